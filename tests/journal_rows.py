@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hostelry.base.errors import RetryableError
-from hostelry.metrics.persistence.journal_rows import PartKind, PartsOf
+from hostelry.metrics.persistence.journal import PartKind, PartsOf
 
 Parts = dict[tuple[PartKind, int, int], bytes]
 
@@ -30,7 +30,7 @@ class MemoryRows:
         numbers = sorted({(number, kind) for kind, number, _ in self.parts})
         return [self._parts_of(kind, number) for number, kind in numbers]
 
-    def read(self, kind: PartKind, number: int, first: int, most: int) -> Sequence[bytes]:
+    def read_parts(self, kind: PartKind, number: int, first: int, most: int) -> Sequence[bytes]:
         self._check()
         wanted = range(first, first + most)
         return [self.parts[kind, number, it] for it in wanted if (kind, number, it) in self.parts]

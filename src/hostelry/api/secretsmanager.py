@@ -350,7 +350,7 @@ def _relabel(
 ) -> SecretVersion:
     """An older version after a new version has taken labels: the current version is previous."""
     stages = [it for it in version.stages if it not in _already_exists]
-    if CURRENT in _already_exists and secret.labelled(CURRENT) is not None:
+    if CURRENT in _already_exists and secret.find_version(CURRENT) is not None:
         stages = [it for it in stages if it != PREVIOUS]
         if CURRENT in version.stages:
             stages.append(PREVIOUS)
@@ -422,7 +422,7 @@ def _find_version(secret: StoredSecret, params: Params) -> SecretVersion:
             )
     else:
         stage = stage or CURRENT
-        version, asked = secret.labelled(stage), f"staging label: {stage}"
+        version, asked = secret.find_version(stage), f"staging label: {stage}"
     if version is None:
         message = f"Secrets Manager can't find the specified secret value for {asked}"
         raise ServiceError("ResourceNotFoundException", message)

@@ -26,7 +26,7 @@ from hostelry.logs.retention import Retention, RetentionLimits
 from hostelry.logs.store import LogStore
 from hostelry.messaging.tables import MessageTables
 from hostelry.metrics.persistence.durable import DurableMetrics
-from hostelry.metrics.persistence.journal_rows import PartKind, PartsOf
+from hostelry.metrics.persistence.journal import PartKind, PartsOf
 from hostelry.metrics.persistence.shared import SharedMetrics
 from hostelry.store.database import Database
 from hostelry.store.records import State
@@ -74,7 +74,7 @@ class MetricRows:
             for kind, number, parts, size in rows
         ]
 
-    def read(self, kind: PartKind, number: int, first: int, most: int) -> Sequence[bytes]:
+    def read_parts(self, kind: PartKind, number: int, first: int, most: int) -> Sequence[bytes]:
         """The bytes of up to `most` parts, in order, starting with part `first`."""
         query = sa.select(PARTS.c.body).where(*_is(kind, number), PARTS.c.part >= first)
         query = query.order_by(PARTS.c.part).limit(most)

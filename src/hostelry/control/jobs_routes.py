@@ -33,7 +33,7 @@ from hostelry.logs.events import LogsUnavailable, NewEvent
 from hostelry.logs.store import LogStore
 from hostelry.messaging.topic_publisher import TopicMissingError, TopicPublisher
 from hostelry.metrics.protocol import MetricWriter
-from hostelry.metrics.sagemaker.capture_samples import capture_samples
+from hostelry.metrics.sagemaker.load_metrics import capture_samples
 from hostelry.reconcile.transform_jobs import TransformJobs
 from hostelry.store.records import State
 

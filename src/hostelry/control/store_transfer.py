@@ -32,11 +32,11 @@ from hostelry.metrics.persistence.journal import (
     SEGMENT,
     SNAPSHOT,
     FrameFile,
+    PartKind,
     build_frame,
     list_numbered,
     read_frames,
 )
-from hostelry.metrics.persistence.journal_rows import PartKind
 from hostelry.metrics.persistence.shared import PART_BYTES, journal_part
 from hostelry.store.claim import get_claim
 from hostelry.store.copying import CopiedTable, Report, copy_tables, has_rows

@@ -49,7 +49,7 @@ class Comparison(Enum):
 class AlarmRule:
     """A metric alarm's rule: alarm if `datapoints_to_alarm` of `evaluation_periods` breach.
 
-    Exactly one of `stat` and `queries` is used; one of the queries returns data.
+    Exactly one of `stat` and `queries` is used. One of the queries returns data.
     """
 
     evaluation_periods: int
@@ -92,7 +92,7 @@ class AlarmStatus:
 
     `reason_data` is JSON. `updated_at` is the last write of the state or its reason,
     `transitioned_at` the last change of state, and `previous` the state before that. `acted_at` is
-    when the actions of this state were done; None while they are due.
+    when the actions of this state were done. None while they are due.
     """
 
     state: AlarmState = AlarmState.INSUFFICIENT_DATA
@@ -108,8 +108,8 @@ class AlarmStatus:
 class MetricAlarm:
     """An alarm on one metric or one expression.
 
-    `owner` is the ARN of the scaling policy that created it; None for a user's own. `given` is the
-    request, echoed by DescribeAlarms.
+    `owner` is the ARN of the scaling policy that created it. None for a user's alarm. `given` is
+    the request, which DescribeAlarms returns.
     """
 
     scope: Scope
@@ -125,9 +125,9 @@ class MetricAlarm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompositeAlarm:
-    """An alarm on the states of other alarms; while `suppressor` alarms its actions wait.
+    """An alarm on the states of other alarms. While `suppressor` is in ALARM, its actions wait.
 
-    `expression` is AlarmRule as the request has it.
+    `expression` is the request's AlarmRule.
     """
 
     scope: Scope
@@ -145,7 +145,7 @@ class CompositeAlarm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlarmHistoryItem:
-    """An event of an alarm; `kind` is HistoryItemType, `data` is JSON."""
+    """An event of an alarm. `kind` is HistoryItemType, and `data` is JSON."""
 
     at: float
     alarm_name: str
@@ -157,7 +157,7 @@ class AlarmHistoryItem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlarmHistory:
-    """The newest events of one alarm, newest first; the history outlives the alarm."""
+    """The newest events of an alarm, newest first. The history outlives the alarm."""
 
     scope: Scope
     alarm_name: str

@@ -49,12 +49,13 @@ class AsyncMetricsReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AsyncRequest:
-    """An accepted request; exactly one of `input_uri` and `body` is set.
+    """An accepted request. Exactly one of `input_uri` and `body` is set.
 
-    `inference_id` is the client's, or a new one. `output_uri` and `failure_uri` are the objects
-    that its end writes. Instants are in seconds since the epoch: past `expires_at` it is not begun.
-    `timeout_s` limits one attempt of a copy. `principal` is the caller, "" for the account itself.
-    `endpoint_created_at` distinguishes the endpoint from a later one of its name; 0.0 means either.
+    `inference_id` is the client's, or a new id. The request's end writes the object `output_uri` or
+    `failure_uri`. Times are seconds since the epoch. After `expires_at` the request does not begin.
+    `timeout_s` limits one attempt. `principal` is the caller, "" for the account itself.
+    `endpoint_created_at` distinguishes the endpoint from later endpoints with its name. 0.0 matches
+    any of them.
     """
 
     id: str

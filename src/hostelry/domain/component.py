@@ -30,10 +30,10 @@ class PlacementStrategy(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scheduling:
-    """SchedulingConfig; `max_imbalance` is that of availability zones.
+    """SchedulingConfig. `max_imbalance` is AvailabilityZoneBalance's MaxImbalance, if given.
 
-    The balance of zones is a preference (EnforcementMode PERMISSIVE), so no copy stays unplaced for
-    it; None without AvailabilityZoneBalance.
+    The balance of zones is a preference (EnforcementMode PERMISSIVE). No copy stays unplaced
+    because of it.
     """
 
     strategy: PlacementStrategy = PlacementStrategy.SPREAD
@@ -53,10 +53,11 @@ class TypedSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComponentSpec:
-    """The specification of a base component's copies; a change makes a new `generation`.
+    """The specification of a base component's copies. A change makes a new `generation`.
 
-    `by_type` is empty if one specification applies to every instance type. Otherwise it has one for
-    each type that can hold the component, and the other fields are those of the first.
+    `by_type` is empty if one specification applies to every instance type. Otherwise it has a
+    specification for each type that can hold the component, and the other fields are equal to the
+    first one.
     """
 
     generation: int
@@ -68,7 +69,7 @@ class ComponentSpec:
     by_type: tuple[TypedSpec, ...] = ()
 
     def on(self, instance_type: str) -> TypedSpec | None:
-        """The specification on an instance type; None where copies cannot be placed on it."""
+        """The specification on an instance type. None if copies cannot be placed on it."""
         if self.by_type:
             return next((it for it in self.by_type if it.instance_type == instance_type), None)
         return TypedSpec(
@@ -82,7 +83,7 @@ class ComponentSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdapterSpec:
-    """An adapter component's weights; a change makes a new `generation`.
+    """An adapter component's weights. A change makes a new `generation`.
 
     A time limit of None means the base's limit for downloads, and the server's for loading.
     """
@@ -109,7 +110,7 @@ class CapacitySize:
     value: int
 
     def copies(self, of: int) -> int:
-        """The number of copies, of `of` in all; at least one."""
+        """The number of copies out of `of` copies, at least one."""
         if self.unit is CapacityUnit.COPY_COUNT:
             return max(1, self.value)
         return max(1, of * self.value // 100)
@@ -134,8 +135,8 @@ class Rollout:
     """A rolling update under way: its policy and progress.
 
     `new_copies` of the new generation may exist now. `batch_ready_at` is when the last batch was
-    ready, the start of `policy.wait_s`; None while it comes up. `failure` is the reason for a
-    rollback, batch by batch; None without one.
+    ready, which is the start of `policy.wait_s`. None while the batch comes up. `failure` is the
+    reason for a rollback, if there is one. A rollback goes batch by batch.
     """
 
     policy: RollingUpdate
@@ -147,12 +148,12 @@ class Rollout:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InferenceComponent:
-    """An inference component; exactly one of `spec` (base) and `adapter` is set.
+    """An inference component. Exactly one of `spec` (base) and `adapter` is set.
 
-    `previous_spec` / `previous_adapter` is replaced by an update, and restored by a rollback.
-    `deadline_at` is when the present non-final status fails; None in final states.
-    `pinned` copies never move to another instance for packing. `placement_note` is why some copies
-    fit nowhere yet; None once all are placed.
+    An update replaces `previous_spec` or `previous_adapter`, and a rollback restores it.
+    `deadline_at` is when the current non-final status fails. None in final states. `pinned` copies
+    never move to another instance for packing. `placement_note` says why some copies fit nowhere
+    yet. None once all copies are placed.
     """
 
     scope: Scope
@@ -178,5 +179,5 @@ class InferenceComponent:
 
 
 def family_name(component: InferenceComponent) -> str:
-    """The name of a base component; of an adapter, that of the base that it is on."""
+    """The name of a component's base. A base component is its own base."""
     return component.name if component.adapter is None else component.adapter.base_name

@@ -20,11 +20,11 @@ class InstanceState(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Instance:
-    """One ML instance of a variant; `agent_address` is set once its agent answers.
+    """One ML instance of a variant. `agent_address` is set once its agent answers.
 
     `zone` is its declared availability zone, `idle_since` when the last copy left it. A `leaving`
-    instance is surplus: it is terminated once the copies on it are replaced elsewhere.
-    `drain_since` is when its operator asked for the same, and for another instance in its place.
+    instance is surplus. It is terminated once its copies are replaced elsewhere. `drain_since` is
+    when an operator asked for the same, and for another instance in its place.
     """
 
     id: str
@@ -64,10 +64,10 @@ class CopyPhase(Enum):
 
     PENDING = "pending"
     DOWNLOADING = "downloading"
-    STARTING = "starting"  # the process runs; /ping does not answer 200 yet
-    PROVING = "proving"  # /ping answers; a real invocation is under way
+    STARTING = "starting"  # the process runs, but /ping does not answer 200 yet
+    PROVING = "proving"  # /ping answers, and a real invocation is under way
     READY = "ready"  # a real invocation produced an answer
-    UNHEALTHY = "unhealthy"  # was ready; now fails its health checks
+    UNHEALTHY = "unhealthy"  # was ready, and fails its health checks now
     FAILED = "failed"  # given up, for the status's `reason`
     STOPPING = "stopping"
 
@@ -91,10 +91,10 @@ class AdapterStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopySpec:
-    """The specification of a copy for its agent; an equal one keeps the running process."""
+    """The specification of a copy for its agent. The process runs on until it changes."""
 
     id: str
-    owner: str  # "component/NAME" or "variant/NAME"; names the copy in logs and errors
+    owner: str  # "component/NAME" or "variant/NAME", for logs and errors
     container: Container
     requirements: Requirements | None
     download_timeout_s: float
@@ -132,14 +132,14 @@ class CopyStatus:
     `address` is ``http://host:port`` once the process listens, `key` the secret that requests must
     carry (None: none). `log_tail` has the model server's last lines in the phases FAILED and
     UNHEALTHY. `peak_memory_bytes` is the maximum measured since its start, `memory_limit` how the
-    limit is enforced ("cgroup", "watched", "container"; empty: not at all). `start_kind` is "cold"
-    or "warm", `start_s` the time from start to READY. `open_connections` counts those to a draining
-    copy; None while unknown. `left_out` names the variables of the container's Environment that the
-    server does not get. `models_address`, of a multi-model copy, is where gateways lease its
-    models. `last_end` is reported for a while (`fleet/agent/lifecycle.py`), also once the copy is
-    READY again. `cpu_s` is the CPU time of its processes at `cpu_at` of the machine's
-    monotonic clock (0: not measured), `gpus` the utilization of its accelerators; these three
-    change all the time, so they do not count when statuses are compared.
+    limit is enforced ("cgroup", "watched", "container", or empty if it is not). `start_kind` is
+    "cold" or "warm", `start_s` the time from start to READY. `open_connections` counts the
+    connections to a draining copy. None while unknown. `left_out` names the variables of the
+    container's Environment that the server does not get. Gateways lease the models of a multi-model
+    copy at `models_address`. `last_end` is reported for a while (`fleet/agent/lifecycle.py`), even
+    if the copy is READY again. `cpu_s` is the CPU time of its processes at `cpu_at` of the
+    machine's monotonic clock (0: not measured), `gpus` the utilization of its accelerators. These
+    three change all the time, so they do not count when statuses are compared.
     """
 
     id: str
@@ -171,10 +171,10 @@ class Copy:
     """A copy's record: its place, its specification, and its last observed status.
 
     `ready_at` is when it began to serve, `unready_since` when a copy that had served ceased to,
-    `failed_at` when it was first seen FAILED. A draining copy is no longer desired: it leaves the
-    routes first, and is stopped when its requests are done or `drain_deadline_at` passes;
-    `drain_started_at` is when one that takes requests began to drain. `replaces` is the id of the
-    copy, on another instance, that it replaces once ready. `instance_made_at` is when its instance
+    `failed_at` when it was first seen FAILED. A draining copy is no longer desired. It leaves the
+    routes first, and is stopped when its requests are done or `drain_deadline_at` passes.
+    `drain_started_at` is when a copy with requests began to drain. `replaces` is the id of the copy
+    on another instance that it replaces once it is ready. `instance_made_at` is when its instance
     was recorded, which is part of the names of log streams.
     """
 
@@ -236,5 +236,5 @@ def complete_sets(
 
 
 def num_containers(variant: EndpointVariant) -> int:
-    """The containers of the variant's model; the most of those of its pools."""
+    """The number of containers of the variant's model. With pools, the largest number."""
     return max((len(it.containers) for it in variant.models), default=1)

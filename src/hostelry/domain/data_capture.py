@@ -16,7 +16,7 @@ class CaptureEncoding(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataCapture:
-    """Settings of the capture; `uri` is an s3:// address without a slash at its end.
+    """Settings of the capture. `uri` is an s3:// address without a slash at its end.
 
     `percent` of the requests are captured. Bodies of a content type in `csv_types` or `json_types`
     (lower case, without parameters) are stored as text, all others in base64.
@@ -48,9 +48,9 @@ class DataCapture:
 class CaptureCounts:
     """Captured requests of a variant since the last report.
 
-    `captured` requests of `captured_bytes` were written to disk and are to be uploaded; `dropped`
-    were not, or not kept, for `drop_cause`. `upload_cause` is why uploads fail now, empty where
-    they do not, None where there was none.
+    `captured` requests of `captured_bytes` were written to disk, to be uploaded. `dropped` requests
+    were not written or not kept, because of `drop_cause`. `upload_cause` is why uploads fail now.
+    It is empty if they succeed, and None without an upload.
     """
 
     captured: int = 0
@@ -85,7 +85,7 @@ class VariantCapture:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaptureReport:
-    """Body of POST /internal/capture; the same `sequence` again is the same report.
+    """Body of POST /internal/capture. A repeated report has the same `sequence`.
 
     `started_at` distinguishes a restarted `reporter`.
     """

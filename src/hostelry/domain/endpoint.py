@@ -18,9 +18,10 @@ from hostelry.domain.traffic import ALL_AT_ONCE, Allowance, TrafficPolicy
 class CopyRestart:
     """The desired replacement of a copy, kept in its endpoint's record until it is over.
 
-    Copies of one group (a component, or a variant's model) are replaced one after the other;
-    `began_at` is when this one's turn came. With `with_instance` the copy has its instance to
-    itself: another instance comes up for it. `failure` is why it was given up: the copy serves on.
+    Copies of one group (a component, or a variant's model) are replaced one after the other.
+    `began_at` is when the turn of this copy came. With `with_instance` the copy is alone on its
+    instance, and another instance comes up for its successor. `failure` says why the replacement
+    was given up. The copy serves on then.
     """
 
     copy_id: str
@@ -53,11 +54,11 @@ class UpdateOutcome(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PastStep:
-    """One step of an update; `ended_at` is None for the present one.
+    """One step of an update. The current step has no `ended_at`.
 
-    `least_share` and `most_share` are the shares of traffic, from 0 to 1, that the new fleets of
-    the variants had: the smallest and the largest one. `verdict` is the last one on the new fleet,
-    where one decides.
+    `least_share` and `most_share` are the smallest and the largest share of traffic, from 0 to 1,
+    that a variant's new fleet had. `verdict` is the last verdict on the new fleet, if it was
+    compared.
     """
 
     name: str
@@ -70,7 +71,7 @@ class PastStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PastUpdate:
-    """An update from one configuration to another; `cause` is why it was rolled back.
+    """An update from one configuration to another. `cause` says why it was rolled back.
 
     `alarm_names` are the alarms that guarded it. `steps_left_out` counts the oldest steps, which
     are not kept.
@@ -88,7 +89,7 @@ class PastUpdate:
 
 
 class EndpointStatus(Enum):
-    """EndpointStatus as DescribeEndpoint shows it, without those of AWS's that never occur here."""
+    """EndpointStatus as DescribeEndpoint shows it. AWS has more, which never occur here."""
 
     CREATING = "Creating"
     UPDATING = "Updating"
@@ -110,11 +111,11 @@ class PassedOver:
 class EndpointVariant:
     """The desired state of a variant.
 
-    `model` is the endpoint's own copy, taken when the configuration was applied, so that the model
-    and the configuration may be deleted while the endpoint runs. `pool_models` has the models that
-    pools name instead (ModelNameOverride), by instance type; `model_on` chooses between them.
-    `serverless` is the variant's present configuration, `environments` how many of its environments
-    should run now, `idle` those of them to end first. While `serverless` is being changed in place,
+    `model` was copied when the configuration was applied, so that the model and the configuration
+    may be deleted while the endpoint runs. `pool_models` has the models that pools name instead
+    (ModelNameOverride), by instance type. `model_on` chooses between them. `serverless` is the
+    variant's current configuration, `environments` the desired number of its environments, and
+    `idle` the environments to end first. While `serverless` is being changed in place,
     `serverless_before` is the configuration before that.
     """
 
@@ -131,7 +132,7 @@ class EndpointVariant:
     serverless_before: ServerlessConfig | None = None
 
     def model_on(self, instance_type: str) -> Model | None:
-        """The model on an instance of that type; None on an endpoint for components."""
+        """The model on an instance of that type. None on an endpoint for components."""
         return self.pool_models.get(instance_type, self.model)
 
     @property
@@ -147,9 +148,9 @@ class UpdateGuard:
     """Guards that roll an update back: alarms, and a time limit.
 
     `bake_s` is TerminationWaitInSeconds: the trial time of the new deployment, during which the old
-    one is kept; none of a rolling update. `traffic` are the steps before, in which it takes the
-    traffic over. With an `allowance` the new fleet is compared with the old one, and each step ends
-    with the verdict.
+    deployment is kept, except in a rolling update. `traffic` has the steps before that, in which
+    the new deployment takes the traffic over. With an `allowance` the new fleet is compared with
+    the old fleet, and each step ends with the verdict.
     """
 
     alarm_names: tuple[str, ...] = ()
@@ -167,9 +168,9 @@ class UpdateGuard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deployment:
-    """A configuration applied to an endpoint; `generation` increases with each.
+    """A configuration applied to an endpoint. Each has a higher `generation`.
 
-    `capture` is the configuration's, or was retained by an update.
+    `capture` comes from the configuration, or was retained by an update.
     """
 
     generation: int
@@ -193,7 +194,7 @@ class Deployment:
     def shadow_share(self) -> float:
         """The share of requests that the shadow variant gets copies of, from 0 to 1.
 
-        The shadow's weight, of the weights of production; source: "Shadow variants" in the
+        The shadow's weight divided by the weights of production. Source: "Shadow variants" in the
         SageMaker developer guide.
         """
         if self.shadow is None or self.shadow.desired_weight <= 0:
@@ -223,7 +224,7 @@ class Deployment:
 
 
 class ShiftStage(Enum):
-    """The stage of a step; those after BAKING are of a rolling update alone."""
+    """The stage of a step. Only a rolling update has stages after BAKING."""
 
     BAKING = "baking"  # its new instances have their share of the traffic, the old ones are kept
     LEAVING = "leaving"  # the old instances that the batch replaces are being terminated
@@ -232,12 +233,12 @@ class ShiftStage(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shift:
-    """A step of the traffic's way to the pending deployment, since `since`; steps count from 1.
+    """A step, since `since`, in which traffic moves to the pending deployment. Steps count from 1.
 
-    The active deployment has the rest. `stage_since` is when a stage after BAKING began. `failure`
-    is set where the update failed while the active deployment cannot serve, or not all of it: the
-    pending one serves until it can. `left` is then the number of a rolling update's new instances
-    that were there when it last went back further.
+    The active deployment has the rest of the traffic. `stage_since` is when a stage after BAKING
+    began. `failure` is set if the update failed while a part of the active deployment cannot serve.
+    The pending deployment serves until it can. `left` is then the number of a rolling update's new
+    instances at the last step back.
     """
 
     step: int
@@ -250,10 +251,10 @@ class Shift:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bake:
-    """A trial of the active deployment since `since`; `before` is kept for a rollback.
+    """A trial of the active deployment since `since`. `before` is kept for a rollback.
 
-    `failure` is set where the trial failed while `before` cannot serve: the active deployment
-    serves until it can.
+    `failure` is set if the trial failed while `before` cannot serve. The active deployment serves
+    until it can.
     """
 
     before: Deployment
@@ -265,12 +266,12 @@ class Bake:
 class Endpoint:
     """An endpoint.
 
-    `active` serves (or is being created); `pending` is a newer deployment that comes up beside it
-    and replaces it once it is ready. `shift` is set while both serve, as the traffic moves to it in
-    steps; `bake` while the new one then serves on trial.
-    `deadline_at` is when the present non-final status fails, in seconds since the epoch; None in
-    final states. `updates` are the newest ones, oldest first, as `update_history` keeps them,
-    `restarts` the copies to be replaced, and those whose replacement was given up.
+    `active` serves, or is being created. `pending` is a newer deployment that comes up next to
+    `active` and replaces it once it is ready. `shift` is set while both serve and the traffic moves
+    in steps, `bake` while the new deployment serves on trial after that. `deadline_at` is when the
+    current non-final status fails, in seconds since the epoch. None in final states. `updates` has
+    the newest updates, oldest first (see `update_history`). `restarts` has the copies to be
+    replaced, and the copies whose replacement was given up.
     """
 
     scope: Scope
@@ -297,6 +298,6 @@ class Endpoint:
 
     @property
     def deployments(self) -> tuple[Deployment, ...]:
-        """The active deployment, and the one that is pending, or kept, beside it."""
+        """The active deployment, and the pending or kept deployment, if there is one."""
         beside = (self.pending, None if self.bake is None else self.bake.before)
         return (self.active, *(it for it in beside if it is not None))

@@ -1,4 +1,4 @@
-"""Endpoint configuration: the variants of an endpoint; immutable."""
+"""Endpoint configuration: the variants of an endpoint. Immutable."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -56,7 +56,7 @@ class ManagedInstanceScaling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstancePool:
-    """One of several instance types of a variant; that of the lowest `priority` is tried first."""
+    """One of several instance types of a variant. The lowest `priority` is tried first."""
 
     instance_type: str
     priority: int
@@ -65,12 +65,12 @@ class InstancePool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
-    """A variant. `model_name` is None if inference components are placed on it.
+    """A variant. Without `model_name` inference components are placed on it.
 
     `instance_type` is the first of `pools`, by priority, if there are any.
     `provision_timeout_s` limits the start of an instance before another type is tried. `serverless`
-    is set where the platform chooses instances; `instance_type` is the platform's own then. A
-    shadow variant gets copies of requests, and answers none.
+    is set if the platform chooses instances, and then `instance_type` is a type of the platform. A
+    shadow variant gets copies of requests, and its answers are not used.
     """
 
     name: str
@@ -103,11 +103,10 @@ class Variant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndpointConfig:
-    """CreateEndpointConfig's result. `given` is the request, echoed by Describe.
+    """CreateEndpointConfig's result. `given` is the request, which Describe returns.
 
-    `variants` are the production variants and, if there is one, the shadow variant.
-    `async_inference` is set where requests of its endpoints are queued, `capture` where it says
-    what is captured of them.
+    `variants` has the production variants and the shadow variant, if there is one.
+    `async_inference` is set if requests are queued, `capture` if requests are captured.
     """
 
     scope: Scope

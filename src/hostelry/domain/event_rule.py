@@ -18,7 +18,7 @@ MAX_RETRIES = 185
 class RuleTarget:
     """A target of a rule: the call, its input, and the handling of failures.
 
-    At most one of `input` (a constant), `input_path` and `template` is given; without any, the
+    At most one of `input` (a constant), `input_path` and `template` is given. Without them the
     whole event is the input. `given` is the request.
     """
 
@@ -36,7 +36,7 @@ class RuleTarget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventRule:
-    """A rule of the default bus; recorded under its name."""
+    """A rule of the default bus. Recorded under its name."""
 
     scope: Scope
     name: str

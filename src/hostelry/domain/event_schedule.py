@@ -38,10 +38,10 @@ class ScheduledExecution:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventSchedule:
-    """A schedule; recorded under `schedule_key`.
+    """A schedule. Recorded under `schedule_key`.
 
-    `window_s` is the length of its flexible time window, 0 where it has none. `fired_at` is the
-    instant, by the schedule, of the last firing since `modified_at`. `given` is the request.
+    `window_s` is the length of its flexible time window, 0 without a window. `fired_at` is the
+    scheduled time of the last firing since `modified_at`. `given` is the request.
     """
 
     scope: Scope
@@ -69,7 +69,7 @@ class EventSchedule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleGroup:
-    """A group of schedules; the group `default` is always there, without a record."""
+    """A group of schedules. The group `default` always exists, without a record."""
 
     scope: Scope
     name: str

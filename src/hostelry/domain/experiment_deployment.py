@@ -1,15 +1,14 @@
 """The deployments of an inference experiment: while it runs, and after its end. Pure.
 
-the endpoint                                  while the experiment runs    after its end
--------------------------------------------   --------------------------   -----------------------
-was not there                                 a new endpoint               production alone
-was there                                     its production variant and   as it was before
-                                              the shadow
-any; the shadow is promoted                   as above                     the shadow as production
+the endpoint                     while the experiment runs            after its end
+------------------------------   ----------------------------------   ------------------------
+did not exist before             a new endpoint                       production alone
+existed before                   its production variant and shadow    as it was before
+any, the shadow is promoted      as above                             the shadow as production
 
-Where the production variant stays as it is, so do its copies: only the shadow comes and goes. A
-shadow that serves is promoted with its copies, unless more or other instances are asked for. Any
-other deployment comes up beside the one that serves, and replaces it.
+If the production variant does not change, its copies run on, and only the shadow comes and goes. A
+serving shadow is promoted with its copies, unless more or other instances are asked for. Any other
+deployment comes up next to the serving deployment, and replaces it.
 """
 
 import zlib
@@ -50,7 +49,7 @@ def run_key(experiment: InferenceExperiment) -> ConfigKey:
 
 
 def after_key(experiment: InferenceExperiment) -> ConfigKey | None:
-    """The identity of the configuration after the end; None where the endpoint stays as it is."""
+    """The identity of the configuration after the end. None if the endpoint does not change."""
     stop, before = experiment.stop, experiment.before
     assert stop is not None, "only a stopped experiment has an end"
     if _changes_nothing(experiment):
@@ -120,7 +119,7 @@ def after_deployment(
 ) -> Deployment | None:
     """The deployment after the end, of an endpoint with the experiment's deployment.
 
-    None where it stays as it is.
+    None if the endpoint does not change.
     """
     stop, before = experiment.stop, experiment.before
     assert stop is not None, "only a stopped experiment has an end"
@@ -174,10 +173,10 @@ def set_share(endpoint: Endpoint, share: float, now: float) -> Endpoint:
 def build_deployment(
     endpoint: Endpoint, wanted: Deployment, now: float, *, shadow_serves: bool = False
 ) -> Endpoint:
-    """The endpoint on its way to `wanted`; `shadow_serves` on all its instances, or not.
+    """Begin to change an endpoint to `wanted`. `shadow_serves` says if all of the shadow serves.
 
-    In place where its variants stay what they are, but for their number, weights and counts. An
-    endpoint that is still Creating can be changed in place only.
+    The change is in place if only the number of variants, their weights and instance counts differ.
+    An endpoint in status Creating is always changed in place.
     """
     if _is_in_place(endpoint.active, wanted, shadow_serves=shadow_serves):
         active = replace(
@@ -271,7 +270,7 @@ def _build_request(
     *,
     captures: bool,
 ) -> Mapping[str, Any]:
-    """The request that would make `config`, which Describe shows; `before` had the other fields."""
+    """The request that would make `config`, for Describe. Other fields come from `before`."""
     of_variants: Sequence[Mapping[str, Any]] = before.get("ProductionVariants") or ({},)
     production = [it for it in config.variants if not it.is_shadow]
     shadows = [it for it in config.variants if it.is_shadow]
@@ -315,9 +314,9 @@ def _new_production(experiment: InferenceExperiment) -> EndpointVariant:
 
 
 def _kept_production(experiment: InferenceExperiment, live: EndpointVariant) -> EndpointVariant:
-    """The production variant that serves, on the instances asked for; never fewer than it has.
+    """The serving production variant, with the requested instances, but never fewer than before.
 
-    It gets the model asked for where that has another name: AWS's own programs register one.
+    It gets the requested model if that has another name. AWS's programs register a model.
     """
     asked = experiment.production
     kept = replace(live, variant=replace(live.variant, weight=1.0), desired_weight=1.0)
@@ -358,7 +357,7 @@ def _serves_model(variant: Variant, model: Model) -> EndpointVariant:
 def _on_instances(
     variant: EndpointVariant, asked: ExperimentVariant, count: int
 ) -> EndpointVariant:
-    """The variant with that many instances of the type asked for; its pools stay with theirs."""
+    """The variant with `count` instances of the requested type. Pools keep their instances."""
     changed = replace(variant, desired_instance_count=count)
     if variant.variant.instance_type == asked.instance_type:
         return changed
@@ -389,7 +388,7 @@ def _variants_after(
 
 
 def _production_after(experiment: InferenceExperiment, live: EndpointVariant) -> EndpointVariant:
-    """The production variant as it was before; with the instances that scaling gave it since."""
+    """The production variant as before, but with the instance count that scaling chose since."""
     if experiment.before is None:
         return live
     (before,) = experiment.before.production
@@ -407,9 +406,9 @@ def _production_after(experiment: InferenceExperiment, live: EndpointVariant) ->
 
 
 def _is_in_place(active: Deployment, wanted: Deployment, *, shadow_serves: bool) -> bool:
-    """Whether the copies that are to answer requests run already.
+    """True if the copies that will answer requests run already.
 
-    Those of the production variant, or those of the shadow where all of them serve.
+    These are the production variant's copies, or the shadow's copies if all of them serve.
     """
     live = {it.variant.name: it for it in active.variants}
     answering = {it.variant.name for it in wanted.production}

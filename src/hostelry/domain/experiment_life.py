@@ -11,7 +11,7 @@ MAX_REASON_CHARS = 1024
 
 
 def start_experiment(experiment: InferenceExperiment, now: float) -> InferenceExperiment:
-    """The experiment Starting; it may then last as long as any other."""
+    """The experiment in status Starting, with a new deadline."""
     return replace(
         experiment,
         status=next_status(experiment.status, Event.START),
@@ -47,7 +47,7 @@ def end_stop(
 def end_experiment(
     experiment: InferenceExperiment, event: Event, reason: str | None, now: float
 ) -> InferenceExperiment:
-    """The experiment over by `event`; the reason is on one line, as AWS's shape demands."""
+    """The experiment ended by `event`. The reason is on one line, as AWS's shape demands."""
     reason = None if reason is None else " ".join(reason.split())[:MAX_REASON_CHARS]
     return replace(
         experiment,

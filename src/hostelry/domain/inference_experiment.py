@@ -1,7 +1,7 @@
-"""Inference experiment: a shadow variant on an endpoint for a time, and what becomes of it then.
+"""Inference experiment: a shadow variant on an endpoint for a time, and the change after that.
 
 Source: CreateInferenceExperiment, StopInferenceExperiment and UpdateInferenceExperiment in the
-SageMaker API reference; "Shadow tests" in the developer guide.
+SageMaker API reference, and "Shadow tests" in the developer guide.
 """
 
 from collections.abc import Mapping
@@ -78,15 +78,14 @@ class ExperimentStop:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InferenceExperiment:
-    """An inference experiment; instants are in seconds since the epoch.
+    """An inference experiment. Times are seconds since the epoch.
 
-    `models` are its own copies of the models of `variants`, by variant name. Without the production
-    variant among `variants` it runs on that of the endpoint. `percent` of the requests are
-    mirrored. `expects_endpoint` is set where the endpoint was there when the experiment was made.
-    `before` is the endpoint's deployment just before the experiment changed it. `is_deployed` is
-    set once the endpoint has been seen with the experiment's configuration, or on its way to it.
-    `deadline_at` is when the present status fails whatever happens; None where it ends by the
-    schedule, or is final.
+    `models` has copies of the models of `variants`, by variant name. If `variants` has no
+    production variant, the endpoint's is used. `percent` of the requests are mirrored.
+    `expects_endpoint` is set if the endpoint existed when the experiment was created. `before` is
+    the endpoint's deployment just before the experiment changed it. `is_deployed` is set once the
+    endpoint was seen with the experiment's configuration, or changing to it. `deadline_at` is when
+    the current status fails. None if the status ends by the schedule, or is final.
     """
 
     scope: Scope

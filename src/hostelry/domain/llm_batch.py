@@ -91,11 +91,12 @@ class TokenUsage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LlmBatch:
-    """One batch. Times are seconds since the epoch; `since` has when each status began.
+    """One batch. Times are seconds since the epoch. `since` has the time when each status began.
 
-    `output_file_id` and `error_file_id` are the names that its files have, or will have:
-    `has_output` and `has_errors` are set once they can be read. `output_expires_after_s` None keeps
-    them until they are deleted. `trouble` is what held it up when its host last said how far it is.
+    `output_file_id` and `error_file_id` are the ids of its files, before they exist, too.
+    `has_output` and `has_errors` are set once the files can be read. Without
+    `output_expires_after_s` they are kept until they are deleted. `trouble` is the cause that held
+    the batch up when its host last saved its progress.
     """
 
     id: str
@@ -120,7 +121,7 @@ class LlmBatch:
 
     @property
     def ended_at(self) -> float | None:
-        """When its last status began; None before that."""
+        """When its final status began, if it has ended."""
         return self.since[self.status.value] if self.status.is_final else None
 
     def went(self, status: BatchStatus, now: float) -> "LlmBatch":
@@ -140,7 +141,7 @@ def kept_over(stored: LlmBatch, changed: LlmBatch) -> LlmBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredFile:
-    """A file that clients see; `expires_at` None keeps it until it is deleted."""
+    """A file that clients see. Without `expires_at` it is kept until it is deleted."""
 
     id: str
     scope: Scope

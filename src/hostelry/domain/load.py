@@ -13,7 +13,7 @@ Part = TypeVar("Part")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Distribution:
-    """Counts by value; `values` are the middles of logarithmic buckets."""
+    """Counts by value. `values` are the middles of logarithmic buckets."""
 
     values: tuple[float, ...] = ()
     counts: tuple[int, ...] = ()
@@ -35,10 +35,10 @@ def merge(one: Distribution, other: Distribution) -> Distribution:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Divergence:
-    """Pairs of answers that were compared; `exact` say the same, `close` within the tolerance.
+    """Pairs of answers that were compared. `exact` are equal, `close` are within the tolerance.
 
-    `exact` ones are close, too. Distances, from 0 to 1, are in millionths, those of `exact` pairs
-    among them.
+    Exact pairs count as close, too. Distances, from 0 to 1, are in millionths, and include exact
+    pairs.
     """
 
     pairs: int = 0
@@ -70,7 +70,7 @@ NO_DIVERGENCE = Divergence()
 class ConfigLoad:
     """The part of a second's load that copies of one configuration, or one container, served.
 
-    Fields are as those of SecondLoad; a request that was retried arrived at both copies.
+    The fields are as in SecondLoad. A retried request arrived at both copies.
     """
 
     arrivals: int = 0
@@ -192,9 +192,10 @@ def _add_statistics(one: StatisticSet | None, other: StatisticSet | None) -> Sta
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelLoads:
-    """Of `lookups` requests `hits` found their model loaded; times are in microseconds.
+    """Loads of models. Of `lookups` requests, `hits` found their model loaded.
 
-    `waiting_us` are those of requests that waited for their model; the others of its copies.
+    Times are in microseconds. `waiting_us` has the waits of requests for their model, and the other
+    fields have the times of copies.
     """
 
     lookups: int = 0
@@ -239,14 +240,16 @@ class SecondLoad:
     A request is in flight from its admission to its last byte, also while it is held for a copy.
     `in_flight_mean` is over the whole second. `held` requests waited for a copy at the end of the
     second, the first of them for `oldest_held_s`. `service_s` is the time from the choice of a copy
-    to the last byte, summed over the requests that `finished` in the second, `billed_ms` the same
-    in whole milliseconds of each; `bytes_in` and `bytes_out` are of their bodies. Latencies are in
-    microseconds. `on_copies_min` and `on_copies_max` are of all requests for the name's copies: its
-    own and, for a base, those of its adapters. `on_copies_first` is their number at the start of
-    the second, `held_max` the most of them that waited, `seen_on_copies` the most on the copies, of
-    all workers, when this worker sent a request there. `by_config` has the requests on the
-    copies of each configuration, while the endpoint is updated, `by_container` those that went to
-    each container of a model of several.
+    to the last byte, summed over the requests that `finished` in the second. `billed_ms` is the
+    same in whole milliseconds of each request. `bytes_in` and `bytes_out` are the sizes of their
+    bodies. Latencies are in microseconds.
+
+    `on_copies_min` and `on_copies_max` count all requests for the name's copies: its requests and,
+    for a base, the requests of its adapters. `on_copies_first` is their number at the start of the
+    second, and `held_max` the maximum that waited. `seen_on_copies` is the maximum on the copies,
+    from all workers, when this worker sent a request. `by_config` has the requests on the copies of
+    each configuration while the endpoint is updated, `by_container` the requests of each container
+    if the model has several.
     """
 
     key: LoadKey
@@ -272,9 +275,9 @@ class SecondLoad:
     errors_5xx: int = 0
     model_errors: int = 0
     no_capacity: int = 0  # refused because no copy was up
-    throttled: int = 0  # refused because MaxConcurrency were in flight; no arrivals
+    throttled: int = 0  # refused because MaxConcurrency were in flight. Not counted as arrivals
     spilled: int = 0  # beyond ProvisionedConcurrency when they arrived
-    dropped: int = 0  # not mirrored to this shadow variant; no arrivals
+    dropped: int = 0  # not mirrored to this shadow variant. Not counted as arrivals
     broken_streams: int = 0
     model_latency_us: Distribution = EMPTY
     overhead_latency_us: Distribution = EMPTY
@@ -293,10 +296,11 @@ class SecondLoad:
 
     @property
     def most_on_copies(self) -> int:
-        """The most requests at once for the name's copies.
+        """The maximum number of requests at once for the name's copies.
 
-        The sum of the workers' maxima is only an upper bound, as they occur at different instants;
-        what the workers saw together on the copies is another bound, and the lower one counts.
+        The sum of the workers' maxima is an upper bound, because the maxima occur at different
+        times. The requests of all workers that were seen on the copies are another bound. The lower
+        bound is returned.
         """
         if not self.on_copies_first and not self.seen_on_copies:
             return self.on_copies_max
@@ -306,11 +310,11 @@ class SecondLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadReport:
-    """A worker's report, one each second; the same `sequence` again is the same report.
+    """A worker's report of each second. A repeated report has the same `sequence`.
 
     `started_at` distinguishes a restarted worker. The report covers every second from `first`
-    through `through`; a name missing in `seconds` had no load. Body of POST /internal/load.
-    With `idle_s` nothing is under way: unless a request comes, the next report may take that long.
+    through `through`. A name missing in `seconds` had no load. Body of POST /internal/load. If no
+    request is under way, the next report may come `idle_s` later, unless a request comes.
     """
 
     worker: str
@@ -324,7 +328,7 @@ class LoadReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadReceipt:
-    """The last report of a worker whose load is in the metrics; earlier ones are, too."""
+    """The last report of a worker whose load, like all load before it, is in the metrics."""
 
     started_at: float
     sequence: int
@@ -334,8 +338,8 @@ class LoadReceipt:
 class Wake:
     """Requests that wait for a name without a copy: body of POST /internal/wake.
 
-    `held` is their number by now; the first waits since `at`. `concurrency`, of a serverless
-    variant alone, counts its requests under way on all workers, waiting ones included.
+    `held` is their current number. The first waits since `at`. For a serverless variant
+    `concurrency` counts its requests on all workers, including waiting requests.
     """
 
     key: LoadKey

@@ -45,7 +45,7 @@ def side_by_side(one: SecondLoad, other: SecondLoad) -> SecondLoad:
 def one_after_the_other(first: SecondLoad, later: SecondLoad) -> SecondLoad:
     """Two seconds of the same worker and name merged into the first.
 
-    No count is lost. The mean is that of both, exact for two seconds.
+    No count is lost. The mean is the mean of both, exact for two seconds.
     """
     return replace(
         _add_counts(first, later),

@@ -19,9 +19,9 @@ TRANSFORM_GROUP = "/aws/sagemaker/TransformJobs"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogSource:
-    """A copy, as the source of log events. `component_name` is None on a model endpoint.
+    """A copy, as the source of log events. On a model endpoint it has no `component_name`.
 
-    `instance_made_at` is in seconds since the epoch; only the streams of transform jobs name it.
+    `instance_made_at` is in seconds since the epoch. Only the streams of transform jobs name it.
     `container` is the name of the copy's container if its model has several.
     """
 
@@ -43,7 +43,7 @@ class LogSource:
 
     @property
     def stream(self) -> str:
-        """The log stream: that of the instance, of a container there, or of a component's copy."""
+        """The log stream of the instance, of a container there, or of a component's copy."""
         if is_hidden(self.endpoint_name):
             job_name = get_job_name(self.endpoint_name)
             of_instance = f"{job_name}/{self.instance_id}-{self.instance_made_at:.0f}"
@@ -55,7 +55,7 @@ class LogSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogFile:
-    """The file of a copy's output; `is_ended` once the copy is gone, which ends the file."""
+    """The file of a copy's output. `is_ended` is True once the copy is gone."""
 
     source: LogSource
     path: Path
@@ -98,7 +98,7 @@ def component_group(component_name: str) -> str:
 
 
 def endpoint_group(endpoint_name: str) -> str:
-    """The log group of a model endpoint; one for all transform jobs."""
+    """The log group of a model endpoint. All transform jobs share a group."""
     if is_hidden(endpoint_name):
         return TRANSFORM_GROUP
     return f"/aws/sagemaker/Endpoints/{endpoint_name}"
@@ -115,9 +115,9 @@ SUFFIX = "/data-log"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataLine:
-    """A line; `at` in seconds since the epoch.
+    """A line. `at` is in seconds since the epoch.
 
-    `copy_id` is None where no copy had a part in it, `variant_name` empty where none was chosen.
+    `copy_id` is set if the line is about a copy, `variant_name` once a variant is chosen.
     """
 
     scope: Scope
@@ -130,7 +130,7 @@ class DataLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataLogReport:
-    """Lines of a process, `started_at` then; the same `sequence` again is the same report."""
+    """Lines of a process that started at `started_at`. Repeats have the same `sequence`."""
 
     started_at: float
     sequence: int

@@ -8,7 +8,7 @@ from hostelry.domain.scope import Scope
 
 
 class SubscriptionProtocol(Enum):
-    """How a subscription's messages are delivered; the values are SNS's names, and `file`."""
+    """How a subscription's messages are delivered. The values are SNS's names, and `file`."""
 
     HTTP = "http"
     HTTPS = "https"
@@ -23,7 +23,7 @@ class SubscriptionProtocol(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topic:
-    """One topic; `attributes` are those that a caller has set, by SNS's names."""
+    """One topic. `attributes` has the attributes set by callers, by SNS's names."""
 
     scope: Scope
     name: str
@@ -38,9 +38,9 @@ class Topic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscription:
-    """One subscription, named by its ARN; `token` confirms it, before `token_until`.
+    """One subscription, named by its ARN. Until `token_until`, `token` confirms it.
 
-    `attributes` are those that a caller has set, by SNS's names.
+    `attributes` has the attributes set by callers, by SNS's names.
     """
 
     scope: Scope
@@ -72,7 +72,7 @@ DEFAULTS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Queue:
-    """One queue; `attributes` are those that a caller has set, by SQS's names."""
+    """One queue. `attributes` has the attributes set by callers, by SQS's names."""
 
     scope: Scope
     name: str
@@ -101,7 +101,7 @@ class DeadLetterRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttributeValue:
-    """The value of a message attribute: `kind` is its DataType; binary values are base64."""
+    """The value of a message attribute. `kind` is its DataType. Binary values are base64."""
 
     kind: str
     value: str
@@ -128,7 +128,7 @@ class QueuedMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublicationRequest:
-    """A message for a topic; `message_id` is the same whenever it is sent again."""
+    """A message for a topic. Repeats have the same `message_id`."""
 
     topic_arn: str
     subject: str | None = None

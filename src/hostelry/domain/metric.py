@@ -15,7 +15,7 @@ OWN_NAMESPACE = "Hostelry"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
-    """A metric's identity; each set of dimensions is a metric of its own, without rollups.
+    """A metric's identity. Each set of dimensions is a separate metric, without rollups.
 
     `dimensions` are (name, value) in the order of their names.
     """
@@ -59,7 +59,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Datapoint:
-    """One statistic of one period; `at` is the period's start, in seconds since the epoch."""
+    """One statistic of one period. `at` is the period's start, in seconds since the epoch."""
 
     at: float
     value: float
@@ -67,7 +67,7 @@ class Datapoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricStat:
-    """One statistic of one metric by periods; `statistic` as CloudWatch names it (Sum, p99 ...)."""
+    """One statistic of one metric by periods. `statistic` is CloudWatch's name (Sum, p99 ...)."""
 
     metric: Metric
     period_s: int
@@ -93,7 +93,7 @@ DEFAULT_PERIOD_S = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricsConfig:
-    """Whether instances, containers and accelerators have metrics of their own, and the period.
+    """Whether instances, containers and accelerators have separate metrics, and the period.
 
     Source: MetricsConfig in the SageMaker API reference.
     """
@@ -119,7 +119,7 @@ def get_metrics_config(given: Mapping[str, Any]) -> MetricsConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dashboard:
-    """One dashboard; its record is named by it, in its account's `everywhere`."""
+    """One dashboard. Its record has its name, in its account's `everywhere`."""
 
     scope: Scope
     name: str

@@ -35,7 +35,7 @@ class ExecutionMode(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArtifactSource:
-    """The source of a model's or an adapter's files; `uri` is ``s3://bucket/key``."""
+    """The source of a model's or an adapter's files. `uri` is ``s3://bucket/key``."""
 
     uri: str
     kind: SourceKind
@@ -102,7 +102,7 @@ def is_target(target: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repository:
-    """One repository; `mutability` and `scan_on_push` are echoed only."""
+    """One repository. `mutability` and `scan_on_push` have no effect."""
 
     scope: Scope
     name: str

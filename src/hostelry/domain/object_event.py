@@ -40,18 +40,18 @@ class NotificationTarget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BucketNotification:
-    """A bucket's configuration; with `to_bus` every event goes to EventBridge, too."""
+    """A bucket's configuration. With `to_bus` every event goes to EventBridge, too."""
 
     targets: tuple[NotificationTarget, ...] = ()
     to_bus: bool = False
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is no target."""
+        """True without a target."""
         return not self.targets and not self.to_bus
 
-    def wanted(self, event: str, key: str) -> tuple[NotificationTarget, ...]:
-        """The topics and queues that are notified of `event` on the object `key`."""
+    def find_targets(self, event: str, key: str) -> tuple[NotificationTarget, ...]:
+        """List the topics and queues that are notified of `event` on the object `key`."""
         return tuple(it for it in self.targets if it.wants(event, key))
 
 
@@ -93,8 +93,8 @@ MAX_CHAIN_LENGTH = 3
 class ObjectEvent:
     """An object was written: `kind` is Put, Copy or CompleteMultipartUpload.
 
-    `at` is in seconds since the epoch; `sequencer` orders the events of a key. `chain_length` is
-    the number of jobs that led to the object, each started by the output of the one before.
+    `at` is in seconds since the epoch. `sequencer` orders the events of a key. `chain_length` is
+    the number of jobs that led to the object, each started by the output of the job before.
     """
 
     id: str

@@ -21,7 +21,7 @@ def copies_deadline(spec: ComponentSpec, variant: Variant, now: float) -> float:
 
 
 def deployment_deadline(deployment: Deployment, now: float) -> float:
-    """The deadline for `deployment` to come up; a variant without a model downloads nothing."""
+    """The deadline for `deployment` to come up. A variant without a model downloads nothing."""
     return max(
         start_deadline(
             now,
@@ -101,8 +101,8 @@ def set_environments(
 ) -> EndpointVariant:
     """Set the number of environments of a serverless variant, within its configuration.
 
-    `idle` are those to end first. An environment needs an instance; without any, the instance stays
-    as it is.
+    `idle` environments end first. An environment needs an instance. Without environments, the
+    instance count does not change.
     """
     config = variant.serverless
     assert config is not None, "only a serverless variant has environments"

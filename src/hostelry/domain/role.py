@@ -9,7 +9,7 @@ SERVICE_LINKED_PATH = "/aws-service-role/"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Role:
-    """One role; names of an account differ in more than case.
+    """One role. Names in an account differ in more than case.
 
     `inline_policies` are documents by name, `attached_policies` ARNs in the order of attachment.
     """
@@ -51,7 +51,7 @@ def assumed_role_arn(account: str, role_name: str, session_name: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceProfile:
-    """One instance profile; `role` is the name of its only role, empty without one."""
+    """One instance profile. `role` is the name of its only role, if it has one, else empty."""
 
     account: str
     name: str
@@ -69,7 +69,7 @@ class InstanceProfile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyVersion:
-    """One version; ids are ``v1``, ``v2`` and so on, and are not given twice."""
+    """One version. Ids are ``v1``, ``v2`` and so on, and are not used again."""
 
     id: str
     document: str

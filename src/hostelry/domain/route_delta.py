@@ -27,7 +27,7 @@ HASH_BYTES = 16
 ROUTES_HEADER = "x-hostelry-routes"  # of an answer that holds changes, with the value DELTA
 DELTA = "delta"
 P = TypeVar("P", ComponentRoute, FailedComponent)
-MANY = 20  # more than one in so many changes: all are sorted again
+MANY = 20  # if more than a twentieth changes, all parts are sorted again
 _name: Callable[[ComponentRoute | FailedComponent], str] = operator.attrgetter("name")
 
 
@@ -50,7 +50,7 @@ class EndpointDelta:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouteDelta:
-    """The changes that lead from the routes of version `since` to those of `version`."""
+    """The changes from the routes of version `since` to the routes of `version`."""
 
     since: str
     version: str
@@ -91,7 +91,7 @@ class ChangedParts:
 
 
 def endpoint_id(endpoint: EndpointRoute) -> EndpointId:
-    """The endpoint's identity; endpoints of a snapshot are in this order."""
+    """The endpoint's identity. Endpoints of a snapshot are in this order."""
     return endpoint.scope.account, endpoint.scope.region, endpoint.name
 
 
@@ -113,7 +113,7 @@ def get_total(version: str) -> int:
 
 
 def build_snapshot(endpoints: Iterable[EndpointRoute]) -> RouteSnapshot:
-    """The snapshot with these endpoints; equal content has an equal version."""
+    """Build a snapshot with these endpoints. Equal content has an equal version."""
     ordered = tuple(sorted(endpoints, key=endpoint_id))
     return RouteSnapshot(version=get_version(sum(map(endpoint_total, ordered))), endpoints=ordered)
 
@@ -182,7 +182,7 @@ def is_empty(delta: EndpointDelta) -> bool:
 
 
 def after(endpoint: EndpointRoute | None, delta: EndpointDelta) -> EndpointRoute:
-    """The endpoint with the changes applied; None: it is not known yet."""
+    """The endpoint with the changes applied. A new endpoint is given as None."""
     if delta.is_whole or endpoint is None:
         return replace(delta.head, components=delta.components, failed=delta.failed)
     return replace(
@@ -229,7 +229,10 @@ def _differing(
 
 
 def _present(parts: Sequence[P], names: Iterable[str]) -> tuple[tuple[P, ...], tuple[str, ...]]:
-    """Those of `names` that are among `parts`, which are in the order of names, and the others."""
+    """Split `names` into the parts with these names, and the names without a part.
+
+    `parts` is in the order of names.
+    """
     found, missing = [], []
     for name in sorted(names):
         place = bisect_left(parts, name, key=_name)
@@ -241,7 +244,7 @@ def _present(parts: Sequence[P], names: Iterable[str]) -> tuple[tuple[P, ...], t
 
 
 def _merge_parts(old: Sequence[P], changed: Sequence[P], gone: Sequence[str]) -> tuple[P, ...]:
-    """`old`, in the order of names, with parts added or replaced, and without those of `gone`."""
+    """Add or replace parts of `old`, which is in the order of names, and remove `gone` parts."""
     if MANY * (len(changed) + len(gone)) > len(old):
         known = {it.name: it for it in old}
         for name in gone:

@@ -16,12 +16,12 @@ from hostelry.domain.serverless import ServerlessConfig
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyRoute:
-    """A ready copy; `address` is ``http://host:port``, `key` the secret that requests carry.
+    """A ready copy. `address` is ``http://host:port``, `key` the secret that requests carry.
 
-    `models_address`, of a multi-model copy, is where its models are leased. `config` is its
-    endpoint configuration, while an update to another one is under way. Where its model has several
-    containers `container` is the name of this one, and `log_stream` where its output goes;
-    `further` are the copies of a pipeline's other containers on its instance, in their order.
+    The models of a multi-model copy are leased at `models_address`. `config` is its endpoint
+    configuration while an update is under way. If its model has several containers, `container` is
+    the name of this container, and `log_stream` the stream of its output. `further` has the copies
+    of a pipeline's other containers on its instance, in order.
     """
 
     id: str
@@ -55,13 +55,13 @@ class FleetShift:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VariantRoute:
-    """A variant of a model endpoint; `weight` is its share of requests without TargetVariant.
+    """A variant of a model endpoint. `weight` is its share of requests without TargetVariant.
 
-    `waiting_for` is why it has no copy, where that is known. With `is_multi_model` requests name
-    the model. Where `serverless` is set, each copy is an environment: it takes one request at a
-    time, and more are started as requests come. `copies` are those of both fleets while `shift` is
-    set. `capture` is set where its requests are captured. Where requests name the container,
-    `containers` has all of them, and `copies` none.
+    `waiting_for` says why it has no copy, if that is known. With `is_multi_model` requests name the
+    model. If `serverless` is set, each copy is an environment: it takes one request at a time, and
+    more are started as requests come. `copies` includes both fleets while `shift` is set. `capture`
+    is set if its requests are captured. If requests name the container, `containers` has all of
+    them, and `copies` is empty.
     """
 
     name: str
@@ -85,7 +85,7 @@ class VariantRoute:
 class ShadowRoute:
     """The shadow variant of a model endpoint: it gets copies of `share` of the requests.
 
-    `capture` is set where its answers are captured.
+    `capture` is set if its answers are captured.
     """
 
     name: str
@@ -97,12 +97,12 @@ class ShadowRoute:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComponentRoute:
-    """A component; `copies` are its own, or its base's copies that have the adapter registered.
+    """A component. The `copies` of an adapter are its base's copies that have it registered.
 
     `adapter_id` is set on adapter components and sent as X-Amzn-SageMaker-Adapter-Identifier.
-    `at_zero` is what a request gets while there is no copy, `wakeable` whether it may start one
-    where none is desired; `waiting_for` is why there is none, where that is known. `base_name` is
-    the base whose copies an adapter uses.
+    `at_zero` decides about requests without a copy, `wakeable` says if a request may start a copy
+    that is not desired. `waiting_for` says why copies are missing, if that is known.
+    `base_name` is the base whose copies an adapter uses.
     """
 
     name: str
@@ -110,7 +110,7 @@ class ComponentRoute:
     routing: RoutingStrategy
     copies: tuple[CopyRoute, ...]
     adapter_id: str | None = None
-    desired_copies: int = 0  # an adapter: its base's; above 0 without copies: they come up
+    desired_copies: int = 0  # for an adapter, its base's
     serves_llm: bool = False  # reachable through the OpenAI routes
     at_zero: AtZero = AtZero.COMPAT
     wakeable: Wakeable = Wakeable.NO_TARGET
@@ -129,13 +129,13 @@ class FailedComponent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndpointRoute:
-    """An endpoint that serves; exactly one of `variants` and `components` is used.
+    """A serving endpoint. Exactly one of `variants` and `components` is used.
 
-    `failed` are components without a route, whose requests get the reason.
-    `takes_components` distinguishes an endpoint without components yet from a model endpoint.
-    `at_zero` is what requests for its variants get while there is no copy. `async_inference` is set
-    where its requests are queued, `shadow` where requests for its variants are mirrored.
-    `created_at` is of an endpoint whose requests are queued; 0.0 of others.
+    `failed` has components without a route, whose requests get the reason. `takes_components`
+    distinguishes an endpoint that has no components yet from a model endpoint. `at_zero` decides
+    about requests for its variants without a copy. `async_inference` is set if its requests
+    are queued, `shadow` if requests for its variants are mirrored. `created_at` is 0.0 unless its
+    requests are queued.
     """
 
     scope: Scope
@@ -152,7 +152,7 @@ class EndpointRoute:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouteSnapshot:
-    """Every endpoint that serves; `version` is a digest of the content."""
+    """Every serving endpoint. `version` is a digest of the content."""
 
     version: str
     endpoints: tuple[EndpointRoute, ...]

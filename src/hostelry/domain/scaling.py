@@ -55,9 +55,9 @@ def target_name(resource_id: str, dimension: Dimension) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetTracking:
-    """Keep a metric near `target_value`; exactly one of `predefined` and `queries` is used.
+    """Keeps a metric near `target_value`. Exactly one of `predefined` and `queries` is used.
 
-    `queries` are those of CustomizedMetricSpecification; a single metric is one query.
+    `queries` come from CustomizedMetricSpecification. A single metric is one query.
     """
 
     target_value: float
@@ -78,7 +78,7 @@ class Adjustment(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepAdjustment:
-    """StepAdjustment; bounds are relative to the alarm's threshold, None is unbounded."""
+    """StepAdjustment. Bounds are relative to the alarm's threshold. None is unbounded."""
 
     lower: float | None
     upper: float | None
@@ -101,7 +101,7 @@ class StepScaling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalingPolicy:
-    """A policy of one target; exactly one of `tracking` and `stepping` is set.
+    """A policy of one target. Exactly one of `tracking` and `stepping` is set.
 
     Recorded under `policy_key`. `alarm_names` are the alarms that a target-tracking policy created.
     """
@@ -125,9 +125,9 @@ def policy_key(resource_id: str, dimension: Dimension, name: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduledAction:
-    """New bounds at a time; `schedule` is at(...), rate(...) or cron(...), in `timezone`.
+    """New bounds at a time. `schedule` is at(...), rate(...) or cron(...), in `timezone`.
 
-    Recorded under `policy_key`. `fired_at` is the instant, by the schedule, of the last firing.
+    Recorded under `policy_key`. `fired_at` is the scheduled time of the last firing.
     """
 
     scope: Scope
@@ -168,11 +168,11 @@ class NotScaled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receipt:
-    """Costs and effects of a scaling activity; instants in seconds since the epoch, None: unknown.
+    """Costs and effects of a scaling activity. Times are seconds since the epoch, None if unknown.
 
     `load_rose_at` (t0) is when the load exceeded the capacity, `decided_at` (t1) the decision, by
     the values in `signal`, `answered_at` (t2) the first answer of new capacity. Requests that
-    waited or failed are those between t0 and t2.
+    waited or failed between t0 and t2 are counted.
     """
 
     decided_at: float
@@ -181,7 +181,7 @@ class Receipt:
     answered_at: float | None = None
     num_delayed: int = 0
     num_failed: int = 0
-    copies_before: tuple[str, ...] = ()  # their answers are not those of new capacity
+    copies_before: tuple[str, ...] = ()  # their answers are not from new capacity
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,10 +7,10 @@ from hostelry.domain.scope import Scope
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KmsKey:
-    """A symmetric key; named by its id. `material` is sealed by the home's root key (base64).
+    """A symmetric key, named by its id. `material` is sealed by the home's root key (base64).
 
-    `deletion_at` is the instant from which the key is gone. `aws_service` names the service whose
-    AWS managed key it is; empty for a key of the customer's.
+    `deletion_at` is the instant from which the key is gone. `aws_service` names the service of an
+    AWS managed key. It is empty for a customer's key.
     """
 
     scope: Scope
@@ -67,7 +67,7 @@ CURRENT, PREVIOUS = "AWSCURRENT", "AWSPREVIOUS"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecretVersion:
-    """One value of a secret, encrypted by KMS (`ciphertext`, base64); `stages` are its labels."""
+    """One value of a secret, encrypted by KMS (`ciphertext`, base64), with its labels."""
 
     version_id: str
     created_at: float
@@ -79,9 +79,9 @@ class SecretVersion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredSecret:
-    """A secret, by which name the record is named; `versions` are in the order they were made.
+    """A secret. Its record has its name. `versions` are in order of their creation.
 
-    `deletion_at` is the instant from which the secret is gone, `deleted_at` that of its deletion.
+    `deletion_at` is the instant from which the secret is gone, `deleted_at` when it was deleted.
     """
 
     scope: Scope
@@ -99,6 +99,6 @@ class StoredSecret:
         """The version of that id, or None."""
         return next((it for it in self.versions if it.version_id == version_id), None)
 
-    def labelled(self, stage: str) -> SecretVersion | None:
+    def find_version(self, stage: str) -> SecretVersion | None:
         """The version that has the label, or None."""
         return next((it for it in self.versions if stage in it.stages), None)

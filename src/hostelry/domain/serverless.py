@@ -1,7 +1,8 @@
 """Serverless configuration of a variant: the memory and the number of its environments.
 
-Source: ProductionVariantServerlessConfig in the SageMaker API reference; "Deploy models with Amazon
-SageMaker Serverless Inference" in the developer guide, for what cannot be combined with it.
+Source: ProductionVariantServerlessConfig in the SageMaker API reference, and, for features that
+cannot be combined with it, "Deploy models with Amazon SageMaker Serverless Inference" in the
+developer guide.
 An environment is a copy of the model that takes one request at a time.
 """
 
@@ -14,8 +15,8 @@ from hostelry.domain.shape import Requirements, Shape
 MEMORY_STEP_MB = 1024
 MAX_MEMORY_MB = 6144
 MAX_CONCURRENCY = 200
-# AWS publishes no figure for serverless endpoints, only that CPUs grow with the memory; this one is
-# "Configure Lambda function memory" in the Lambda developer guide.
+# AWS publishes no figure for serverless endpoints, only that CPUs grow with the memory. This figure
+# comes from "Configure Lambda function memory" in the Lambda developer guide.
 MB_PER_CPU = 1769
 MAX_DISK_BYTES = 5 * 1024**3
 BYTES_PER_MB = 1024**2
@@ -83,7 +84,7 @@ class ServerlessConfig:
 
 
 def check_serverless(config: ServerlessConfig, path: str) -> None:
-    """Refuse numbers that no serverless variant can have; `path` names the config in messages."""
+    """Refuse numbers that no serverless variant can have. `path` names the config in messages."""
     memory_mb, most = config.memory_mb, config.max_concurrency
     if memory_mb % MEMORY_STEP_MB or not MEMORY_STEP_MB <= memory_mb <= MAX_MEMORY_MB:
         allowed = ", ".join(map(str, range(MEMORY_STEP_MB, MAX_MEMORY_MB + 1, MEMORY_STEP_MB)))
@@ -102,12 +103,12 @@ def check_serverless(config: ServerlessConfig, path: str) -> None:
 def check_combination(
     path: str, of_variant: Collection[str], of_config: Collection[str], num_variants: int
 ) -> None:
-    """Refuse what cannot stand beside ServerlessConfig.
+    """Refuse members that cannot be combined with ServerlessConfig.
 
     Args:
         path: names the variant in messages.
         of_variant: the members that the variant has.
-        of_config: those of its configuration; a switch that is off is left out.
+        of_config: the members of its configuration, without switches that are off.
         num_variants: how many variants the configuration has.
     """
     beside = [f"{path}.{it}" for it in NOT_OF_VARIANT if it in of_variant]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """Declared resources of an instance type; `accelerators` counts whole devices."""
+    """Declared resources of an instance type. `accelerators` counts whole devices."""
 
     cpus: float
     memory_bytes: int
@@ -38,7 +38,7 @@ class Device:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceType:
-    """An instance type, for example ``ml.g5.xlarge``; `device` is None without accelerators."""
+    """An instance type, for example ``ml.g5.xlarge``. Without accelerators it has no `device`."""
 
     name: str
     shape: Shape

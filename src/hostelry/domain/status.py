@@ -1,6 +1,6 @@
 """State machines of endpoints, components, transform jobs and experiments, one table each.
 
-A record begins in Creating, a job InProgress; every later status comes from `next_status`. One
+A record begins in Creating, a job InProgress. Every later status comes from `next_status`. One
 deliberate difference from AWS: DELETE of an endpoint or a component is possible in every status,
 and cancels a create or an update under way.
 
@@ -20,7 +20,7 @@ from hostelry.domain.endpoint import EndpointStatus
 from hostelry.domain.inference_experiment import OVER, ExperimentStatus
 from hostelry.domain.transform_job import TransformJobStatus
 
-# Added to the model's own timeouts, for starting agents and waiting for free resources;
+# Added to the model's timeouts, for starting agents and waiting for free resources.
 # VariantInstanceProvisionTimeoutInSeconds replaces it.
 PROVISION_S = 600.0
 DELETE_S = 120.0
@@ -57,7 +57,7 @@ class Event(Enum):
     UPDATE = "update"  # a client asked for another configuration, specification or count
     READY = "ready"  # everything desired is proven ready
     FAIL = "fail"  # the desired state is impossible, and no earlier state can be restored
-    ROLLED_BACK = "rolled back"  # the update failed; the state before it keeps serving
+    ROLLED_BACK = "rolled back"  # the update failed, and the state before it serves on
     DELETE = "delete"  # a client asked
     COMPLETE = "complete"  # a job has done everything
     STOP = "stop"  # a client asked
@@ -132,7 +132,7 @@ TRANSITIONS: Mapping[Any, Any] = {
 
 
 def next_status(status: Status, event: Event) -> Status:
-    """The status after `event`; raises IllegalTransition where the table has no row."""
+    """The status after `event`. Raises IllegalTransition if the table has no row."""
     if not can(status, event):
         raise IllegalTransition(f"{status.value} cannot take the event {event.value!r}")
     following: Status = TRANSITIONS[status, event]
@@ -146,5 +146,5 @@ def can(status: Enum, event: Event) -> bool:
 
 @functools.cache
 def is_final(status: Enum) -> bool:
-    """Whether only a client's call can leave the status; every other status has a deadline."""
+    """True if only a client's call can end the status. Every other status has a deadline."""
     return all(event in ASKED for event in Event if can(status, event))

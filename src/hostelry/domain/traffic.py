@@ -7,10 +7,10 @@ CANARY        2                          CanarySize, then all
 LINEAR        fleet / LinearStepSize     k times LinearStepSize, at last all
 ROLLING       fleet / MaximumBatchSize   k times MaximumBatchSize, at last all
 
-A size is whole instances of the new fleet, at least one; the share of requests is the share of
-those instances. A fleet of one instance cannot be divided, but its traffic can: there a percentage
-is the share itself, and a batch is the whole fleet. With ROLLING alone each step's instances come
-up just before it, and those of the old fleet that they replace are removed after it.
+A size is a number of whole instances of the new fleet, at least one. The share of requests is the
+share of these instances. A fleet of one instance cannot be divided, but its traffic can. Then a
+percentage is the share, and a batch is the whole fleet. Only with ROLLING do the instances of a
+step come up just before it, and the instances of the old fleet that they replace go after it.
 
 Source: TrafficRoutingConfig and RollingUpdatePolicy in the SageMaker API reference, and "Use canary
 traffic shifting", "Use linear traffic shifting" and "Use rolling deployments" in the developer
@@ -32,7 +32,7 @@ ROLLING_POLICY = "DeploymentConfig.RollingUpdatePolicy"
 
 
 class TrafficType(Enum):
-    """TrafficRoutingConfig.Type, or ROLLING: that of a RollingUpdatePolicy."""
+    """TrafficRoutingConfig.Type, or ROLLING for a RollingUpdatePolicy."""
 
     ALL_AT_ONCE = "ALL_AT_ONCE"
     CANARY = "CANARY"
@@ -64,9 +64,9 @@ class FleetSize:
     value: int
 
     def part(self, instances: int) -> tuple[int, int]:
-        """The part of a fleet of so many instances, as a numerator and a denominator.
+        """The part of a fleet of `instances`, as a numerator and a denominator.
 
-        A percentage is rounded to whole instances: at least one, at most half of them.
+        A percentage is rounded to whole instances: at least one, at most half of the fleet.
         """
         if self.unit is FleetUnit.INSTANCE_COUNT:
             return min(self.value, max(1, instances)), max(1, instances)
@@ -76,10 +76,7 @@ class FleetSize:
         return min(max(1, whole), instances // 2), instances
 
     def batch(self, instances: int) -> int:
-        """The most instances of a batch, of so many; at least one.
-
-        A percentage is rounded down.
-        """
+        """The size of a batch of a fleet, at least one. A percentage is rounded down."""
         if self.unit is FleetUnit.INSTANCE_COUNT:
             return min(self.value, max(1, instances))
         return max(1, instances * self.value // WHOLE_PERCENT)
@@ -87,10 +84,10 @@ class FleetSize:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrafficPolicy:
-    """TrafficRoutingConfiguration, or RollingUpdatePolicy: the size is None for ALL_AT_ONCE alone.
+    """TrafficRoutingConfiguration or RollingUpdatePolicy. ALL_AT_ONCE has no size.
 
     `wait_s` is WaitIntervalInSeconds: between two steps, and after each batch. `rollback_size` is
-    RollbackMaximumBatchSize; None: a rolling update goes back in one step.
+    RollbackMaximumBatchSize. Without it a rolling update goes back in one step.
     """
 
     type: TrafficType = TrafficType.ALL_AT_ONCE
@@ -109,7 +106,7 @@ class TrafficPolicy:
         return self.type is TrafficType.ROLLING
 
     def num_steps(self, fleets: Collection[int]) -> int:
-        """The number of steps; `fleets` has the instances of each variant."""
+        """The number of steps. `fleets` has the instances of each variant."""
         if self.size is None:
             return 1
         if self.type is TrafficType.CANARY:
@@ -131,10 +128,11 @@ class TrafficPolicy:
         part, whole = self._part(self.size, instances)
         return min(instances, -(-step * part * instances // whole))
 
-    def replaced(self, step: int, old: int, instances: int) -> int:
-        """The instances of a variant's old fleet, of `old`, that so many batches replace.
+    def count_replaced(self, step: int, old: int, instances: int) -> int:
+        """Count the instances of the old fleet, of `old`, that the batches up to `step` replace.
 
-        The part of it that those batches are of the new fleet, of `instances`; rounded down.
+        It is in proportion to the instances that these batches have in the new fleet, of
+        `instances`, and rounded down.
         """
         assert self.size is not None, "only a policy with steps has batches"
         part, whole = self._part(self.size, instances)
@@ -158,7 +156,7 @@ ALL_AT_ONCE = TrafficPolicy()
 
 
 def check_size(policy: TrafficPolicy, variant_name: str, instances: int) -> None:
-    """Refuse a step that is too large, or too small, for a variant of so many instances.
+    """Refuse a step that is too large, or too small, for a variant of `instances`.
 
     Raises ValidationException. A canary is at most half of the fleet, a linear step a tenth to half
     of it, a batch a twentieth to half of it, or one instance.
@@ -209,7 +207,7 @@ def check_rollback_size(policy: TrafficPolicy, variant_name: str, instances: int
 def check_waits(
     policy: TrafficPolicy, fleets: Collection[int], bake_s: float, limit_s: float | None
 ) -> None:
-    """Refuse waits that leave no time for the update itself; raises ValidationException.
+    """Refuse waits that leave no time for the update. Raises ValidationException.
 
     `bake_s` is TerminationWaitInSeconds, `limit_s` MaximumExecutionTimeoutInSeconds.
     """
@@ -234,8 +232,8 @@ MOST: Mapping[str, float] = {"errors": 1.0, "latency": 100.0, "alpha": 0.5, "div
 class Allowance:
     """How much worse a version may be: errors by a share of requests, latency by a share of it.
 
-    `divergence` is the share of a shadow's answers that may differ from production's; None: any.
-    `alpha` is the probability of a wrong verdict, at most.
+    `divergence` is the share of a shadow's answers that may differ from production's. None allows
+    any. `alpha` is the maximum probability of a wrong verdict.
     """
 
     errors: float = 0.01

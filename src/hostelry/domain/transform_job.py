@@ -1,4 +1,4 @@
-"""Transform job: every object below a prefix sent through a model, on instances of its own.
+"""Transform job: sends every object below a prefix through a model, on separate instances.
 
 Source: CreateTransformJob in the SageMaker API reference.
 """
@@ -35,7 +35,7 @@ class TransformInputKind(Enum):
 
 
 class SplitType(Enum):
-    """How an object is split into records; NONE: the object is one record."""
+    """How an object is split into records. With NONE the object is one record."""
 
     NONE = "None"
     LINE = "Line"
@@ -64,7 +64,7 @@ class BatchStrategy(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransformInput:
-    """The objects of a job; `uri` is ``s3://bucket/prefix``, or that of the manifest."""
+    """The objects of a job. `uri` is ``s3://bucket/prefix``, or the URI of the manifest."""
 
     kind: TransformInputKind
     uri: str
@@ -85,9 +85,9 @@ class TransformOutput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransformProcessing:
-    """What is done with records before they are sent, and with answers before they are kept.
+    """DataProcessing: changes records before they are sent, and answers before they are kept.
 
-    The filters are JSONPaths; `joins_input` puts each record beside its answer.
+    The filters are JSONPaths. `joins_input` joins each record with its answer.
     """
 
     input_filter: str = WHOLE
@@ -107,7 +107,7 @@ class TransformProcessing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransformCapture:
-    """DataCaptureConfig of a job: manifests of what it read and wrote, below `uri`."""
+    """DataCaptureConfig of a job. Manifests of its inputs and outputs are written below `uri`."""
 
     uri: str
     kms_key_id: str | None = None
@@ -116,10 +116,10 @@ class TransformCapture:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransformProgress:
-    """What a job has done so far; `objects_total` and `bytes_total` are None until it is known.
+    """The progress of a job. Unknown totals are None.
 
-    `failed_objects` are counted in `objects` too. Bytes are those of input objects. `trouble` is
-    what the job waits for, such as the object store; None where it works.
+    `objects` includes `failed_objects`. Bytes are sizes of input objects. `trouble` says why the
+    job waits, for example for the object store. None while it works.
     """
 
     objects: int = 0
@@ -136,12 +136,12 @@ class TransformProgress:
 class TransformJob:
     """A transform job.
 
-    `model` is its own copy, so that the model may be deleted. `strategy`, `max_concurrent` and
-    `max_payload_mb` are None where the request leaves the choice to the container; a
-    `max_payload_mb` of 0 is a payload without a limit. `started_at` is when its endpoint first
-    served. `unserved_since` is when its last copy ceased to serve. `deadline_at` is when the
-    present non-final status ends whatever happens; None in final ones. `chain_length` counts it and
-    the jobs before it where an object's event started it (`domain/object_event.py`), else 0.
+    `model` is a copy, so that the model may be deleted. `strategy`, `max_concurrent` and
+    `max_payload_mb` are optional. If one is missing, the container chooses. With a
+    `max_payload_mb` of 0 payloads have no limit. `started_at` is when its endpoint first served.
+    `unserved_since` is when its last copy ceased to serve. `deadline_at` is when the current status
+    fails. None if it is final. If an object's event started the job (`domain/object_event.py`),
+    `chain_length` counts it and the jobs before it, else 0.
     """
 
     scope: Scope
@@ -185,7 +185,7 @@ class TransformJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransformSnapshot:
-    """The jobs to be run, without their progress; `version` is a digest of them."""
+    """The jobs to run, without their progress. `version` is a digest of them."""
 
     version: str
     jobs: tuple[TransformJob, ...]
@@ -202,7 +202,7 @@ class TransformProgressReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransformEnd:
-    """What the runner says of a job that it is done with; `reason` is why it failed."""
+    """The runner's report of the end of a job. `reason` says why it failed."""
 
     scope: Scope
     name: str

@@ -1,4 +1,4 @@
-"""Rules of transform jobs beyond the service model; each check raises a ValidationException.
+"""Rules of transform jobs beyond the service model. Each check raises a ValidationException.
 
 Source: CreateTransformJob, and "Associate Prediction Results with Input Records" in the SageMaker
 developer guide.
@@ -78,7 +78,7 @@ def check_processing(job: TransformJob) -> None:
 
 
 def check_record_type(field: str, given: str | None) -> str:
-    """The media type without parameters; refuses one whose records cannot be read."""
+    """The media type without parameters. Refuses a type whose records cannot be read."""
     found = (given or "").partition(";")[0].strip().lower()
     if found not in RECORD_TYPES:
         raise validation_error(

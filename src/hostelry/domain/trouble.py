@@ -12,9 +12,9 @@ FAILED = "Failed"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedPart:
-    """A component, or a variant that serves models itself, with its ready and desired copies.
+    """A component, or a variant that serves a model, with its ready and desired copies.
 
-    `desired` is None for an adapter, which uses the copies of its base.
+    An adapter has no `desired`, because it uses the copies of its base.
     """
 
     status: str
@@ -26,8 +26,8 @@ def summarize_serving(status: str, parts: Iterable[ServedPart]) -> dict[str, Any
     """Sum the copies of an endpoint's parts: `ready`, `desired`, `tone` and `trouble`.
 
     The tone is "bad" if nothing serves and "warn" if only a part serves. The trouble says so in
-    words. Both are None if everything serves, or if the endpoint's status promises no answers.
-    Components that are being created or deleted are not counted.
+    words. Both are missing if everything serves, or if the endpoint's status promises no answers.
+    Components in creation or deletion are not counted.
     """
     given = list(parts)
     every = [it for it in given if it.status in PROMISING or it.status == FAILED]

@@ -19,7 +19,7 @@ ACTIVATING_S = 2.0  # within which every gateway has the routes of a new step
 
 
 def get_step(endpoint: Endpoint) -> tuple[int, float] | None:
-    """The present step of an update whose new fleet serves, and since when; None of any other."""
+    """The current step of an update whose new fleet serves, and its start. Else None."""
     if endpoint.shift is not None:
         return endpoint.shift.step, endpoint.shift.since
     if endpoint.bake is not None:
@@ -36,8 +36,8 @@ def step_title(deployment: Deployment, number: int) -> str:
 def get_share(endpoint: Endpoint, deployment: Deployment, variant: EndpointVariant) -> float:
     """The share of a variant's traffic that its new fleet, of `deployment`, has.
 
-    After a failure it has all of it; the batches of a rolling update that had baked have theirs,
-    less and less.
+    After a failure the share is 1. In a rolling update it is the share of the baked batches, and
+    shrinks as they go back.
     """
     shift = endpoint.shift
     if shift is None or deployment.guard is None:
@@ -53,9 +53,9 @@ def get_share(endpoint: Endpoint, deployment: Deployment, variant: EndpointVaria
 def update_progress(
     endpoint: Endpoint, now: float, pace: float, verdict: str | None = None
 ) -> str | None:
-    """The progress of the whole update; None where no new fleet serves, or it goes back.
+    """The progress of the whole update. None if no new fleet serves, or the update goes back.
 
-    `verdict` is that on the new fleet, where it is compared with the old one.
+    `verdict` is the verdict on the new fleet, if it is compared with the old fleet.
     """
     under_way = endpoint.shift or endpoint.bake
     is_updating = endpoint.status is EndpointStatus.UPDATING
@@ -75,9 +75,9 @@ def set_verdict(progress: str | None, verdict: str | None) -> str | None:
 def progress_text(
     endpoint: Endpoint, deployment: Deployment, shares: Collection[float], now: float, pace: float
 ) -> str | None:
-    """The present step of the update to `deployment`, which has those shares of the traffic.
+    """Describe the current step of the update to `deployment`, which has `shares` of the traffic.
 
-    None where its fleet does not serve yet. `pace` divides the waits.
+    None if its fleet does not serve yet. `pace` divides the waits.
     """
     step = get_step(endpoint)
     if step is None:
@@ -109,7 +109,7 @@ def _stage_text(
 
 # The history of an endpoint's updates, from the endpoint before and after each change. Pure.
 #
-# the update before   the update after      what is recorded
+# the update before   the update after      the record
 # -----------------   -------------------   --------------------------------------------------
 # in a step           in the same step      nothing
 # in a step           in another step       the end of the one, the begin of the other
@@ -127,10 +127,10 @@ MAX_STEPS = 24  # of one update: the steps of the smallest batches, coming up an
 def append_history(
     old: Endpoint | None, new: Endpoint | None, now: float, verdict: str | None = None
 ) -> Endpoint | None:
-    """`new` with the history that `old` has, and what has changed between them at `now`.
+    """Return `new` with the history of `old`, and with the changes between them at `now`.
 
-    `verdict` is that on the step of `old`, if any. The newest `MAX_UPDATES` are kept. A step that
-    did not change is not written again.
+    `verdict` is the verdict on the step of `old`, if any. The newest `MAX_UPDATES` are kept. A step
+    that did not change is not written again.
     """
     if old is None or new is None or (before := present_step(old)) is None:
         return new
@@ -153,7 +153,7 @@ def append_history(
 
 
 def known_updates(endpoint: Endpoint) -> Sequence[PastUpdate]:
-    """Every update that is kept, oldest first; the last one may be under way."""
+    """Every kept update, oldest first. The last update may be under way."""
     step, deployment = present_step(endpoint), update_to(endpoint)
     if step is None or deployment is None:
         return endpoint.updates
@@ -172,14 +172,14 @@ def known_updates(endpoint: Endpoint) -> Sequence[PastUpdate]:
 
 
 def update_to(endpoint: Endpoint) -> Deployment | None:
-    """The deployment of an update under way; None without one."""
+    """The deployment of an update under way, if any."""
     if endpoint.status is not EndpointStatus.UPDATING:
         return None
     return endpoint.pending if endpoint.bake is None else endpoint.active
 
 
 def present_step(endpoint: Endpoint) -> PastStep | None:
-    """The step that an update under way is in; None without one."""
+    """The current step of an update under way, if any."""
     deployment = update_to(endpoint)
     if deployment is None:
         return None

@@ -1,4 +1,4 @@
-"""Checks of requests beyond the service models; each raises a ValidationException."""
+"""Checks of requests beyond the service models. Each raises a ValidationException."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -162,7 +162,7 @@ def check_consistent(requirements: Requirements) -> None:
 
 
 def shortfall(requirements: Requirements, instance_type: str, shape: Shape) -> str | None:
-    """What an empty instance lacks for a copy; None where the copy fits."""
+    """Describe the resources that an empty instance lacks for a copy. None if the copy fits."""
     least_bytes = requirements.min_memory_bytes
     limits = (
         ("NumberOfCpuCoresRequired", requirements.cpus, shape.cpus),
@@ -176,7 +176,7 @@ def shortfall(requirements: Requirements, instance_type: str, shape: Shape) -> s
 
 
 def check_instance_count(variant: Variant, count: int, least: int) -> None:
-    """Refuse a desired instance count that the variant cannot have; `least` is its config's."""
+    """Refuse a desired instance count that the variant cannot have. `least` is the minimum."""
     if variant.scaling is not None and variant.scaling.enabled:
         raise validation_error(
             f'DesiredInstanceCount of variant "{variant.name}" cannot be set: its'

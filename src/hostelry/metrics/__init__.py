@@ -1,1 +1,1 @@
-"""Time-bucketed series: what was measured, kept within bounds, asked by period and statistic."""
+"""Time series within a memory limit, queried by period and statistic."""

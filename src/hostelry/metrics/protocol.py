@@ -1,6 +1,6 @@
-"""Interfaces of metric stores: samples go in, statistics by period come out.
+"""Interfaces of metric stores, which take samples and return statistics by period.
 
-A `MetricStore` is both a `MetricReader` and a `MetricWriter`; callers depend on the half they use.
+A `MetricStore` is both a `MetricReader` and a `MetricWriter`. Callers depend on the half they use.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,9 +13,10 @@ from hostelry.domain.scope import Scope
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricFilter:
-    """A choice of metrics; None matches any. A dimension's value None matches any value.
+    """Selects metrics. None matches any. A dimension's value None matches any value.
 
-    With `exact` a metric has these dimensions and no others; with `since` it has data after that.
+    With `exact` a metric must have these dimensions and no others. With `since` it must have data
+    after that time.
     """
 
     namespace: str | None = None
@@ -47,17 +48,17 @@ class MetricReader(Protocol):
 
 
 class MetricWriter(Protocol):
-    """Takes samples of every scope. Thread-safe; bounded."""
+    """Takes samples of every scope, within a limit of memory. Thread-safe."""
 
     def record(self, scope: Scope, samples: Sequence[Sample]) -> None:
-        """Keep `samples`; once this returns they survive the process.
+        """Record `samples`. On return they survive the process.
 
-        Raises RetryableError, with none of them kept, where that is impossible (the disk is full).
+        Raises RetryableError, and keeps none of them, if that is impossible (the disk is full).
         """
         ...
 
     def emit(self, scope: Scope, samples: Sequence[Sample]) -> None:
-        """Take the platform's own samples: visible at once, even while the disk fails.
+        """Take samples of the platform. They are visible at once, even while the disk fails.
 
         They are written as by `record`, or as soon as the disk takes writes again.
         """

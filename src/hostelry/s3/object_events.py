@@ -142,7 +142,9 @@ class ObjectEvents:
     def watches(self, write: ObjectWrite) -> bool:
         """Whether the write's bucket has a notification configuration for it."""
         notification = self._file.notification(write.bucket)
-        return notification.to_bus or bool(notification.wanted(CREATED + write.kind, write.key))
+        return notification.to_bus or bool(
+            notification.find_targets(CREATED + write.kind, write.key)
+        )
 
     async def note(self, write: ObjectWrite, answer: StoreAnswer, source_address: str) -> None:
         """Make the event of a write durable; raises EventFileError.
@@ -179,7 +181,7 @@ class ObjectEvents:
             etag=etag.replace("&#34;", "").replace("&quot;", "").strip('"'),
             version_id=answer.headers.get("x-amz-version-id", ""),
             chain_length=write.chain_length,
-            targets=notification.wanted(CREATED + write.kind, write.key),
+            targets=notification.find_targets(CREATED + write.kind, write.key),
             to_bus=notification.to_bus,
         )
 

@@ -15,7 +15,7 @@ MAX_ORPHANS = 1000  # histories of deleted alarms
 
 
 def append_history(state: State, scope: Scope, items: Sequence[AlarmHistoryItem]) -> None:
-    """Put `items` of one alarm, newest first, before its history; drop items too old or too many.
+    """Put `items` of an alarm, newest first, before its history, and drop old or excess items.
 
     Raises Conflict if every attempt met another writer.
     """
@@ -30,7 +30,7 @@ def append_history(state: State, scope: Scope, items: Sequence[AlarmHistoryItem]
 
 
 def histories(state: State, scope: Scope | None = None) -> Iterator[tuple[AlarmHistory, int]]:
-    """Every history (in `scope`, or in all) and its version; not mirrored, as they are large."""
+    """Every history (in `scope`, or in all) and its version. Not mirrored, because of its size."""
     for record in state.store.list(state.alarm_histories.kind, scope):
         yield decode(record.body, AlarmHistory), record.version
 

@@ -8,7 +8,7 @@ from hostelry.base.clock import monotonic_s
 
 
 class Announcements:
-    """How often each topic was announced; thread-safe."""
+    """Counts the announcements of each topic. Thread-safe."""
 
     def __init__(self) -> None:
         self._announced = threading.Condition()
@@ -79,7 +79,7 @@ class Announcements:
             return is_free
 
     def _end_polling(self, topic: str) -> None:
-        """Wake the others: one of them polls from now on, and what this one saw is news to them."""
+        """Wake the other threads. One of them polls from now on, and all learn of the change."""
         with self._announced:
             self._polled.discard(topic)
             self._announced.notify_all()

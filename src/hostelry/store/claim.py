@@ -22,7 +22,7 @@ CLAIMS = Table(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreClaim:
-    """The cluster that uses a database, and the home that was first; seconds since the epoch."""
+    """The cluster that uses a database, and the first home. Times are seconds since the epoch."""
 
     cluster_id: str
     home: str
@@ -30,9 +30,9 @@ class StoreClaim:
 
 
 def claim(database: Database, wanted: StoreClaim) -> StoreClaim:
-    """Take the database for a cluster; the claim that holds, of whichever home was first.
+    """Claim the database for a cluster, and return the claim, which the first home made.
 
-    Raises StoreRefused, naming both homes, where another cluster has it.
+    Raises StoreRefused, naming both homes, if another cluster has it.
     """
     with database.write() as connection:
         lock_schema(connection)
@@ -70,9 +70,9 @@ def get_claim(database: Database) -> StoreClaim | None:
 
 
 def release(database: Database) -> StoreClaim | None:
-    """Remove the claim; the one that there was. The records stay for the next home.
+    """Remove and return the claim. The records stay for the next home.
 
-    Raises TerminalError where a platform runs on the database.
+    Raises TerminalError if a platform runs on the database.
     """
     found = get_claim(database)
     if found is not None:

@@ -1,6 +1,6 @@
-"""Tables copied from one database to another, and proved equal. Knows tables, not what they mean.
+"""Copies tables from one database to another, and verifies that they are equal.
 
-Rows go over in the caller's transactions: nothing is in the target until those are committed.
+Rows are copied in the caller's transactions. The target has nothing until these are committed.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ Report = Callable[[str, int, int], None]  # the table, rows so far, rows of it i
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopiedTable:
-    """A table's rows, as the source had them; the digest is that of their set."""
+    """A copied table: the number of its rows, and a digest of their set."""
 
     name: str
     num_rows: int
@@ -46,12 +46,12 @@ def copy_tables(
                 read.add(row)
             target.execute(insert(table), page)
         _continue_numbers(target, table)
-        copied.append(_checked(target, table, read))
+        copied.append(_check_copied(target, table, read))
     return copied
 
 
 def has_rows(connection: Connection, metadata: MetaData, apart_from: Table) -> bool:
-    """Whether any table but `apart_from` has a row; tables may be missing."""
+    """True if any table except `apart_from` has a row. Tables may be missing."""
     found = set(inspect(connection).get_table_names())
     return any(
         connection.execute(select(table.c[0]).limit(1)).first() is not None
@@ -90,7 +90,7 @@ def _rows(source: Connection, table: Table, report: Report) -> Iterator[dict[str
             report(table.name, number, total)
 
 
-def _checked(target: Connection, table: Table, read: _Fingerprint) -> CopiedTable:
+def _check_copied(target: Connection, table: Table, read: _Fingerprint) -> CopiedTable:
     written = _Fingerprint()
     found = target.execute(select(table), execution_options=PAGED)
     for row in found.mappings():

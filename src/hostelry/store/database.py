@@ -1,6 +1,6 @@
 """A SQL database: transactions for everything that the control plane keeps in tables.
 
-A path is a file of SQLite, a URL a database of PostgreSQL; statements are portable between both.
+A path means a file of SQLite, a URL a database of PostgreSQL. Statements are portable.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,20 +15,20 @@ from hostelry.store.sqlite import SqliteFile
 
 
 class Database(Protocol):
-    """One database; thread-safe, every commit is durable. A process shares one for all its tables.
+    """One database, which a process shares for all its tables. Thread-safe. Commits are durable.
 
-    Every call raises StoreRefused where the database cannot be used at all, StoreUnavailable where
-    a transaction cannot be done now; then nothing was changed, unless the error says otherwise.
+    Every call raises StoreRefused if the database cannot be used at all, and StoreUnavailable if a
+    transaction is impossible now. Then nothing was changed, unless the error says otherwise.
     """
 
     @property
     def trouble(self) -> str | None:
-        """Why the last change could not be made; None once one is made again."""
+        """Why the last change could not be made. None after the next successful change."""
         ...
 
     @property
     def place(self) -> str:
-        """Where the database is, for messages; without secrets."""
+        """Where the database is, for messages, without secrets."""
         ...
 
     def read(self) -> AbstractContextManager[Connection]:
@@ -38,9 +38,9 @@ class Database(Protocol):
     def query(
         self, statement: Executable, values: Mapping[str, Any] | None = None
     ) -> Sequence[Row[Any]]:
-        """The rows of one reading statement: what `read` would give, in one round trip.
+        """Run one reading statement in one round trip, and return its rows.
 
-        `values` are those of its parameters.
+        `values` are the values of its parameters.
         """
         ...
 
@@ -53,7 +53,7 @@ class Database(Protocol):
         ...
 
     def create(self, metadata: MetaData) -> None:
-        """Make the tables that are missing; several processes may do so at once."""
+        """Create the missing tables. Several processes may do so at once."""
         ...
 
     def wait_until(self, topic: str, condition: Callable[[], bool], timeout_s: float) -> bool:
@@ -71,15 +71,15 @@ class Database(Protocol):
         ...
 
     def close(self) -> None:
-        """Close every connection; the database is not used again. Waits end."""
+        """Close every connection, and end waits. The database must not be used again."""
         ...
 
 
 def open_database(where: Path | str, *, timeout_s: float | None = None) -> Database:
-    """The database at a path (SQLite) or a URL ``postgresql://...``; connects when it is used.
+    """Open the database at a path (SQLite) or a URL ``postgresql://...``. Connects at first use.
 
-    `timeout_s` bounds each statement on a server, in place of PostgreSQL's default of 10 s.
-    Raises StoreRefused for a URL that cannot be used, or where PostgreSQL's driver is missing.
+    `timeout_s` limits each statement on a server, in place of the default of 10 s for PostgreSQL.
+    Raises StoreRefused if the URL cannot be used, or if PostgreSQL's driver is missing.
     """
     if isinstance(where, Path) or "://" not in where:
         return SqliteFile(where)

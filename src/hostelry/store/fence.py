@@ -23,10 +23,10 @@ NEWEST = sa.select(LEASES.c.epoch, LEASES.c.holder).where(LEASES.c.name == NAME)
 
 
 class Fence:
-    """What this process may write; thread-safe.
+    """Decides if this process may write. Thread-safe.
 
-    It begins with migrations only, and lets nothing through from `stand_by` until `lead`.
-    `on_fenced` is called once, with the reason why its epoch is over.
+    At first it allows only migrations. From `stand_by` until `lead` it allows nothing. `on_fenced`
+    is called once, with the reason why the epoch is over.
     """
 
     def __init__(self, on_fenced: Callable[[str], None]) -> None:
@@ -37,7 +37,7 @@ class Fence:
 
     @property
     def epoch(self) -> int | None:
-        """The epoch that this process leads with; None on standby."""
+        """The epoch of this leader. None on standby."""
         return self._epoch
 
     def stand_by(self) -> None:
@@ -67,7 +67,7 @@ class Fence:
 
 
 class FencedDatabase:
-    """`database`, with each write of it behind `fence`; implements `Database`."""
+    """`database`, with each write behind `fence`. Implements `Database`."""
 
     def __init__(self, database: Database, fence: Fence) -> None:
         self._database = database
@@ -75,12 +75,12 @@ class FencedDatabase:
 
     @property
     def trouble(self) -> str | None:
-        """Why the last change could not be made; None once one is made again."""
+        """Why the last change could not be made. None after the next successful change."""
         return self._database.trouble
 
     @property
     def place(self) -> str:
-        """Where the database is, for messages; without secrets."""
+        """Where the database is, for messages, without secrets."""
         return self._database.place
 
     def read(self) -> AbstractContextManager[Connection]:
@@ -95,13 +95,13 @@ class FencedDatabase:
 
     @contextmanager
     def write(self, announce: str | None = None) -> Iterator[Connection]:
-        """A durable transaction; raises Fenced, with nothing changed, where the epoch is over."""
+        """A durable transaction. Raises Fenced, with nothing changed, if the epoch is over."""
         with self._database.write(announce) as connection:
             self._fence.check(connection)
             yield connection
 
     def check(self) -> None:
-        """Raise Fenced where the epoch is over now: just before an act beside the database."""
+        """Raise Fenced if the epoch is over. For use just before an act outside the database."""
         with self.write():
             pass
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar
 
 from hostelry.base.parts import changed_names
 
-MAX_KNOWN = 2_000  # groups; then all are looked at again
+MAX_KNOWN = 2_000  # groups. Beyond that, all are read again
 
 
 class CreatedRecord(Protocol):
@@ -43,7 +43,7 @@ class _KnownGroup:
 
 
 class FirstCreated:
-    """Finds the first records of groups; what is the same object as at the last look costs nothing.
+    """Finds the first records of groups. Groups that are the same objects cost nothing.
 
     Thread-safe.
     """
@@ -54,10 +54,9 @@ class FirstCreated:
     def among(
         self, groups: Iterable[tuple[Hashable, Parts[C]]], num: int, *, descending: bool
     ) -> list[C]:
-        """The first `num` records by instant of creation, then name, among some that come later.
+        """Candidates that include the first `num` records by time of creation, then name.
 
-        They are in the `num` parts whose own first ones come first, and none comes after those of
-        all of them.
+        The first `num` records are in the `num` parts whose first records come first.
         """
         heads = [self._heads(group, parts, descending=descending) for group, parts in groups]
         merged = heapq.merge(*heads, key=_position, reverse=descending)

@@ -37,7 +37,7 @@ LEASE_CHANGES = Table(
     Column("reason", Text, nullable=False),
 )
 
-# Every control that runs; `id` names one process, never two.
+# Every running control. `id` names one process, never two.
 CONTROLS = Table(
     "controls",
     METADATA,
@@ -64,7 +64,7 @@ NOW = sa.cast(sa.extract("epoch", sa.func.clock_timestamp()), sa.Float)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlProcess:
-    """A control that was seen within TTL_S; `address` is where other hosts reach it."""
+    """A control that was seen within TTL_S. Other hosts reach it at `address`."""
 
     id: str
     address: str
@@ -84,9 +84,9 @@ class LeaderChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leadership:
-    """The lease's epoch (0: none yet), its holder where it is not over, all controls, changes.
+    """The epoch of the lease (0: none yet), its holder unless it is over, and all controls.
 
-    `changes` are the newest, the last one first.
+    `changes` has the newest changes, newest first.
     """
 
     epoch: int = 0
@@ -96,7 +96,7 @@ class Leadership:
 
 
 def running_controls(database: Database) -> tuple[ControlProcess, ...]:
-    """All controls that run; raises StoreUnavailable where the database does not answer."""
+    """List all running controls. Raises StoreUnavailable if the database does not answer."""
     with database.read() as connection:
         if not sa.inspect(connection).has_table(CONTROLS.name):
             return ()
@@ -104,7 +104,7 @@ def running_controls(database: Database) -> tuple[ControlProcess, ...]:
 
 
 def read_leadership(database: Database) -> Leadership:
-    """Who leads now; raises StoreUnavailable where the database does not answer."""
+    """Read who leads now. Raises StoreUnavailable if the database does not answer."""
     newest = sa.select(LEASE_CHANGES).where(LEASE_CHANGES.c.name == NAME)
     newest = newest.order_by(LEASE_CHANGES.c.epoch.desc()).limit(SHOWN_CHANGES)
     with database.read() as connection:

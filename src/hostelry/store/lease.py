@@ -1,22 +1,22 @@
-"""The lease of the leader among control processes: what one of them does next. Pure.
+"""The lease of the leader among control processes: decides the next step of a process. Pure.
 
-A lease's `epoch` grows with each new holder: it is the fencing token of all that the holder does,
-so that safety needs no clock. Clocks only decide when a standby tries; the database compares and
-sets.
+A lease's `epoch` grows with each new holder. It is the fencing token of everything that the holder
+does, so that safety needs no clock. Clocks only decide when a standby tries, and then the database
+compares and sets.
 
 | the lease, as it was just read | decision |
 | --- | --- |
 | is mine, and I have its epoch or none (the answer to my acquisition was lost) | Renew |
 | is another's, or none, and I have an epoch | StepDown |
-| there is no lease, or its holder released it | Acquire |
+| the lease is missing, or its holder released it | Acquire |
 | its holder's session with the database has ended, and not by the server's restart | Acquire |
 | it expired by the database's clock, and the server runs for TTL_S | Acquire |
 | I looked for TTL_S by a steady clock, and it was not renewed | Acquire: that clock went back |
 | otherwise | StandBy |
 
-A killed holder's session ends at once. A frozen one's, or one behind a partition, does not: its
-lease expires. A server that restarts ends every session, and no control renews while it is away:
-its holder has TTL_S from its start to come back.
+A killed holder's session ends at once. The session of a frozen or partitioned holder does not end,
+but its lease expires. A server that restarts ends every session, and no control renews while it is
+away. Then the holder has TTL_S from the server's start to come back.
 """
 
 from dataclasses import dataclass
@@ -29,10 +29,10 @@ TTL_S = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaderLease:
-    """The lease as the database has it; instants are seconds of the database's clock.
+    """The lease in the database. Times are seconds of the database's clock.
 
-    `holder` names one process, never two. `renewals` counts within an epoch. `expires_at` is 0 once
-    it was released.
+    `holder` names one process, never two. `renewals` counts within an epoch. `expires_at` is 0
+    after a release.
     """
 
     holder: str
@@ -89,10 +89,10 @@ Decision = Acquire | Renew | StepDown | StandBy
 
 
 def decide(me: str, epoch: int | None, look: LeaseLook, unchanged_s: float) -> Decision:
-    """What the control `me` does; `epoch` is the one that it leads with, None on standby.
+    """Decide the next step of the control `me`. `epoch` is its epoch as leader, None on standby.
 
-    `unchanged_s`: for how long every look, of which none failed, found the same lease; by a clock
-    that only goes forward.
+    `unchanged_s` says for how long every look succeeded and found the same lease, by a clock that
+    only goes forward.
     """
     lease = look.lease
     if epoch is not None and (lease is None or (lease.holder, lease.epoch) != (me, epoch)):
@@ -106,7 +106,7 @@ def decide(me: str, epoch: int | None, look: LeaseLook, unchanged_s: float) -> D
 
 
 def why_free(lease: LeaderLease, look: LeaseLook, unchanged_s: float) -> str | None:
-    """Why another's lease may be taken; None while it may not."""
+    """Why another control's lease may be taken. None while it may not."""
     if lease.expires_at == 0.0:
         return f"{lease.holder} released it"
     if not look.session_lives and look.server_started_at < lease.renewed_at:

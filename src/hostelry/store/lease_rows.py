@@ -1,9 +1,9 @@
-"""The lease in PostgreSQL, over a connection of its own: what `lease.decide` decided is done here.
+"""The lease in PostgreSQL, over a separate connection: carries out the decisions of `lease.decide`.
 
-The session of a leader holds a shared lock on its epoch: the server drops it as soon as the process
-is killed, which standbys see. Every write of the leader holds it, too (`fence`). Acquiring
-ends all sessions that hold the lock of the epoch before, those of a frozen leader among them, and
-waits until none does; only then does the epoch grow.
+The session of a leader holds a shared lock on its epoch. The server drops the lock as soon as the
+process is killed, which standbys see. Every write of the leader holds the lock, too (`fence`).
+Acquiring the lease ends all sessions that hold the lock of the epoch before, including sessions of
+a frozen leader, and waits for their end. Only then does the epoch grow.
 """
 
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ KEPT_CHANGES = 100
 FORGOTTEN_S = 3600.0  # a control that was not seen for so long
 NOW = "CAST(extract(epoch FROM clock_timestamp()) AS float8)"
 KEY = epoch_key("%(epoch)s")
-# Who holds the lock of an epoch, given as SQL; not those who want it alone.
+# The sessions that hold the lock of an epoch, given as SQL, without sessions that wait for it.
 HOLDERS = (
     "pg_locks WHERE locktype = 'advisory' AND granted AND mode = 'ShareLock' AND objsubid = 1"
     " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
@@ -80,10 +80,10 @@ FORGET = f"DELETE FROM controls WHERE seen_at < {NOW} - {FORGOTTEN_S}"
 
 
 class LeaseRows:
-    """The lease as one control uses it; for one thread.
+    """The lease as used by one control, in one thread.
 
-    Every call raises StoreUnavailable where the database does not do it now; the connection is then
-    a new one the next time. `me` names this process, never another.
+    Every call raises StoreUnavailable if the database fails, and the next call uses a new
+    connection. `me` names this process, never another.
     """
 
     def __init__(self, url: str, me: str, address: str, version: str) -> None:
@@ -109,10 +109,7 @@ class LeaseRows:
         return LeaseLook(lease=lease, now=now, server_started_at=started_at, session_lives=lives)
 
     def acquire(self, seen: LeaderLease | None, reason: str, floor: int = 0) -> int | None:
-        """The next epoch, durably mine; None where the lease is not as it was `seen` any more.
-
-        It is above `floor`, too.
-        """
+        """Acquire the next epoch, durably, above `floor`. None if the lease differs from `seen`."""
         with self._translate_errors():
             return self._acquire(seen, reason, floor)
 
@@ -193,7 +190,7 @@ class LeaseRows:
         try:
             yield
         except psycopg.Error as error:
-            self.close()  # what its session holds is not known
+            self.close()  # the session's locks are not known
             cause = " ".join(str(error).split())
             raise StoreUnavailable(
                 f"the store {get_place(self._parameters)} is unavailable: {cause}"

@@ -11,7 +11,7 @@ TOMBSTONES_KEPT = 10_000
 
 
 class MemoryStore:
-    """`Store` in a dictionary, under one lock; gone with the process."""
+    """`Store` in a dictionary, under one lock. Lost with the process."""
 
     def __init__(self, *, tombstones_kept: int = TOMBSTONES_KEPT) -> None:
         self._tombstones_kept = tombstones_kept
@@ -28,7 +28,7 @@ class MemoryStore:
             return self._records.get(key)
 
     def put(self, key: Key, body: bytes, *, expect: int | None) -> Record:
-        """Write if the present version is `expect`; raises Conflict when it is not."""
+        """Write if the current version is `expect`. Raises Conflict if it is not."""
         with self._changed:
             self._check(key, expect)
             self._revision += 1
@@ -39,7 +39,7 @@ class MemoryStore:
             return record
 
     def delete(self, key: Key, *, expect: int) -> None:
-        """Remove if the present version is `expect`; raises Conflict when it is not."""
+        """Remove if the current version is `expect`. Raises Conflict if it is not."""
         with self._changed:
             self._check(key, expect)
             self._revision += 1
@@ -91,7 +91,7 @@ class MemoryStore:
             return self._revision
 
     def wait(self, since: int, timeout_s: float) -> bool:
-        """Block until the revision exceeds `since`; False after `timeout_s`, or if it is closed."""
+        """Block until the revision exceeds `since`. False after `timeout_s`, or if it is closed."""
         with self._changed:
             self._changed.wait_for(lambda: self._is_closed or self._revision > since, timeout_s)
             return self._revision > since
@@ -123,7 +123,7 @@ def check_version(key: Key, present: int | None, expect: int | None) -> None:
 
 
 def check_watchable(since: int, forgotten: int) -> None:
-    """Raise RevisionTooOld when deletes after `since` are no longer known; 0 knows nothing yet."""
+    """Raise RevisionTooOld if deletes after `since` are no longer known. 0 knows nothing yet."""
     if 0 < since < forgotten:
         raise RevisionTooOld(
             f"revision {since} is too old to watch from: deletes up to {forgotten} are forgotten;"

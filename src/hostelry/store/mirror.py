@@ -27,7 +27,7 @@ class MirroredRecord:
         self._value: Any = None
 
     def value(self, decode: Callable[[Record], Any]) -> Any:
-        """The value, decoded at most once; raises what `decode` raises, each time."""
+        """The value, decoded at most once. An error of `decode` is raised each time."""
         if self._value is None:
             self._value = decode(self.record)
         return self._value
@@ -35,10 +35,10 @@ class MirroredRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordGroup:
-    """The values, in the order of their names, and the versions of a group's records by name.
+    """The values of a group's records, in the order of their names, and their versions by name.
 
-    `parts` has the values by the part that each belongs to; none where the kind has no parts. The
-    group and each part are the same objects as long as none of their records changes.
+    `parts` has the values by part. It is empty if the kind has no parts. The group and each part
+    stay the same objects until one of their records changes.
     """
 
     values: Mapping[str, Any] = field(default_factory=dict)
@@ -48,14 +48,14 @@ class RecordGroup:
 
 NO_RECORDS = RecordGroup()
 Decode = Callable[[Record], Any]
-GroupOf = Callable[[Any], Hashable]  # of a decoded value; or its part of the group
+GroupOf = Callable[[Any], Hashable]  # returns the group of a decoded value, or its part
 
 
 @dataclass(frozen=True, slots=True)
 class GroupedKind:
-    """A kind of records, how one is decoded, and the group of a value: the same at each look.
+    """A kind of records, with functions that decode a record and give the group of a value.
 
-    `part_of` divides a group further; None: a group has no parts.
+    The group of a value never changes. `part_of` divides groups into parts, if there are parts.
     """
 
     kind: str
@@ -65,12 +65,12 @@ class GroupedKind:
 
 
 class Mirror:
-    """The current records of a store; thread-safe, with any number of writers anywhere."""
+    """The current records of a store, which any number of processes may write. Thread-safe."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._lock = threading.Lock()
-        self._revision = 0  # that of the newest change applied; 0: none yet
+        self._revision = 0  # revision of the newest applied change
         self._tables: dict[str, MirrorTable] = {}
 
     def entries(self, kind: str, scope: Scope | None = None) -> list[MirroredRecord]:
@@ -137,7 +137,7 @@ class MirrorTable:
         self._groups: RecordGroups | None = None
 
     def apply(self, change: Change) -> None:
-        """Apply one change; a record of an unchanged version keeps its decoded value."""
+        """Apply one change. A record with an unchanged version keeps its decoded value."""
         known = self._entries.get(change.key)
         if change.record is None:
             self._entries.pop(change.key, None)
@@ -146,7 +146,7 @@ class MirrorTable:
         else:
             return
         if (known is None) != (change.record is None):
-            self._renamed(change.key, -1 if known is not None else 1)
+            self._count_name(change.key, -1 if known is not None else 1)
         if self._groups is not None:
             self._groups.stale.add(change.key)
         self._order = None
@@ -158,12 +158,12 @@ class MirrorTable:
         return self._names[scope, name.lower()] > 0
 
     def groups(self, kind: GroupedKind) -> Mapping[Hashable, RecordGroup]:
-        """The groups that have an entry; raises what its `decode` raises, each time."""
+        """The groups that have an entry. An error of `decode` is raised each time."""
         if self._groups is None:
             self._groups = RecordGroups(self._entries)
         return self._groups.current(kind)
 
-    def _renamed(self, key: Key, more: int) -> None:
+    def _count_name(self, key: Key, more: int) -> None:
         if self._names is not None:
             self._names[key.scope, key.name.lower()] += more
 
@@ -175,9 +175,9 @@ class MirrorTable:
 
 
 class RecordGroups:
-    """Groups of entries; a change costs as much as its part has names, and copies of mappings.
+    """Groups of entries. The cost of a change grows with the number of names in its part.
 
-    An addition costs as much as its group has names, which are kept in order.
+    The cost of an addition grows with the number of names in its group, which are kept in order.
     """
 
     def __init__(self, entries: Mapping[Key, MirroredRecord]) -> None:

@@ -25,7 +25,7 @@ TIMEOUT_S = 10.0  # of a statement, of a wait for a lock or for one of our conne
 CONNECTIONS = 4  # kept open
 MORE_CONNECTIONS = 6  # opened while all of those are in use
 FRESH = "hostelry_is_fresh"  # in a pool entry's notes
-# What a retry cannot cure: SQLSTATEs, and what the server says where a connection has none.
+# Errors that a retry cannot cure: SQLSTATEs, and the server's texts for errors without SQLSTATE.
 REFUSALS = {
     "28P01": "the password is wrong; set it in the URL, in PGPASSWORD or in PGPASSFILE",
     "28000": "the server does not let this user in; check pg_hba.conf and the user",
@@ -57,10 +57,10 @@ TROUBLES = {
 
 
 class PostgresDatabase:
-    """A database of PostgreSQL, by URL; thread-safe.
+    """A database of PostgreSQL, by URL. Thread-safe.
 
-    Raises StoreRefused where it cannot be used at all, StoreUnavailable where a transaction cannot
-    be done now; then nothing was changed, unless the error says that it may have been.
+    Raises StoreRefused if it cannot be used at all, and StoreUnavailable if a transaction is
+    impossible now. Then nothing was changed, unless the error says otherwise.
     """
 
     def __init__(self, url: str, *, timeout_s: float = TIMEOUT_S) -> None:
@@ -75,13 +75,13 @@ class PostgresDatabase:
             pool_size=CONNECTIONS,
             max_overflow=MORE_CONNECTIONS,
             pool_timeout=timeout_s,
-            pool_use_lifo=True,  # the others are closed by what is between, unnoticed
+            pool_use_lifo=True,  # proxies may close the other connections unnoticed
             use_native_hstore=False,
         )
         sa.event.listen(self._engine, "connect", note_fresh)
         sa.event.listen(self._engine, "checkout", check_open)
         sa.event.listen(self._engine, "checkin", self._close_late)
-        # Only REPEATABLE READ shows several statements one state; such reads lock nothing.
+        # Only REPEATABLE READ shows several statements one state. Such reads lock nothing.
         self._reading = self._engine.execution_options(
             isolation_level="REPEATABLE READ", postgresql_readonly=True
         )
@@ -109,7 +109,7 @@ class PostgresDatabase:
     def write(self, announce: str | None = None) -> Iterator[Connection]:
         """A transaction that is durable at the end of the block. An exception rolls it back.
 
-        READ COMMITTED: a statement after one that locked a row sees what was committed before.
+        READ COMMITTED: after a statement that locked a row, the next sees all earlier commits.
         """
         with self._translate_errors() as commit, self._engine.begin() as connection:
             yield connection
@@ -121,7 +121,7 @@ class PostgresDatabase:
             self._announcements.announce(announce)
 
     def create(self, metadata: MetaData) -> None:
-        """Make the tables that are missing; several processes may do so at once."""
+        """Create the missing tables. Several processes may do so at once."""
         with self.write() as connection:
             lock_schema(connection)
             metadata.create_all(connection)
@@ -152,7 +152,7 @@ class PostgresDatabase:
         self._engine.dispose()
 
     def _close_late(self, raw: Any, record: ConnectionPoolEntry) -> None:
-        """Close a connection that was in use at `close`; the pool it returns to is forgotten."""
+        """Close a connection that was in use at `close`, because its pool is gone."""
         if self._is_closed and raw is not None:
             record.close()
 
@@ -188,10 +188,10 @@ def note_fresh(raw: Any, record: ConnectionPoolEntry) -> None:
 
 
 def check_open(raw: Any, record: ConnectionPoolEntry, proxy: Any) -> None:
-    """Replace a pooled connection that the server has closed; costs no round trip.
+    """Replace a pooled connection that the server has closed, without a round trip.
 
-    A server says nothing on an idle connection but why it ends it. One that a dying server has just
-    made is not replaced: after two the pool gives up, with an error that is not the database's.
+    A server sends nothing on an idle connection except the reason for its end. A new connection of
+    a dying server is not replaced. After two, the pool gives up with an error of another kind.
     """
     if record.info.pop(FRESH, False):
         return
@@ -242,5 +242,5 @@ def _is_trouble(error: sa.exc.DBAPIError) -> bool:
 
 
 def _is_unreachable(error: sa.exc.DBAPIError, state: str) -> bool:
-    """Whether no server answered; what the driver itself refuses has no SQLSTATE either."""
+    """True if no server answered. Refusals of the driver have no SQLSTATE either."""
     return not state and isinstance(error, sa.exc.OperationalError | sa.exc.InterfaceError)

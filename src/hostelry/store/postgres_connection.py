@@ -40,15 +40,15 @@ ANSWER_SLACK_S = 1.0  # beyond the server's own limit
 
 
 class TimedConnection(psycopg.Connection[Any]):
-    """A connection that is closed where the server does not answer: it may be frozen."""
+    """A connection that is closed if the server does not answer, because it may be frozen."""
 
     timeout_s: float = 10.0
 
     def wait(self, gen: Any, *args: Any, **options: Any) -> Any:
-        """What `gen` returns; OperationalError, and the connection is closed, if it takes long."""
-        return super().wait(self._limited(gen), *args, **options)
+        """Return the result of `gen`. After `timeout_s` disconnects and raises OperationalError."""
+        return super().wait(self._limit(gen), *args, **options)
 
-    def _limited(self, gen: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
+    def _limit(self, gen: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
         ends_at = monotonic_s() + self.timeout_s + ANSWER_SLACK_S
         try:
             state = next(gen)
@@ -128,7 +128,7 @@ HEARTBEAT_S = 5.0  # a connection that says nothing is tried
 
 
 class PostgresListener:
-    """A thread that passes announcements of PostgreSQL on to this process's; started by need."""
+    """A thread that passes announcements of PostgreSQL on to this process. Started on demand."""
 
     def __init__(
         self, connect: Callable[[], TimedConnection], announcements: Announcements
@@ -141,7 +141,7 @@ class PostgresListener:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Listen from now on; at most one thread."""
+        """Listen from now on, in at most one thread."""
         with self._lock:
             if self._thread is None and not self._closed.is_set():
                 self._thread = threading.Thread(
@@ -150,7 +150,7 @@ class PostgresListener:
                 self._thread.start()
 
     def close(self) -> None:
-        """Stop listening soon; does not wait for the server."""
+        """Stop listening soon, without waiting for the server."""
         self._closed.set()
 
     def _run(self) -> None:

@@ -8,16 +8,16 @@ from hostelry.base.errors import RetryableError, TerminalError
 from hostelry.domain.scope import Scope
 
 
-class StoreUnavailable(RetryableError):  # noqa: N818 - reads as what it says
+class StoreUnavailable(RetryableError):  # noqa: N818 - reads well
     """The write or read did not happen now: disk full, locked, I/O error. Nothing was changed."""
 
 
-class StoreRefused(TerminalError):  # noqa: N818 - reads as what it says
+class StoreRefused(TerminalError):  # noqa: N818 - reads well
     """The store cannot be used at all: not writable, not a database, or of a newer version."""
 
 
-class RevisionTooOld(RetryableError):  # noqa: N818 - reads as what it says
-    """Deletes after that revision are forgotten already: list everything, then watch from now."""
+class RevisionTooOld(RetryableError):  # noqa: N818 - reads well
+    """Deletes after the revision are no longer known. List everything, then watch from now."""
 
 
 SCHEMES = ("postgresql://", "postgres://")
@@ -43,7 +43,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """One write seen by `changes`. `record` is None if it was deleted."""
+    """One write seen by `changes`. After a delete there is no `record`."""
 
     revision: int
     key: Key
@@ -70,14 +70,14 @@ class Store(Protocol):
         ...
 
     def put(self, key: Key, body: bytes, *, expect: int | None) -> Record:
-        """Write if the present version is `expect` (None: the record must not exist).
+        """Write if the current version is `expect` (None: the record must not exist).
 
-        Raises Conflict when it is not.
+        Raises Conflict if it is not.
         """
         ...
 
     def delete(self, key: Key, *, expect: int) -> None:
-        """Remove if the present version is `expect`; raises Conflict when it is not."""
+        """Remove if the current version is `expect`. Raises Conflict if it is not."""
         ...
 
     def write_all(self, writes: Sequence[RecordWrite]) -> None:
@@ -92,7 +92,7 @@ class Store(Protocol):
         ...
 
     def changes(self, since: int) -> Sequence[Change]:
-        """Every key changed after revision `since`, once, with its present record; oldest first."""
+        """Every key changed after revision `since`, once, with its current record, oldest first."""
         ...
 
     def revision(self) -> int:
@@ -100,5 +100,5 @@ class Store(Protocol):
         ...
 
     def wait(self, since: int, timeout_s: float) -> bool:
-        """Block until the revision exceeds `since`; False when `timeout_s` passed first."""
+        """Block until the revision exceeds `since`. False if `timeout_s` passed first."""
         ...

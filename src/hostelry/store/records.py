@@ -40,9 +40,9 @@ class Versioned(Generic[T]):
 
 
 class Records(Generic[T]):
-    """Every record of one kind, as values of one type; in groups by `group_of` their value.
+    """Every record of one kind, as values of one type, in groups by `group_of` a value.
 
-    Groups are divided into parts by `part_of`, if there is one.
+    `part_of` divides groups into parts, if it is given.
     """
 
     def __init__(
@@ -66,20 +66,20 @@ class Records(Generic[T]):
         return None if record is None else Versioned(self._value(record), record.version)
 
     def put(self, scope: Scope, name: str, value: T, *, expect: int | None) -> Versioned[T]:
-        """Write if the present version is `expect` (None: it must not exist); else Conflict."""
+        """Write if the version is `expect` (None: it must not exist), else raise Conflict."""
         body = msgspec.json.encode(value, enc_hook=as_dictionary, order="deterministic")
         record = self._store.put(self._key(scope, name), body, expect=expect)
         return Versioned(value, record.version)
 
     def write(self, scope: Scope, name: str, value: T | None, *, expect: int | None) -> RecordWrite:
-        """A write for `Store.write_all`; of None, a removal."""
+        """Build a write for `Store.write_all`. A value of None is a removal."""
         body = None
         if value is not None:
             body = msgspec.json.encode(value, enc_hook=as_dictionary, order="deterministic")
         return RecordWrite(key=self._key(scope, name), body=body, expect=expect)
 
     def delete(self, scope: Scope, name: str, *, expect: int) -> None:
-        """Remove if the present version is `expect`; else Conflict."""
+        """Remove if the current version is `expect`, else raise Conflict."""
         self._store.delete(self._key(scope, name), expect=expect)
 
     def list(self, scope: Scope | None = None) -> list[Versioned[T]]:
@@ -92,7 +92,7 @@ class Records(Generic[T]):
         return self.mirror.has_name(self.kind, scope, name)
 
     def group(self, name: Hashable) -> RecordGroup:
-        """The records of one group; costs nothing that grows with the other groups."""
+        """The records of one group. The cost does not grow with other groups."""
         return self.mirror.group([self.grouped], name)[0]
 
     def _key(self, scope: Scope, name: str) -> Key:
@@ -108,7 +108,7 @@ class Records(Generic[T]):
 
 
 def as_dictionary(value: Any) -> dict[Any, Any]:
-    """A mapping that is not a dictionary as one; raises TypeError for anything else."""
+    """Convert a mapping that is not a dictionary to one. Raises TypeError for other values."""
     if not isinstance(value, Mapping):
         raise TypeError(f"a record cannot hold an object of type {type(value).__name__}")
     return dict(value)
@@ -167,14 +167,16 @@ def _get_endpoint(value: InferenceComponent | Instance | Copy) -> tuple[Scope, s
 class State:
     """Every kind of record of the control plane.
 
-    `endpoints`, `components`, `instances` and `copies` are in groups by `endpoint_address`;
-    components in parts by `family_name`, copies by their component.
+    `endpoints`, `components`, `instances` and `copies` are in groups by `endpoint_address`.
+    Components are in parts by `family_name`, copies in parts by component.
+
     `instances`, `copies` and `scaling_activities` are named by their ids, `tags` by the resource's
-    ARN, what belongs to a scalable target by `domain.scaling`'s `target_name` and `policy_key`;
-    `event_schedules` by `schedule_key`; `roles` and what else IAM has, account-wide, by their names
-    in lower case.
-    `writing` is held by an API operation from its first check to its last write;
-    `first_components` finds the components that a list begins with.
+    ARN, records of a scalable target by `target_name` and `policy_key` of `domain.scaling`,
+    `event_schedules` by `schedule_key`, and `roles` and other records of IAM, account-wide, by
+    their names in lower case.
+
+    An API operation holds `writing` from its first check to its last write. `first_components`
+    finds the components that a list begins with.
     """
 
     store: Store

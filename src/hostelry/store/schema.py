@@ -52,13 +52,13 @@ FLOORS = Table(
     Column("revision", Text, nullable=False),
     Column("made_by", Text, nullable=False),  # the version that upgraded the schema
 )
-SCHEMA_LOCK = 0x686F7374656C7279  # an advisory lock of PostgreSQL; any number of our own
+SCHEMA_LOCK = 0x686F7374656C7279  # the number of an advisory lock of PostgreSQL, chosen freely
 
 
 def migrate(connection: Connection) -> None:
-    """Run what is missing inside the caller's transaction; see the module's table.
+    """Run the missing migrations in the caller's transaction. See the module's table.
 
-    Raises StoreRefused where the schema is newer and this version cannot use it.
+    Raises StoreRefused if the schema is newer and this version cannot use it.
     """
     if is_settled(connection):
         return
@@ -104,7 +104,7 @@ def is_settled(connection: Connection) -> bool:
 
 
 def lock_schema(connection: Connection) -> None:
-    """Wait until no other transaction makes tables; SQLite has one writer anyway."""
+    """Wait until no other transaction creates tables. SQLite has one writer anyway."""
     if connection.dialect.name == "postgresql":
         connection.execute(select(func.pg_advisory_xact_lock(SCHEMA_LOCK)))
 
@@ -118,7 +118,7 @@ def get_revision(connection: Connection) -> str | None:
 
 
 def get_floor(connection: Connection) -> Row[Any] | None:
-    """The row of the floor; None where nothing says which programs can use the schema."""
+    """The row of the floor. None if nothing says which programs can use the schema."""
     if not inspect(connection).has_table(FLOORS.name):
         return None
     return connection.execute(select(FLOORS)).one_or_none()

@@ -15,14 +15,14 @@ from hostelry.store.schema import migrate
 from hostelry.store.tables import COUNTER, RECORDS
 
 TOPIC = "records"  # announced by each write
-FORGOTTEN_PARTS = 50  # of the tombstones kept, so many more are there before the oldest go
+FORGOTTEN_PARTS = 50  # the oldest tombstones go once there are 1/50 more than are kept
 
 
 class SqlStore:
-    """`Store` in a database's tables, which are brought up to date when it is opened.
+    """`Store` in the tables of a database, which are migrated when it is opened.
 
-    Raises StoreRefused when the database cannot be used, StoreUnavailable when a call cannot be
-    done now; then nothing was changed, unless the error says otherwise.
+    Raises StoreRefused if the database cannot be used, and StoreUnavailable if a call is impossible
+    now. Then nothing was changed, unless the error says otherwise.
     """
 
     def __init__(self, database: Database, *, tombstones_kept: int = TOMBSTONES_KEPT) -> None:
@@ -46,11 +46,11 @@ class SqlStore:
         return to_record(rows[0]) if rows and rows[0].body is not None else None
 
     def put(self, key: Key, body: bytes, *, expect: int | None) -> Record:
-        """Write if the present version is `expect`; raises Conflict when it is not."""
+        """Write if the current version is `expect`. Raises Conflict if it is not."""
         return Record(key=key, version=self._replace(key, body, expect), body=body)
 
     def delete(self, key: Key, *, expect: int) -> None:
-        """Remove if the present version is `expect`; raises Conflict when it is not."""
+        """Remove if the current version is `expect`. Raises Conflict if it is not."""
         self._replace(key, None, expect)
 
     def write_all(self, writes: Sequence[RecordWrite]) -> None:
@@ -82,7 +82,7 @@ class SqlStore:
         stamp = self._database.stamp()
         if stamp is not None and (stamp, since) == self._newest:
             return ()
-        # One statement, and so one state of both tables; the counter's row is there in any case.
+        # One statement, so that both tables are read in one state. The counter's row always exists.
         rows = self._database.query(CHANGED, {"since": since})
         check_watchable(since, rows[0].forgotten)
         return [to_change(row) for row in rows if row.revision is not None]
@@ -95,11 +95,11 @@ class SqlStore:
         return known[1]
 
     def wait(self, since: int, timeout_s: float) -> bool:
-        """Block until the revision exceeds `since`; False when `timeout_s` passed first."""
+        """Block until the revision exceeds `since`. False if `timeout_s` passed first."""
         return self._database.wait_until(TOPIC, lambda: self.revision() > since, timeout_s)
 
     def close(self) -> None:
-        """Close every connection; the store is not used again."""
+        """Close every connection. The store must not be used again."""
         self._database.close()
 
     def _replace(self, key: Key, body: bytes | None, expect: int | None) -> int:
@@ -121,8 +121,8 @@ class SqlStore:
             self._num_removed = 0
 
 
-# Each is compiled once. Every statement of a transaction lets other threads run, and takes its
-# turn among them afterwards: fewer statements matter more than what each of them does.
+# Each statement is compiled once. After every statement of a transaction other threads run, and the
+# transaction waits for its turn. So the number of statements matters more than their work.
 NAMED_BY = ("kind", "account", "region", "name")
 GROWN = (
     sa.update(COUNTER)
@@ -150,7 +150,7 @@ REPLACED = (
 
 
 def next_revision(connection: Connection, count: int = 1) -> int:
-    """The last of the next `count` revisions; blocks every other writer until the end."""
+    """Take the next `count` revisions, and return the last. Other writers wait until the end."""
     return int(connection.execute(GROWN, {"by": count}).scalar_one())
 
 
@@ -166,7 +166,7 @@ def insert_row(connection: Connection, key: Key, body: bytes | None, revision: i
 
 
 def replace_rows(connection: Connection, writes: Sequence[tuple[int, RecordWrite]]) -> None:
-    """Replace records by revision; a body of None makes a tombstone.
+    """Replace records by revision. A body of None makes a tombstone.
 
     Raises Conflict if one has another version than expected.
     """

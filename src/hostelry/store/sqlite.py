@@ -40,11 +40,11 @@ TROUBLES = {
 
 
 class SqliteFile:
-    """One SQLite file, readable by its owner only; thread-safe, every commit is synced.
+    """One SQLite file, readable by its owner only. Thread-safe. Every commit is synced.
 
-    Raises StoreRefused where it cannot be opened, StoreUnavailable where a transaction cannot be
-    done now; in both cases nothing was changed. `trouble` is why the last change could not be made,
-    and None once one is made again.
+    Raises StoreRefused if it cannot be opened, and StoreUnavailable if a transaction is impossible
+    now. In both cases nothing was changed. `trouble` says why the last change could not be made.
+    None after the next successful change.
     """
 
     def __init__(self, path: Path | str) -> None:
@@ -96,13 +96,13 @@ class SqliteFile:
             metadata.create_all(connection)
 
     def wait_until(self, topic: str, condition: Callable[[], bool], timeout_s: float) -> bool:
-        """Whether `condition` holds before `timeout_s` has passed; other processes are polled."""
+        """Whether `condition` holds before `timeout_s` has passed. Polls other processes."""
         return self._announcements.wait_until(topic, condition, timeout_s, lambda: POLL_S)
 
     def stamp(self) -> int | None:
-        """A number that differs once any process has committed a change; None if it cannot be read.
+        """A number that differs once any process has committed a change. None if it is unreadable.
 
-        It costs microseconds, a query some hundred of them.
+        It costs microseconds, while a query costs hundreds of microseconds.
         """
         with self._watching, suppress(sqlite3.Error):
             if self._watcher is None:
@@ -112,7 +112,7 @@ class SqliteFile:
         return None
 
     def close(self) -> None:
-        """Close every connection; the file is not used again. Waits end."""
+        """Close every connection, and end waits. The file must not be used again."""
         self._announcements.end()
         self._engine.dispose()
         with self._watching:
@@ -122,7 +122,7 @@ class SqliteFile:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Without another thread's write beside it."""
+        """Exclude the writes of other threads."""
         if not self._writing.acquire(timeout=BUSY_TIMEOUT_S):
             raise StoreUnavailable(f"the store {self._path} is unavailable: a write takes too long")
         try:
@@ -142,7 +142,7 @@ class SqliteFile:
 
 
 def sqlite_engine(path: Path) -> Engine:
-    """An engine on one SQLite file; connections are shared between threads, one at a time each."""
+    """An engine on one SQLite file. Threads share connections, each used by a thread at a time."""
     engine = sa.create_engine(sa.URL.create("sqlite+pysqlite", database=str(path)))
     sa.event.listen(engine, "connect", prepare_connection)
     sa.event.listen(engine, "begin", begin_transaction)
@@ -204,7 +204,7 @@ class SqliteSnapshot:
         self.num_bytes = int(pages) * int(page_bytes)
 
     def copy_to(self, target: Path, copied: Callable[[int], None]) -> None:
-        """Write the state to a new file; `copied` is called with the bytes so far.
+        """Write the state to a new file. `copied` is called with the bytes so far.
 
         Raises TerminalError, and OSError if the disk of `target` is full or fails.
         """

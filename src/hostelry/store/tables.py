@@ -18,12 +18,12 @@ from sqlalchemy import (
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.types import TypeDecorator
 
-# PostgreSQL's text has no NUL. Pairs that begin with U+0001 keep the order of what they stand for.
+# PostgreSQL's text has no NUL. Pairs that begin with U+0001 keep the order of the characters.
 ESCAPES = (("\x01", "\x01\x02"), ("\0", "\x01\x01"))
 
 
 class EscapedText(TypeDecorator[str]):
-    """Text with any character in a column that cannot hold NUL; ordered by code point."""
+    """Text with any character in a column that cannot hold NUL, ordered by code point."""
 
     impl = Text
     cache_ok = True
@@ -86,7 +86,7 @@ COUNTER = Table(
 
 
 def insert_once(table: sa.Table, connection: sa.Connection) -> sa.Insert:
-    """An insert of a row, unless it is there; `rowcount` of the result is 0 then."""
+    """Build an insert of a row, unless it exists. Then `rowcount` of the result is 0."""
     return _insert_once(table, connection.dialect.name)
 
 

@@ -13,7 +13,7 @@ from hostelry.base.errors import RetryableError, TerminalError
 from hostelry.domain.metric import Metric, MetricStat, Sample
 from hostelry.domain.scope import Scope
 from hostelry.metrics.persistence import shared
-from hostelry.metrics.persistence.journal_rows import PartKind
+from hostelry.metrics.persistence.journal import PartKind
 from hostelry.metrics.persistence.shared import SharedMetrics
 from hostelry.metrics.protocol import MetricFilter
 

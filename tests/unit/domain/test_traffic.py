@@ -80,7 +80,7 @@ def test_batches_replace_the_same_part_of_the_old_fleet(
     old: int, new: int, replaced: list[int]
 ) -> None:
     traffic = policy(ROLLING, COUNT, 1)
-    assert [traffic.replaced(it, old, new) for it in range(len(replaced))] == replaced
+    assert [traffic.count_replaced(it, old, new) for it in range(len(replaced))] == replaced
 
 
 @pytest.mark.parametrize("percent", [5, 20, 33, 50])
@@ -89,9 +89,9 @@ def test_a_fleet_and_one_batch_are_enough(percent: int) -> None:
     for old, new in product(range(1, 12), repeat=2):
         size = traffic.turned_on(1, new)
         for step in range(1, traffic.num_steps([new]) + 1):
-            there = old - traffic.replaced(step - 1, old, new) + traffic.turned_on(step, new)
+            there = old - traffic.count_replaced(step - 1, old, new) + traffic.turned_on(step, new)
             assert min(old, new) <= there <= max(old, new) + size, (old, new)
-        assert traffic.replaced(step, old, new) == old, (old, new)
+        assert traffic.count_replaced(step, old, new) == old, (old, new)
 
 
 @cases(

@@ -88,5 +88,5 @@ def test_a_configuration_is_refused(body: bytes, code: str, words: str) -> None:
 
 def test_prefixes_that_do_not_overlap_are_taken() -> None:
     found = read_notification(document(queue(EVENT, "in/") + queue(EVENT, "out/", "b")))
-    assert [it.id for it in found.wanted("s3:ObjectCreated:Put", "out/a")] == ["b"]
-    assert found.wanted("s3:ObjectCreated:Put", "else/a") == ()
+    assert [it.id for it in found.find_targets("s3:ObjectCreated:Put", "out/a")] == ["b"]
+    assert found.find_targets("s3:ObjectCreated:Put", "else/a") == ()

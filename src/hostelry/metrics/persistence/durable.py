@@ -7,8 +7,8 @@ fails, within         refused (RetryableError)      memory only (`is_behind`)
 RETRY_S of the last
 attempt
 fails, later          tries the journal again       tries the journal again
-takes writes again    as before                     as before; a thread writes a snapshot, which
-also covers what was in memory only
+takes writes again    as before                     as before. A thread writes a snapshot, which
+                                                    includes the samples in memory only
 """
 
 import contextlib
@@ -57,7 +57,7 @@ UNKNOWN_REMEDY = "look at its disk and at the system's log"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outage:
-    """An outage; `began_at` and `tried_at`, the last attempt, are in seconds since the epoch."""
+    """An outage. `began_at` and `tried_at`, the last attempt, are in seconds since the epoch."""
 
     reason: str
     remedy: str
@@ -65,14 +65,14 @@ class Outage:
     tried_at: float
 
     def is_due_again(self, now: float) -> bool:
-        """Whether a retry is due; at once where the clock was set back."""
+        """True if a retry is due, or if the clock was set back."""
         return is_due(self.tried_at, now)
 
 
 def continue_outage(
     error: OSError, folder: Path, now: float, known: Outage | None = None
 ) -> Outage:
-    """The outage that `error` begins, or the `known` one continued by it."""
+    """Begin an outage because of `error`, or continue the `known` outage."""
     reason = error.strerror or str(error)
     if error.filename not in (None, folder, str(folder)):
         reason = f"{error.filename}: {reason}"
@@ -85,23 +85,23 @@ def continue_outage(
 
 
 def is_due(tried_at: float, now: float, after_s: float = RETRY_S) -> bool:
-    """Whether `after_s` have passed; also true where the clock was set back."""
+    """True if `after_s` have passed, or if the clock was set back."""
     return not 0.0 <= now - tried_at < after_s
 
 
-# The journal is compacted when it is larger than a quarter of the last snapshot, within these.
+# The journal is compacted when it is larger than a quarter of the last snapshot, within limits.
 LEAST_JOURNAL_BYTES = 4 * 1024 * 1024
 MOST_JOURNAL_BYTES = 8 * 1024 * 1024
-MAX_SEGMENTS = 20  # each start makes one
+MAX_SEGMENTS = 20  # each start begins a segment
 TAKEN_OVER_AT_ONCE = 100
-SNAPSHOT_RETRY_S = 300.0  # each try makes a segment
+SNAPSHOT_RETRY_S = 300.0  # each attempt begins a segment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JournalStats:
     """State of the journal.
 
-    `is_taking` while `record` succeeds; `is_behind` while emitted samples are in memory only.
+    `is_taking` while `record` succeeds. `is_behind` while emitted samples are in memory only.
     `num_refused` counts the samples that `record` refused since the start.
     """
 
@@ -127,7 +127,7 @@ class DurableMetrics:
         max_bytes: int = DEFAULT_MAX_BYTES,
         least_journal_bytes: int = LEAST_JOURNAL_BYTES,
     ) -> None:
-        """Recover from the folder; where it cannot be read or written, begin in an outage."""
+        """Recover from the folder. If it cannot be read or written, begin in an outage."""
         self._folder = folder
         self._clock = clock
         self._max_bytes = max_bytes
@@ -148,7 +148,7 @@ class DurableMetrics:
         self._is_closed = False
         self._num_refused = 0
         try:
-            self._begin_after(self._read(self._memory))
+            self._begin_after(self._recover(self._memory))
             self._new_segment()
         except OSError as error:
             if not self._is_read:
@@ -161,21 +161,21 @@ class DurableMetrics:
         self.stats, self.shares = memory.stats, memory.shares
 
     def record(self, scope: Scope, samples: Sequence[Sample]) -> None:
-        """Keep `samples`, all or none; once this returns they survive the process.
+        """Record `samples`, all or none. On return they survive the process.
 
-        Raises ValueError for values that are not finite, RetryableError where the disk fails.
+        Raises ValueError for values that are not finite, and RetryableError if the disk fails.
         """
         self._write(scope, samples, must_last=True)
 
     def emit(self, scope: Scope, samples: Sequence[Sample]) -> None:
-        """Take `samples`, all or none; written at once, or as soon as the disk takes writes.
+        """Take `samples`, all or none. They are written once the disk takes writes.
 
         Raises ValueError for values that are not finite.
         """
         self._write(scope, samples, must_last=False)
 
     def journal(self) -> JournalStats:
-        """State of the journal; an outage shows with the first write that fails."""
+        """State of the journal. An outage shows with the first failed write."""
         with self._memory.lock:
             return JournalStats(
                 is_taking=self._is_read and self._outage is None,
@@ -186,9 +186,9 @@ class DurableMetrics:
             )
 
     def compact(self) -> None:
-        """Write a snapshot and remove the files it replaces; raises OSError, with nothing lost.
+        """Write a snapshot, and remove the files that it replaces.
 
-        Other threads may write samples meanwhile.
+        Other threads may write samples meanwhile. Raises OSError, and nothing is lost.
         """
         with self._writing_snapshot:
             with self._memory.lock:
@@ -234,7 +234,9 @@ class DurableMetrics:
         with self._memory.lock:
             is_tried = self._takes(now)
             if is_tried or not must_last:
-                placed = [(self._memory.series(scope, it), it) for it in samples]
+                placed = [
+                    (self._memory.get_series(scope, it.metric, it.unit), it) for it in samples
+                ]
             is_kept = is_tried and self._append(now, placed)
             if must_last and not is_kept:
                 self._num_refused += len(samples)
@@ -249,13 +251,13 @@ class DurableMetrics:
             raise RetryableError(refusal)
 
     def _takes(self, now: float) -> bool:
-        """Whether to try the journal."""
+        """True if the journal should be tried."""
         if self._is_closed or not self._is_read:
             return False
         return self._outage is None or self._outage.is_due_again(now)
 
     def _append(self, now: float, placed: list[tuple[Series, Sample]]) -> bool:
-        """Append to the journal; False, with nothing written, on failure. Needs the lock."""
+        """Append to the journal. On failure writes nothing and returns False. Needs the lock."""
         try:
             if self._segment is None or self._segment.file.is_broken:
                 self._new_segment()
@@ -273,7 +275,7 @@ class DurableMetrics:
         return True
 
     def _note_refusal(self, error: OSError) -> None:
-        """Begin or continue an outage; the caller holds the lock."""
+        """Begin or continue an outage. The caller holds the lock."""
         is_new = self._outage is None
         self._outage = continue_outage(error, self._folder, self._clock.now(), self._outage)
         if is_new:
@@ -291,13 +293,15 @@ class DurableMetrics:
         )
 
     def _new_segment(self) -> int:
-        """Switch to a new segment and return its number; the caller holds the lock."""
+        """Switch to a new segment, and return its number. The caller holds the lock."""
         self._number += 1
         made = Segment(self._folder, self._number)
         before, self._segment = self._segment, made
         if before is not None:
             before.file.close()
-            if not before.file.size_bytes:  # else a disk that breaks every file collects empty ones
+            if (
+                not before.file.size_bytes
+            ):  # else a disk that breaks every file would collect empty files
                 with contextlib.suppress(OSError):
                     before.file.path.unlink()
         return self._number
@@ -306,7 +310,7 @@ class DurableMetrics:
         return compact_at_bytes(self._snapshot_bytes, self._least_journal_bytes)
 
     def _has_work(self, now: float) -> bool:
-        """Whether a recovery or a snapshot is due; the caller holds the lock."""
+        """True if a recovery or a snapshot is due. The caller holds the lock."""
         if not self._is_read:
             return self._outage is None or self._outage.is_due_again(now)
         is_snapshot_due = self._is_behind and is_due(
@@ -322,7 +326,7 @@ class DurableMetrics:
             self._thread.start()
 
     def _work(self) -> None:
-        """Recover, where that failed at the start, then write a snapshot."""
+        """Recover, if that failed at the start, and then write a snapshot."""
         try:
             if not self._is_read:
                 self._read_late()
@@ -335,21 +339,21 @@ class DurableMetrics:
                 self._snapshot_failed_at = self._clock.now()
             LOG.warning("no snapshot of the metrics can be written now: %s", error)
 
-    def _read(self, memory: MemoryMetrics) -> Recovered:
-        """Recover from the folder into an empty store; raises OSError."""
+    def _recover(self, memory: MemoryMetrics) -> Recovered:
+        """Recover from the folder into an empty store. Raises OSError."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         return recover_folder(self._folder, memory, self._clock.now())
 
     def _read_late(self) -> None:
-        """Recover while samples are emitted, then merge both; raises OSError."""
+        """Recover while samples are emitted, and then merge both. Raises OSError."""
         read = MemoryMetrics(self._clock, max_bytes=self._max_bytes)
-        found = self._read(read)
+        found = self._recover(read)
         take_over(self._memory, read)
         with self._memory.lock:
             self._begin_after(found)
 
     def _begin_after(self, found: Recovered) -> None:
-        """Continue numbering after what was recovered."""
+        """Continue the numbering after a recovery."""
         self._number = found.number
         self._sequence = found.sequence
         self._journal_bytes = found.journal_bytes
@@ -372,7 +376,7 @@ class DurableMetrics:
 
 
 def take_over(memory: MemoryMetrics, read: MemoryMetrics) -> None:
-    """Merge what was read into a store that is in use."""
+    """Merge the recovered store `read` into a store that is in use."""
     series = read.all_series()
     for first in range(0, len(series), TAKEN_OVER_AT_ONCE):
         with memory.lock:
@@ -381,5 +385,5 @@ def take_over(memory: MemoryMetrics, read: MemoryMetrics) -> None:
 
 
 def compact_at_bytes(snapshot_bytes: int, least_bytes: int) -> int:
-    """The size of a journal beside a snapshot at which the next one is due."""
+    """The size of a journal at which the next snapshot is due."""
     return min(max(least_bytes, snapshot_bytes // 4), max(least_bytes, MOST_JOURNAL_BYTES))

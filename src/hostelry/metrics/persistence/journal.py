@@ -1,13 +1,18 @@
-"""Journal of samples: append-only segments of frames with checksums."""
+"""Journal of samples: append-only segments of frames with checksums.
+
+A segment describes each series once and then refers to it by a number, so a sample of one value
+takes some twenty bytes. Sequence numbers of entries increase over all segments.
+"""
 
 import os
 import struct
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Protocol
 
 import msgspec
 
@@ -15,15 +20,15 @@ from hostelry.domain.metric import Metric, Sample, StatisticSet
 from hostelry.domain.scope import Scope
 from hostelry.metrics.series.series import Series
 
-_HEAD = struct.Struct("<II")  # length and CRC-32 of what follows
+_HEAD = struct.Struct("<II")  # length and CRC-32 of the body
 MAX_FRAME_BYTES = 64 * 1024 * 1024
 
 
 class FrameFile:
-    """A file to append frames to; it belongs to one process, and is never read through this."""
+    """A file that one process appends frames to."""
 
     def __init__(self, path: Path) -> None:
-        """Create the file; raises OSError, FileExistsError where it exists."""
+        """Create the file. Raises OSError, and FileExistsError if it exists."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
         self.path = path
         self.size_bytes = 0
@@ -31,10 +36,10 @@ class FrameFile:
         self._descriptor = os.open(path, flags, 0o600)
 
     def append(self, body: bytes) -> None:
-        """Write one frame; once this returns it survives the process.
+        """Write one frame. On return it survives the process.
 
-        Raises OSError with nothing written. Where a partial frame cannot be truncated, `is_broken`
-        is set: write to another file from then on, as a reader stops at the partial frame.
+        Raises OSError, and nothing is written. If a partial frame cannot be cut off, `is_broken` is
+        set. Then another file must be used, because a reader stops at the partial frame.
         """
         frame = build_frame(body)
         try:
@@ -52,32 +57,32 @@ class FrameFile:
         os.fsync(self._descriptor)
 
     def close(self) -> None:
-        """Close the file; idempotent."""
+        """Close the file. Idempotent."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
 
 
 def write_whole(descriptor: int, body: bytes) -> None:
-    """Write all of `body`, repeating short writes; raises OSError."""
+    """Write all of `body`, repeating short writes. Raises OSError."""
     rest = memoryview(body)
     while rest:
         rest = rest[os.write(descriptor, rest) :]
 
 
 def build_frame(body: bytes) -> bytes:
-    """One frame: `body` after its length and checksum."""
+    """Build a frame: the length of `body`, its checksum, and `body`."""
     return _HEAD.pack(len(body), zlib.crc32(body)) + body
 
 
 def read_frames(path: Path) -> Iterator[bytes]:
-    """Every frame up to the first torn or damaged one; raises OSError."""
+    """Yield every frame before the first torn or damaged frame. Raises OSError."""
     with path.open("rb") as file:
         yield from frames_in(file)
 
 
 def frames_in(file: BinaryIO) -> Iterator[bytes]:
-    """As `read_frames`, of an open file."""
+    """Yield the frames of an open file, as `read_frames` does."""
     while len(head := file.read(_HEAD.size)) == _HEAD.size:
         length, checksum = _HEAD.unpack(head)
         if length > MAX_FRAME_BYTES:
@@ -86,12 +91,6 @@ def frames_in(file: BinaryIO) -> Iterator[bytes]:
         if len(body) < length or zlib.crc32(body) != checksum:
             return
         yield body
-
-
-# Journal of samples: append-only segments of entries.
-#
-# A segment describes each series once and then refers to it by a number, so a sample of one value
-# takes some twenty bytes. Sequence numbers of entries increase over all segments.
 
 
 SEGMENT = "segment-{:010}.log"
@@ -105,7 +104,7 @@ Placed = Sequence[tuple[Series, Sample]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeriesId:
-    """Identity of a series: what a number in a segment stands for."""
+    """Identity of a series. A number in a segment stands for it."""
 
     scope: Scope
     metric: Metric
@@ -123,7 +122,7 @@ class JournalEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JournalPart:
-    """A segment or snapshot as recovery reads it; `frames` raises OSError or RetryableError."""
+    """A segment or snapshot for recovery. `frames` raises OSError or RetryableError."""
 
     number: int
     name: str
@@ -132,7 +131,7 @@ class JournalPart:
 
 
 class SegmentEntries:
-    """The entries of segment `number`: each series is described in the first that has it."""
+    """Encodes the entries of a segment. Each series is described in its first entry."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -140,7 +139,7 @@ class SegmentEntries:
         self._made: list[Series] = []
 
     def encode(self, sequence: int, at: float, placed: Placed) -> bytes:
-        """One entry, as a frame holds it; `keep` or `undo` follows, also of several at once."""
+        """Encode one entry as the body of a frame. `keep` or `undo` follows one or more calls."""
         made: list[Series] = []
         for series, _ in placed:
             if series.segment != self.number:
@@ -157,11 +156,11 @@ class SegmentEntries:
         return _ENCODER.encode(body)
 
     def keep(self) -> None:
-        """What was encoded is written."""
+        """Note that the encoded entries were written."""
         self._made.clear()
 
     def undo(self) -> None:
-        """What was encoded is not written: its series are described again."""
+        """Note that the encoded entries were not written. Their series are described again."""
         for series in self._made:
             series.segment = -1
         self._num_series -= len(self._made)
@@ -172,12 +171,12 @@ class Segment:
     """The segment being written."""
 
     def __init__(self, folder: Path, number: int) -> None:
-        """Create the segment; raises OSError."""
+        """Create the segment. Raises OSError."""
         self.file = FrameFile(folder / SEGMENT.format(number))
         self._entries = SegmentEntries(number)
 
     def append(self, sequence: int, at: float, placed: Placed) -> None:
-        """Write one entry; raises OSError with nothing written."""
+        """Write one entry. Raises OSError, and nothing is written."""
         try:
             self.file.append(self._entries.encode(sequence, at, placed))
         except OSError:
@@ -187,14 +186,14 @@ class Segment:
 
 
 def describe_series(series: Series) -> list[Any]:
-    """A series' identity as plain values."""
+    """Convert a series' identity to plain values."""
     scope = series.scope
     dimensions = [list(it) for it in series.dimensions]
     return [scope.account, scope.region, series.namespace, series.name, dimensions, series.unit]
 
 
 def parse_series_id(plain: Sequence[Any]) -> SeriesId:
-    """The identity that `describe_series` returned."""
+    """Parse an identity from `describe_series`."""
     account, region, namespace, name, dimensions, unit = plain
     pairs = tuple((str(key), str(value)) for key, value in dimensions)
     return SeriesId(
@@ -205,9 +204,9 @@ def parse_series_id(plain: Sequence[Any]) -> SeriesId:
 
 
 def read_entries(part: JournalPart) -> Iterator[JournalEntry]:
-    """The entries of a segment, in order; raises ValueError for a foreign file.
+    """Yield the entries of a segment, in order. Raises ValueError if the file is not a journal.
 
-    Reading ends at the first torn entry: nothing after it was acknowledged.
+    Reading ends at the first torn entry. No later entry was acknowledged.
     """
     series: dict[int, SeriesId] = {}
     for frame in part.frames():
@@ -222,7 +221,7 @@ def read_entries(part: JournalPart) -> Iterator[JournalEntry]:
 
 
 def parts_in(folder: Path, form: str) -> dict[int, JournalPart]:
-    """Files with names of that form, by number in ascending order; raises OSError."""
+    """List the parts with names of that form, by number in ascending order. Raises OSError."""
     return {
         number: JournalPart(
             number=number,
@@ -235,7 +234,7 @@ def parts_in(folder: Path, form: str) -> dict[int, JournalPart]:
 
 
 def list_numbered(folder: Path, form: str) -> dict[int, Path]:
-    """Files with names of that form, by number in ascending order; raises OSError."""
+    """List the files with names of that form, by number in ascending order. Raises OSError."""
     prefix, _, suffix = form.partition("{:010}")
     found = {}
     for name in os.listdir(folder):
@@ -269,3 +268,62 @@ def _sample(known: SeriesId, plain: Sequence[Any]) -> Sample:
         unit=known.unit,
         resolution_s=resolution_s,
     )
+
+
+class PartKind(StrEnum):
+    """What a part belongs to."""
+
+    SEGMENT = "segment"
+    SNAPSHOT = "snapshot"
+    UNFINISHED = "unfinished"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartsOf:
+    """The parts, from 0, of the segment or snapshot `number`."""
+
+    kind: PartKind
+    number: int
+    num_parts: int
+    size_bytes: int
+
+
+class JournalRows(Protocol):
+    """A journal beyond this host: segments and snapshots in numbered parts of some frames.
+
+    Each call is one transaction.
+
+    Every call raises HostelryError if it cannot be made now. Then it was made whole or not at all,
+    and may be repeated.
+    """
+
+    @property
+    def place(self) -> str:
+        """Where the rows are, for messages."""
+        ...
+
+    def list_parts(self) -> Sequence[PartsOf]:
+        """Every segment and snapshot, in ascending order of their numbers."""
+        ...
+
+    def read_parts(self, kind: PartKind, number: int, first: int, most: int) -> Sequence[bytes]:
+        """Read up to `most` parts from `first` on, in their order."""
+        ...
+
+    def write(
+        self, kind: PartKind, number: int, part: int, body: bytes, marks: Mapping[str, bytes]
+    ) -> None:
+        """Write a part and `marks`, and replace the part of that number and earlier marks."""
+        ...
+
+    def marks(self) -> Mapping[str, bytes]:
+        """The last value of each mark."""
+        ...
+
+    def finish_snapshot(self, number: int) -> None:
+        """Turn the unfinished snapshot into a snapshot, and remove everything older."""
+        ...
+
+    def remove_unfinished(self) -> None:
+        """Remove the parts of snapshots that were not finished."""
+        ...

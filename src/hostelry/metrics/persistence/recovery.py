@@ -1,4 +1,17 @@
-"""Snapshots of all series, and recovery of series from the parts of a journal."""
+"""Snapshots of all series, and recovery of series from the parts of a journal.
+
+A snapshot keeps recovery short, and replaces older journal segments. It is written while samples
+arrive. Each series is stored with the sequence number of its last journal entry, and recovery
+applies only later entries.
+
+found at a start                          result
+---------------------------------------   ------------------------------------------------------
+unfinished files                          removed
+snapshots                                 the newest is read
+segments as new as that snapshot          replayed, without entries that the snapshot contains
+a damaged series, or end of a segment     left out, with a warning
+an unreadable file                        OSError, because it may be readable later
+"""
 
 import contextlib
 import logging
@@ -28,11 +41,6 @@ from hostelry.metrics.series.series import Series
 from hostelry.metrics.series.store import MemoryMetrics
 
 LOG = logging.getLogger(__name__)
-# Snapshots of all series, which keep recovery short and let old journal segments be removed.
-#
-# A snapshot is written while samples arrive: each series is stored with the sequence number of the
-# last journal entry it contains, and recovery applies only later ones.
-
 
 SERIES_A_FRAME = 100
 _ENCODER = msgspec.msgpack.Encoder()
@@ -45,7 +53,7 @@ Dumped = tuple[SeriesId, float, int, list[Any]]
 def write_snapshot(
     path: Path, series: Sequence[Series], dump: Callable[[Sequence[Series]], list[list[Any]]]
 ) -> int:
-    """Write `series` to `path` atomically and return its size in bytes; raises OSError."""
+    """Write `series` to `path` atomically, and return its size in bytes. Raises OSError."""
     unfinished = path.with_name(path.name + UNFINISHED)
     unfinished.unlink(missing_ok=True)
     file = FrameFile(unfinished)
@@ -67,7 +75,7 @@ def write_snapshot(
 def snapshot_frames(
     series: Sequence[Series], dump: Callable[[Sequence[Series]], list[list[Any]]]
 ) -> Iterator[bytes]:
-    """The frames of a snapshot of `series`.
+    """Yield the frames of a snapshot of `series`.
 
     `dump` returns the plain values of a few series, consistent with each other.
     """
@@ -80,12 +88,12 @@ def snapshot_frames(
 
 
 def dump_series(series: Series, sequence: int) -> list[Any]:
-    """One series as plain values, including the journal's entry `sequence`."""
-    return [describe_series(series), series.written_at, sequence, series.dumped()]
+    """Convert a series, which includes the journal's entry `sequence`, to plain values."""
+    return [describe_series(series), series.written_at, sequence, series.dump()]
 
 
 def read_snapshot(part: JournalPart) -> Iterator[Dumped]:
-    """The series of a snapshot; logs a warning where damaged ones are missing."""
+    """Yield the series of a snapshot. Logs a warning if damaged series are missing."""
     num_read, num_promised = 0, None
     for frame in part.frames():
         try:
@@ -106,17 +114,6 @@ def read_snapshot(part: JournalPart) -> Iterator[Dumped]:
         )  # fmt: skip
 
 
-# Recovery of metrics from the parts of a journal into memory.
-#
-# found at a start                          result
-# ---------------------------------------   ------------------------------------------------------
-# files that were not finished              removed
-# snapshots                                 the newest is read
-# segments as new as that snapshot          replayed; entries that the snapshot contains are skipped
-# a damaged series, or end of a segment     left out, with a warning
-# a file that cannot be read                OSError: it may be readable later
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovered:
     """Result of a recovery: numbers of the last file and the last entry, and sizes."""
@@ -129,7 +126,7 @@ class Recovered:
 
 
 def recover_folder(folder: Path, memory: MemoryMetrics, now: float) -> Recovered:
-    """As `recover`, from the files of a folder; those that were not finished are removed."""
+    """Recover from the files of a folder, and remove unfinished files."""
     for name in os.listdir(folder):
         if name.endswith(UNFINISHED):
             with contextlib.suppress(OSError):
@@ -145,7 +142,7 @@ def recover(
 ) -> Recovered:
     """Read the newest snapshot and the segments since into `memory`, which must not be shared yet.
 
-    Raises what reading a part raises; `memory` is incomplete then, and of no use.
+    Raises the errors of `JournalPart.frames`. Then `memory` is incomplete and must not be used.
     """
     first = max(snapshots, default=0)
     recovery = _Recovery(memory)
@@ -177,7 +174,7 @@ class _Recovery:
     def read_snapshot(self, part: JournalPart) -> None:
         self.snapshot_bytes = part.size_bytes
         for known, written_at, sequence, dump in read_snapshot(part):
-            series = self._memory.series_of(known.scope, known.metric, known.unit)
+            series = self._memory.get_series(known.scope, known.metric, known.unit)
             before = series.size_bytes
             try:
                 series.load(dump)
@@ -201,7 +198,7 @@ class _Recovery:
     def _apply(self, entry: JournalEntry) -> None:
         placed = []
         for known, sample in entry.samples:
-            series = self._memory.series_of(known.scope, known.metric, known.unit)
+            series = self._memory.get_series(known.scope, known.metric, known.unit)
             if entry.sequence > series.sequence:
                 placed.append((series, sample))
         self._memory.apply(placed, [None] * len(placed), entry.at)

@@ -2,14 +2,14 @@
 
 the database          `record`                      `emit`
 -------------------   ---------------------------   --------------------------------------------
-takes writes          waits for the next commit,    memory at once, and the next commit: within a
+takes writes          waits for the next commit,    memory at once, and the next commit, within a
                       then memory                   second
-fails                 refused (RetryableError)      memory; waits for a commit that succeeds, or,
+fails                 refused (RetryableError)      memory. Waits for a commit that succeeds or,
                                                     beyond MAX_WAITING samples, for a snapshot
                                                     (`is_behind`)
-(a defect of ours)    refused (RetryableError)      memory, then a snapshot (`is_behind`)
+(a defect here)       refused (RetryableError)      memory, then a snapshot (`is_behind`)
 
-One thread commits: what comes within a second shares a commit, which comes sooner where `record`
+One thread commits. Samples that come within a second share a commit, which comes sooner if `record`
 waits. The same thread writes snapshots, a part between two commits.
 """
 
@@ -33,8 +33,15 @@ from hostelry.metrics.persistence.durable import (
     compact_at_bytes,
     take_over,
 )
-from hostelry.metrics.persistence.journal import JournalPart, SegmentEntries, build_frame, frames_in
-from hostelry.metrics.persistence.journal_rows import JournalRows, PartKind, PartsOf
+from hostelry.metrics.persistence.journal import (
+    JournalPart,
+    JournalRows,
+    PartKind,
+    PartsOf,
+    SegmentEntries,
+    build_frame,
+    frames_in,
+)
 from hostelry.metrics.persistence.recovery import Recovered, dump_series, recover, snapshot_frames
 from hostelry.metrics.series.bucket import Bucket
 from hostelry.metrics.series.budget import DEFAULT_MAX_BYTES
@@ -48,7 +55,7 @@ RETRY_S = 1.0  # after a commit that failed
 SNAPSHOT_RETRY_S = 60.0
 PART_BYTES = 1024 * 1024
 READ_BYTES = 4 * 1024 * 1024  # about, at once
-MAX_WAITING = 200_000  # samples; some 60 MB
+MAX_WAITING = 200_000  # samples, some 60 MB
 Placed = list[tuple[Series, Sample]]
 
 
@@ -76,8 +83,8 @@ class _Record:
 class SharedMetrics:
     """`MetricStore` over `rows`, which belong to one process at a time.
 
-    What `record` acknowledged survives this host. What was emitted in the second before a kill, or
-    while the rows could not be written, is lost.
+    Recorded samples survive this host. Samples that were emitted in the second before a kill, or
+    while the rows could not be written, are lost.
     """
 
     def __init__(
@@ -89,7 +96,7 @@ class SharedMetrics:
         least_journal_bytes: int = LEAST_JOURNAL_BYTES,
         record_s: float = RECORD_S,
     ) -> None:
-        """Recover from the rows; where they cannot be read, begin in an outage."""
+        """Recover from the rows. If they cannot be read, begin in an outage."""
         self._rows = rows
         self._clock = clock
         self._max_bytes = max_bytes
@@ -115,11 +122,11 @@ class SharedMetrics:
         self._num_refused = 0
         memory = MemoryMetrics(clock, max_bytes=max_bytes)
         try:
-            self._begin_after(self._read(memory))
+            self._begin_after(self._recover(memory))
         except HostelryError as error:
             # An incomplete recovery is dropped: the next attempt reads everything.
             memory = MemoryMetrics(clock, max_bytes=max_bytes)
-            self._refused_by(error)
+            self._note_outage(error)
         self._memory = memory
         # Queries are answered from memory.
         self.datapoints, self.find, self.units = memory.datapoints, memory.find, memory.units
@@ -129,9 +136,9 @@ class SharedMetrics:
         self._thread.start()
 
     def record(self, scope: Scope, samples: Sequence[Sample]) -> None:
-        """Keep `samples`, all or none; once this returns they survive this host.
+        """Record `samples`, all or none. On return they survive this host.
 
-        Raises ValueError for values that are not finite, RetryableError where the rows cannot be
+        Raises ValueError for values that are not finite, and RetryableError if the rows cannot be
         written now.
         """
         buckets = [check_sample(sample) for sample in samples]
@@ -149,7 +156,7 @@ class SharedMetrics:
             raise RetryableError(record.refusal)
 
     def emit(self, scope: Scope, samples: Sequence[Sample]) -> None:
-        """Take `samples`, all or none; written within a second, or as soon as that is possible.
+        """Take `samples`, all or none. They are written within a second, if that is possible.
 
         Raises ValueError for values that are not finite.
         """
@@ -158,7 +165,7 @@ class SharedMetrics:
             return
         now = self._clock.now()
         with self._turn:
-            placed = [(self._memory.series(scope, it), it) for it in samples]
+            placed = [(self._memory.get_series(scope, it.metric, it.unit), it) for it in samples]
             self._memory.apply(placed, buckets, now)
             if self._is_closed or not self._is_read:
                 self._is_behind = True
@@ -171,17 +178,17 @@ class SharedMetrics:
             self._turn.notify_all()
 
     def mark(self, name: str, value: bytes) -> None:
-        """Keep `value`, in place of the last, in the commit that has what was emitted so far."""
+        """Replace the value of a mark, in the commit of the samples emitted so far."""
         with self._turn:
             self._marks[name] = value
             self._turn.notify_all()
 
     def marks(self) -> Mapping[str, bytes]:
-        """The last value of each mark that was committed; raises RetryableError."""
+        """The last committed value of each mark. Raises RetryableError."""
         return self._rows.marks()
 
     def journal(self) -> JournalStats:
-        """State of the journal; an outage shows with the first commit that fails."""
+        """State of the journal. An outage shows with the first failed commit."""
         with self._turn:
             is_failing = self._outage is not None
             return JournalStats(
@@ -193,7 +200,7 @@ class SharedMetrics:
             )
 
     def settle(self) -> None:
-        """Wait until what was taken so far is committed, or was tried, and no snapshot is due."""
+        """Wait until a commit of all samples was tried, and no snapshot is due."""
         with self._turn:
             self._is_hurried = True
             self._turn.notify_all()
@@ -205,14 +212,14 @@ class SharedMetrics:
             )
 
     def compact(self) -> None:
-        """Write a snapshot and remove the parts it replaces, unless that fails; nothing is lost."""
+        """Write a snapshot, and remove the parts that it replaces. If it fails, nothing is lost."""
         with self._turn:
             self._is_wanted = True
             self._turn.notify_all()
         self.settle()
 
     def close(self) -> None:
-        """Commit what waits, once, and end the thread."""
+        """Try to commit waiting samples once, and end the thread."""
         with self._turn:
             self._is_closed = True
             self._turn.notify_all()
@@ -253,13 +260,13 @@ class SharedMetrics:
             self._continue_snapshot()
 
     def _survive(self, defect: Exception) -> None:
-        """Continue after a defect: refuse what waits for an answer, leave the rest to a snapshot.
+        """Continue after a defect: refuse waiting records, and leave emitted samples to a snapshot.
 
-        A snapshot of what is in memory replaces whatever was written of this.
+        The snapshot of the memory replaces everything that was written of them.
         """
         LOG.error("a defect in the journal of metrics; it continues", exc_info=defect)
         with self._turn:
-            self._refused_by(RetryableError(f"a defect, see control's log: {defect!r}"))
+            self._note_outage(RetryableError(f"a defect, see control's log: {defect!r}"))
             self._refuse_all(*self._committing)
             self._marks = {**self._committing_marks, **self._marks}
             self._give_up_waiting()
@@ -269,7 +276,7 @@ class SharedMetrics:
                 self._snapshot, self._snapshot_failed_at = None, monotonic_s()
 
     def _due_at(self) -> float:
-        """When the thread has something to do, by the monotonic clock; needs the lock."""
+        """When the thread has something to do, by the monotonic clock. Needs the lock."""
         if self._is_closed or (self._outage is None and self._is_snapshot_due()):
             return -math.inf
         return self._commit_at()
@@ -284,7 +291,7 @@ class SharedMetrics:
         return self._tried_at + COMMIT_S if self._waiting or self._marks else math.inf
 
     def _commit(self) -> None:
-        """Write what waits as one part, all or none of it."""
+        """Write all waiting samples as one part."""
         with self._turn:
             entries, self._waiting = self._waiting, []
             self._num_waiting = 0
@@ -304,7 +311,7 @@ class SharedMetrics:
         except HostelryError as error:
             self._entries.undo()
             with self._turn:
-                self._refused_by(error)
+                self._note_outage(error)
                 self._take_back(entries, marks)
                 self._refuse_all(*records)
             return
@@ -322,11 +329,12 @@ class SharedMetrics:
 
     def _parse_entry(self, record: _Record) -> _Entry:
         self._sequence += 1
-        placed = [(self._memory.series(record.scope, it), it) for it in record.samples]
+        memory, scope = self._memory, record.scope
+        placed = [(memory.get_series(scope, it.metric, it.unit), it) for it in record.samples]
         return _Entry(self._sequence, record.at, placed)
 
     def _take_back(self, entries: list[_Entry], marks: Mapping[str, bytes]) -> None:
-        """Have what could not be written wait; needs the lock."""
+        """Keep unwritten samples and marks for the next commit. Needs the lock."""
         self._marks = {**marks, **self._marks}
         self._waiting = [*entries, *self._waiting]
         self._num_waiting += sum(len(it.placed) for it in entries)
@@ -334,10 +342,10 @@ class SharedMetrics:
             self._give_up_waiting()
 
     def _give_up_waiting(self) -> None:
-        """Leave what waits to a snapshot; needs the lock."""
+        """Leave waiting samples to a snapshot. Needs the lock."""
         self._waiting, self._num_waiting, self._is_behind = [], 0, True
 
-    def _refused_by(self, error: HostelryError) -> None:
+    def _note_outage(self, error: HostelryError) -> None:
         """Begin or continue an outage."""
         if self._outage is None:
             LOG.warning("metrics are in memory only, and PutMetricData is refused: %s", error)
@@ -345,13 +353,13 @@ class SharedMetrics:
         self._tried_at = monotonic_s()
 
     def _refuse_all(self, *records: _Record) -> None:
-        """End those that did not end yet; needs the lock."""
+        """Refuse the records that have not ended. Needs the lock."""
         for record in records:
             if not record.ended.is_set():
                 self._refuse(record)
 
     def _refuse(self, record: _Record) -> None:
-        """End a record that is not kept; needs the lock."""
+        """Refuse a record. Needs the lock."""
         number = len(record.samples)
         record.refusal = "The metrics are closed: this process is ending."
         if self._outage is not None and not self._is_closed:
@@ -363,7 +371,7 @@ class SharedMetrics:
         record.ended.set()
 
     def _is_snapshot_due(self) -> bool:
-        """Whether one is under way or due; needs the lock."""
+        """True if a snapshot is under way or due. Needs the lock."""
         if self._snapshot is not None or self._is_wanted or not self._is_read:
             return self._is_read and self._outage is None
         since_failure_s = monotonic_s() - self._snapshot_failed_at
@@ -371,7 +379,7 @@ class SharedMetrics:
         return is_wanted and self._outage is None and since_failure_s >= SNAPSHOT_RETRY_S
 
     def _continue_snapshot(self) -> None:
-        """Write the next part of a snapshot, where one is due."""
+        """Write the next part of a snapshot, if a snapshot is due."""
         with self._turn:
             if not self._is_snapshot_due():
                 return
@@ -394,7 +402,7 @@ class SharedMetrics:
                 self._snapshot_bytes = size_bytes
 
     def _new_snapshot(self) -> Iterator[int]:
-        """The steps of a snapshot, with which a new segment begins; needs the lock."""
+        """Begin a new segment, and return the steps of a snapshot. Needs the lock."""
         self._begin_segment(self._entries.number + 1)
         self._journal_bytes = 0
         self._was_behind, self._is_behind = self._is_behind, False
@@ -409,8 +417,8 @@ class SharedMetrics:
     def _begin_segment(self, number: int) -> None:
         self._entries, self._part = SegmentEntries(number), 0
 
-    def _read(self, memory: MemoryMetrics) -> Recovered:
-        """Recover into an empty store; raises HostelryError."""
+    def _recover(self, memory: MemoryMetrics) -> Recovered:
+        """Recover into an empty store. Raises HostelryError."""
         found = self._rows.list_parts()
         snapshots, segments = (
             {it.number: journal_part(self._rows, it) for it in found if it.kind is kind}
@@ -422,10 +430,10 @@ class SharedMetrics:
         """Recover while samples are emitted, and merge both."""
         read = MemoryMetrics(self._clock, max_bytes=self._max_bytes)
         try:
-            found = self._read(read)
+            found = self._recover(read)
         except HostelryError as error:
             with self._turn:
-                self._refused_by(error)
+                self._note_outage(error)
             return
         take_over(self._memory, read)
         with self._turn:
@@ -434,7 +442,7 @@ class SharedMetrics:
         LOG.info("metrics were read from %s", self._rows.place)
 
     def _begin_after(self, found: Recovered) -> None:
-        """Continue numbering after what was recovered."""
+        """Continue the numbering after a recovery."""
         self._begin_segment(found.number + 1)
         self._sequence = found.sequence
         self._journal_bytes = found.journal_bytes
@@ -445,7 +453,7 @@ class SharedMetrics:
 
 
 def snapshot_parts(rows: JournalRows, number: int, frames: Iterator[bytes]) -> Iterator[int]:
-    """Write the snapshot `number`, a part with each step, which yields the bytes so far."""
+    """Write the snapshot `number`, a part in each step, and yield the bytes so far."""
     rows.remove_unfinished()
     part, size_bytes, body = 0, 0, bytearray()
     for frame in chain(frames, (None,)):
@@ -460,13 +468,13 @@ def snapshot_parts(rows: JournalRows, number: int, frames: Iterator[bytes]) -> I
 
 
 def journal_part(rows: JournalRows, parts: PartsOf) -> JournalPart:
-    """A segment or snapshot in `rows` as recovery reads it, part by part."""
+    """Build a segment or snapshot for recovery, which is read from `rows` part by part."""
     mean_bytes = max(1, parts.size_bytes // parts.num_parts)
     at_once = max(1, READ_BYTES // mean_bytes)
 
     def frames() -> Iterator[bytes]:
         for first in range(0, parts.num_parts, at_once):
-            for body in rows.read(parts.kind, parts.number, first, at_once):
+            for body in rows.read_parts(parts.kind, parts.number, first, at_once):
                 yield from frames_in(io.BytesIO(body))
 
     return JournalPart(

@@ -10,7 +10,7 @@ from hostelry.metrics.query.math_functions import REDUCERS
 from hostelry.metrics.query.math_syntax import MAX_CHARACTERS, ExpressionError
 from hostelry.metrics.query.math_values import TimeSeries
 
-# Metrics Insights: a query in SQL's form as a value, or words about what is wrong with it.
+# Metrics Insights: parses a query in SQL's form, and describes errors in words.
 #
 #     SELECT FUNCTION(metric) FROM namespace | SCHEMA(namespace [, label ...])
 #     [WHERE label = | != 'value' [AND ...]] [GROUP BY label [, ...]]
@@ -38,7 +38,10 @@ _SELECT = re.compile(r"\s*select(?:\s|$)", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A label that has, or with `is_equal` False has not, a value; None is the own account."""
+    """Requires a label's value or, without `is_equal`, another value.
+
+    Instead of a value, None stands for the caller's account.
+    """
 
     label: str
     value: str | None
@@ -47,7 +50,7 @@ class Condition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Insights:
-    """A query; without SCHEMA `labels` is None, and metrics of all dimensions are meant."""
+    """A query. Without SCHEMA it has no `labels`, and selects metrics of all dimensions."""
 
     function: str
     name: str
@@ -68,18 +71,18 @@ class _Token:
 
     @property
     def word(self) -> str:
-        """The keyword that it may be; empty for anything quoted."""
+        """The token as a keyword. Empty if it is quoted."""
         return self.text.upper() if self.kind == "word" else ""
 
 
 def is_insights(expression: str) -> bool:
-    """Whether an expression is a query rather than metric math."""
+    """True if an expression is a query and not metric math."""
     return _SELECT.match(expression) is not None
 
 
 @lru_cache(maxsize=1024)
 def parse_insights(text: str) -> Insights:
-    """The query that `text` is; raises ExpressionError."""
+    """Parse a query. Raises ExpressionError."""
     if len(text) > MAX_CHARACTERS:
         raise ExpressionError(
             f"It has {len(text)} characters; a query has at most {MAX_CHARACTERS}."
@@ -300,7 +303,7 @@ Group = tuple[str, ...]
 
 
 def matching(query: Insights, metrics: Iterable[Metric], account: str) -> list[Metric]:
-    """The metrics that meet every condition; one without the label meets none on it."""
+    """Select the metrics that meet every condition. A missing label meets no condition."""
     found = []
     for metric in metrics:
         labels = get_labels(metric, account)
@@ -317,7 +320,7 @@ def get_labels(metric: Metric, account: str) -> Mapping[str, str]:
 def group_metrics(
     query: Insights, metrics: Iterable[Metric], account: str
 ) -> Mapping[Group, Sequence[Metric]]:
-    """The metrics by their values of GROUP BY, in that order; all in one without the clause."""
+    """Group the metrics by their values of GROUP BY, in order. Without it there is one group."""
     groups: dict[Group, list[Metric]] = {}
     for metric in metrics:
         labels = get_labels(metric, account)
@@ -326,7 +329,7 @@ def group_metrics(
 
 
 def aggregate_metrics(query: Insights, metrics: Sequence[Metric], read: Read) -> dict[float, float]:
-    """The observations of all metrics by period; `read` gives a statistic of one metric."""
+    """Aggregate the observations of all metrics by period. `read` reads a metric's statistic."""
     if query.function in ("MAX", "MIN"):
         of = max if query.function == "MAX" else min
         return _join_parts([read(it, STATISTICS[query.function]) for it in metrics], of)

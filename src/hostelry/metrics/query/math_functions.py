@@ -10,7 +10,17 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import accumulate, pairwise
 
-from hostelry.metrics.query.math_syntax import ExpressionError
+from hostelry.metrics.query.math_syntax import (
+    Apply,
+    Binary,
+    ExpressionError,
+    Listed,
+    Name,
+    Negative,
+    Node,
+    Number,
+    Text,
+)
 from hostelry.metrics.query.math_values import (
     SeriesArray,
     TimeSeries,
@@ -19,6 +29,7 @@ from hostelry.metrics.query.math_values import (
     Work,
     across,
     build_series,
+    combine,
     finite,
     map_values,
     name_kind,
@@ -41,7 +52,7 @@ EMPTY = TimeSeries("", 0, {})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationContext:
-    """Inputs of a function beside its arguments.
+    """Further inputs of a function, in addition to its arguments.
 
     With `is_rounded` the period that contains `start` is included. `metrics` are the request's own
     series by query id. `search` finds series by a search text, a statistic and a period (None: the
@@ -79,7 +90,7 @@ REDUCERS: Mapping[str, Reducer] = {
 
 
 def apply(name: str, arguments: Arguments, context: EvaluationContext) -> Value:
-    """The value of function `name` for its arguments; raises ExpressionError."""
+    """Apply the function `name` to its arguments. Raises ExpressionError."""
     if name in REDUCERS:
         return _reduce(name, arguments, context)
     if name not in FUNCTIONS:
@@ -100,7 +111,7 @@ def to_array(items: Arguments) -> Value:
 
 
 def _reduce(name: str, arguments: Arguments, context: EvaluationContext) -> Value:
-    """A number from one series or from numbers; a series from several series."""
+    """Reduce one series or numbers to a number, and several series to a series."""
     if not arguments:
         raise ExpressionError(f"{name} takes a time series or an array of them.")
     only = arguments[0]
@@ -211,7 +222,7 @@ def _fill_series(series: TimeSeries, filler: Value, context: EvaluationContext) 
         raise ExpressionError(
             f"FILL fills with a number, a time series, REPEAT or LINEAR, not {name_kind(filler)}."
         )
-    # All known points stay: arrays of mixed periods have some between those of the grid.
+    # All known points stay, because arrays of mixed periods have points between the grid's points.
     filled = dict(sorted(finite({**points, **known}).items()))
     return TimeSeries(series.label, series.period_s, filled)
 
@@ -225,7 +236,7 @@ def _repeat(known: Mapping[float, float], grid: Sequence[float]) -> dict[float, 
 
 
 def _interpolate(known: Mapping[float, float], grid: Sequence[float]) -> dict[float, float]:
-    """Gaps on the line through their neighbours; none before the first and after the last point."""
+    """Fill gaps between points on the line through their neighbours."""
     points: dict[float, float] = {}
     anchors = iter(pairwise(known.items()))
     current = next(anchors, None)
@@ -241,7 +252,7 @@ def _interpolate(known: Mapping[float, float], grid: Sequence[float]) -> dict[fl
 
 
 def _grid(period_s: int, context: EvaluationContext) -> list[float]:
-    """The starts of the periods in the requested time; period 0 stands for the query's own."""
+    """The starts of the periods in the requested time. Period 0 means the query's period."""
     period_s = period_s or context.period_s or 60
     first, last = -(-context.start // period_s), -(-context.end // period_s)
     if context.is_rounded:
@@ -408,3 +419,40 @@ FUNCTIONS: Mapping[str, tuple[int, int, Function]] = {
     "YEAR": (1, 1, _apply_to_instants(lambda at: at.year)),
 }  # fmt: skip
 """Functions by name, with the least and the most arguments that each takes."""
+
+
+WORDS = frozenset({"REPEAT", "LINEAR", "ASC", "DESC", *REDUCERS})
+"""Names in arguments of functions that are not ids of queries."""
+
+
+def evaluate_node(node: Node, known: Mapping[str, Value], context: EvaluationContext) -> Value:
+    """Evaluate `node`. `known` has the values of ids. Raises ExpressionError."""
+    match node:
+        case Number(value):
+            return value
+        case Text(value):
+            return value
+        case Name(id):
+            return _find_value(id, known)
+        case Negative(of):
+            return combine("*", -1.0, evaluate_node(of, known, context), context.work)
+        case Binary(sign, left, right):
+            first = evaluate_node(left, known, context)
+            return combine(sign, first, evaluate_node(right, known, context), context.work)
+        case Listed(items):
+            return _evaluate_items([evaluate_node(it, known, context) for it in items], context)
+        case Apply(function, arguments):
+            return apply(function, [evaluate_node(it, known, context) for it in arguments], context)
+
+
+def _find_value(id: str, known: Mapping[str, Value]) -> Value:
+    if id in known:
+        return known[id]
+    if id in WORDS:
+        return Word(id)
+    raise ExpressionError(f"There is no query with the id '{id:.100}'.")
+
+
+def _evaluate_items(items: list[Value], context: EvaluationContext) -> Value:
+    context.work.spend(len(items))
+    return to_array(items)

@@ -1,4 +1,4 @@
-"""Metric math as a tree: text in, nodes out, or words about what is wrong with it.
+"""Parses metric math into a tree, and describes errors in words.
 
 Source: CloudWatch user guide, "Using math expressions with CloudWatch metrics".
 """
@@ -95,7 +95,7 @@ class _Token:
 
 @lru_cache(maxsize=1024)
 def parse(expression: str) -> Node:
-    """The tree of an expression; raises ExpressionError."""
+    """Parse an expression into a tree. Raises ExpressionError."""
     if len(expression) > MAX_CHARACTERS:
         raise ExpressionError(
             f"It has {len(expression)} characters; an expression has at most {MAX_CHARACTERS}."
@@ -157,7 +157,7 @@ def _tokens(expression: str) -> Iterator[_Token]:
 
 
 class _Reader:
-    """Recursive descent; each level of depth is one operand inside another."""
+    """A parser by recursive descent. Each level of depth is one operand inside another."""
 
     def __init__(self, tokens: list[_Token]) -> None:
         self._tokens = tokens

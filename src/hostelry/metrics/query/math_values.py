@@ -25,9 +25,9 @@ MAX_WORK_POINTS = 2_000_000
 
 @dataclass(frozen=True, slots=True)
 class TimeSeries:
-    """A time series: value by instant, oldest first; `stat` where it is that of one metric.
+    """A time series: value by instant, oldest first. A series of one metric has its `stat`.
 
-    `has_dropped` where a point was left out because its value was not a number.
+    `has_dropped` is True if a point was left out because its value was not a number.
     """
 
     label: str
@@ -56,7 +56,7 @@ class Work:
         self._left = limit
 
     def spend(self, num_points: int) -> None:
-        """Account for points about to be computed; raises ExpressionError above the limit.
+        """Account for points before they are computed. Raises ExpressionError above the limit.
 
         Each call costs one more, so that operations on empty series are bounded, too.
         """
@@ -139,7 +139,7 @@ def map_values(series: TimeSeries, of: Callable[[float], float], work: Work) -> 
 def build_series(
     label: str, period_s: int, points: Mapping[float, float], sources: Sequence[TimeSeries] = ()
 ) -> TimeSeries:
-    """The series of the finite points; `has_dropped` where one is not, or of the sources."""
+    """Build a series of the finite points. Notes if a point, or a point of a source, is dropped."""
     known = finite(points)
     has_dropped = len(known) < len(points) or any(it.has_dropped for it in sources)
     return TimeSeries(label, period_s, known, has_dropped=has_dropped)

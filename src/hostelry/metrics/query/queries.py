@@ -18,8 +18,12 @@ from hostelry.metrics.query.insights import (
     parse_insights,
     wanted_dimensions,
 )
-from hostelry.metrics.query.math_evaluate import WORDS, evaluate_node
-from hostelry.metrics.query.math_functions import NOT_SERVED, EvaluationContext
+from hostelry.metrics.query.math_functions import (
+    NOT_SERVED,
+    WORDS,
+    EvaluationContext,
+    evaluate_node,
+)
 from hostelry.metrics.query.math_syntax import ExpressionError, functions_in, names_in, parse
 from hostelry.metrics.query.math_values import SeriesArray, TimeSeries, Value, Work, name_kind
 from hostelry.metrics.query.search import MAX_FOUND, RECENT_S, build_label, parse_search
@@ -42,17 +46,17 @@ _OF_VALUES: Mapping[str, Callable[[Sequence[float]], float]] = {
 }
 
 
-def filled(label: str, series: TimeSeries) -> str:
-    """`label` with its known parts replaced."""
-    return _PART.sub(lambda part: _filled(part, series), label)
+def fill_label(label: str, series: TimeSeries) -> str:
+    """Replace the known parts of `label`."""
+    return _PART.sub(lambda part: _fill_part(part, series), label)
 
 
 def is_dynamic(label: str) -> bool:
-    """Whether `label` has parts to replace."""
+    """True if `label` has parts to replace."""
     return _PART.search(label) is not None
 
 
-def _filled(part: re.Match[str], series: TimeSeries) -> str:
+def _fill_part(part: re.Match[str], series: TimeSeries) -> str:
     name, argument = part[1], part[2] or part[3]
     if name == "LABEL":
         return series.label
@@ -92,9 +96,9 @@ _ID = re.compile(r"[a-z][A-Za-z0-9_]{0,254}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResultSeries:
-    """One series of a query's result; `points` oldest first, without empty periods.
+    """One series of a query's result. `points` are oldest first, without empty periods.
 
-    `has_dropped` where points were left out because their values are not numbers.
+    `has_dropped` is True if points were left out because their values are not numbers.
     """
 
     label: str
@@ -105,7 +109,7 @@ class ResultSeries:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Results:
-    """Series by query id; `cut` has the ids of searches that found more than they give."""
+    """Series by query id. `cut` has the ids of searches with more results than they return."""
 
     series: Mapping[str, tuple[ResultSeries, ...]]
     cut: tuple[str, ...] = ()
@@ -126,7 +130,8 @@ def evaluate(
     expression one or (as SEARCH) any number. Queries with return_data False are included, too.
     Raises ServiceError ValidationError.
 
-    Source: GetMetricData; CloudWatch user guide, "Using math expressions with CloudWatch metrics".
+    Source: GetMetricData, and CloudWatch user guide, "Using math expressions with CloudWatch
+    metrics".
     """
     return results(store, scope, queries, start, end, is_rounded=is_rounded).series
 
@@ -170,7 +175,7 @@ def _is_insights(query: MetricQuery) -> bool:
 
 
 class _Evaluation:
-    """The evaluation of a list of queries over a store; each value is computed once."""
+    """The evaluation of a list of queries over a store. Each value is computed once."""
 
     def __init__(self, store: MetricReader, scope: Scope, start: float, end: float) -> None:
         self.values: dict[str, Value] = {}
@@ -317,7 +322,7 @@ def _check_shape(query: MetricQuery) -> None:
 
 
 def _in_order(queries: Sequence[MetricQuery]) -> list[MetricQuery]:
-    """The expressions in topological order; raises where they depend on each other in a circle."""
+    """Sort the expressions in topological order. Raises if their dependencies have a circle."""
     expressions = {it.id: it for it in queries if it.expression is not None}
     needs = {id: _names(query) & expressions.keys() for id, query in expressions.items()}
     ordered: list[MetricQuery] = []
@@ -355,7 +360,7 @@ def _series(query: MetricQuery, value: Value) -> tuple[ResultSeries, ...]:
         label = series.label or query.id
         if query.label:
             is_prefix = isinstance(value, tuple) and not is_dynamic(query.label)
-            label = f"{query.label} {label}" if is_prefix else filled(query.label, series)
+            label = f"{query.label} {label}" if is_prefix else fill_label(query.label, series)
         points = tuple(Datapoint(at, it) for at, it in series.points.items())
         found.append(
             ResultSeries(

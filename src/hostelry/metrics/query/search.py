@@ -1,9 +1,9 @@
-"""SEARCH: which metrics a search text asks for.
+"""SEARCH: selects metrics by a search text.
 
-A term matches a metric where one of its words (split where letters change case, and at anything
-that is neither letter nor digit) is the term, in any case; a term in quotes matches a whole name or
-value exactly. ``Name=term`` looks at one dimension, or at MetricName or Namespace. Terms side by
-side must all match.
+A term matches a metric if a word of the metric is the term, in any case. Words are split at changes
+of case, and at characters that are neither letters nor digits. A term in quotes matches a whole
+name or value exactly. ``Name=term`` looks at one dimension, or at MetricName or Namespace. Adjacent
+terms must all match.
 
 Source: CloudWatch user guide, "CloudWatch search expression syntax".
 """
@@ -35,7 +35,7 @@ _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z][a-z]+|[a-z]+|\d+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Search:
-    """What a store is asked for, and which of its answers are meant."""
+    """The question for a store, and a filter of its answers."""
 
     namespace: str | None
     name: str | None
@@ -43,7 +43,7 @@ class Search:
     fits: Fits
 
     def filter(self, end: float) -> MetricFilter:
-        """The wider question that a store can answer."""
+        """Build the wider question that a store can answer."""
         names = None if self.dimensions is None else dict.fromkeys(self.dimensions)
         return MetricFilter(
             namespace=self.namespace,
@@ -56,7 +56,7 @@ class Search:
 
 @lru_cache(maxsize=256)
 def parse_search(text: str) -> Search:
-    """The search that `text` describes; raises ExpressionError."""
+    """Parse a search text. Raises ExpressionError."""
     if len(text) > MAX_CHARACTERS:
         raise ExpressionError(
             f"The search has {len(text)} characters; a search has at most {MAX_CHARACTERS}."

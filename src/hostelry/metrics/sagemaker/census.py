@@ -1,6 +1,6 @@
-"""Census of what is in service, for metrics: copies, instances and their usage.
+"""Census for metrics: copies and instances in service, and their usage.
 
-A plain value; `reconcile/census.py` makes it from the records.
+A plain value. `reconcile/census.py` builds it from the records.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ ScopedSample = tuple[Scope, Sample]
 
 
 def move_to_period(scoped: ScopedSample, period_s: int) -> ScopedSample:
-    """The sample moved to the start of its period; unchanged for periods from a minute on.
+    """Move a sample to the start of its period, unless the period is a minute or longer.
 
     Samples of a period share one instant, so that they share one bucket of the store.
     """
@@ -31,7 +31,7 @@ DEFAULT_METRICS = MetricsConfig()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resources:
-    """Declared resources: those a copy reserves, or those an instance has."""
+    """Declared resources of a copy's reservation, or of an instance."""
 
     cpus: float = 0.0
     memory_bytes: int = 0
@@ -42,9 +42,9 @@ class Resources:
 class CopyUsage:
     """Usage of one copy: CPU seconds since its process began, memory, and accelerators.
 
-    `cpu_s` is measured at `cpu_at` of its machine's monotonic clock. None where not measured.
-    `limit` is what its instance has, of type `instance_type`. `setup` has the number of its
-    process, and the seconds from that one's launch until it was proven.
+    `cpu_s` is measured at `cpu_at` of its machine's monotonic clock. None stands for values that
+    are not measured. `limit` has the resources of its instance, of type `instance_type`. `setup`
+    has the number of its process, and the seconds from the process's launch until it was proven.
     """
 
     copy_id: str
@@ -63,7 +63,7 @@ class CopyUsage:
 class InstanceCapacity:
     """A running instance, and the resources that copies reserve on it.
 
-    `config_name` is the configuration that it is of.
+    `config_name` is its endpoint configuration.
     """
 
     id: str
@@ -75,9 +75,10 @@ class InstanceCapacity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComponentCensus:
-    """A component in service; the copies of an adapter are those that have it registered.
+    """A component in service. The copies of an adapter are the copies that have it registered.
 
-    `base` is an adapter's base, None for a base. `reserved` is what each copy of a base reserves.
+    `base` is an adapter's base, None for a base. `reserved` is the reservation of each copy of a
+    base.
     """
 
     key: LoadKey
@@ -89,13 +90,12 @@ class ComponentCensus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VariantCensus:
-    """A variant in service; `copies` are all copies on its instances.
+    """A variant in service. `copies` has all copies on its instances.
 
-    While its traffic shifts these are of both fleets, and `new_config_name` is the configuration
-    that it moves to.
-
-    `pools` are the instance types of its InstancePools; without pools there are none. `is_async`
-    where its endpoint's requests are queued. A variant that is `serverless` may have no copy.
+    While its traffic shifts, these are copies of both fleets, and `new_config_name` is the
+    configuration of the new fleet. `pools` has the instance types of its InstancePools, if it has
+    pools. `is_async` is True if its endpoint's requests are queued. A `serverless` variant may be
+    without copies.
     """
 
     key: LoadKey
@@ -118,9 +118,9 @@ class VariantCensus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Census:
-    """Everything in service at one instant; `disk_use` is the home disk's, from 0 to 1.
+    """Everything in service at one instant. `disk_use` is the use of the home's disk, from 0 to 1.
 
-    `transforms` are the instances of transform jobs, which have no requests of clients.
+    `transforms` are the instances of transform jobs, which get no requests from clients.
     """
 
     variants: Mapping[LoadKey, VariantCensus] = field(default_factory=dict)
@@ -133,12 +133,12 @@ NOTHING_IN_SERVICE = Census()
 
 
 def get_host_key(key: LoadKey) -> LoadKey:
-    """The variant that a name's copies run on."""
+    """The key of the variant that a name's copies run on."""
     return key if key.component_name is None else replace(key, component_name=None)
 
 
 def find_metrics(key: LoadKey, census: Census) -> MetricsConfig:
-    """MetricsConfig of a name's variant; the defaults where that is not in service."""
+    """MetricsConfig of a name's variant. The defaults if the variant is not in service."""
     variant = census.variants.get(get_host_key(key))
     return DEFAULT_METRICS if variant is None else variant.metrics
 

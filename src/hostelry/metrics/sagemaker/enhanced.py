@@ -1,7 +1,7 @@
-"""Metrics by the place where requests are served, under dimensions of its own.
+"""Metrics by the place where requests are served, under additional dimensions.
 
-Instances, containers and accelerators: where the endpoint's configuration enables enhanced metrics;
-accelerators under both names that AWS has for them. Instance types: where a variant has pools.
+Instances, containers and accelerators have metrics if the endpoint's configuration enables enhanced
+metrics. Accelerators have both of AWS's names. Instance types have metrics if a variant has pools.
 
 Source: SageMaker developer guide, "Amazon SageMaker AI enhanced metrics for inference endpoints"
 and "Deploy to multiple instance types with instance pools".
@@ -28,7 +28,7 @@ from hostelry.metrics.sagemaker.load_metrics import (
     OUTCOMES,
 )
 
-WHOLE_LATENCIES = LATENCIES[:2]  # those of whole answers
+WHOLE_LATENCIES = LATENCIES[:2]  # latencies of whole answers
 ACCELERATOR_NAMES = ("AcceleratorId", "GpuId")
 
 
@@ -37,7 +37,7 @@ class ServingLocation:
     """A place where requests are served: a component's container, or an instance.
 
     With `instance_type` it is all instances of that type together, with `config_name` the fleet of
-    that configuration; without these, an instance and a copy it is all that serve the name.
+    that configuration. Without any of the fields it is all copies that serve the name.
     """
 
     key: LoadKey
@@ -68,15 +68,15 @@ class ServingLocation:
 
 
 def accelerator_names(names: Mapping[str, str], device: str) -> Iterator[Mapping[str, str]]:
-    """`names` with the accelerator: one set of dimensions for each of its names."""
+    """Yield `names` with each of the two names of an accelerator."""
     for name in ACCELERATOR_NAMES:
         yield {**names, name: f"gpu_{device}"}
 
 
-def arrived_at(load: SecondLoad, census: Census) -> Mapping[ServingLocation, int]:
-    """The number of a load's requests that went to each container, instance and instance type.
+def count_arrivals(load: SecondLoad, census: Census) -> Mapping[ServingLocation, int]:
+    """Count a load's requests to each container, instance and instance type.
 
-    Empty without enhanced metrics and pools; copies that have left the routes are left out.
+    Empty without enhanced metrics and pools. Copies that have left the routes are left out.
     """
     found: Counter[ServingLocation] = Counter()
     for copy_id, ways in _ways(load.key, load.arrivals_by_copy, census).items():
@@ -85,19 +85,21 @@ def arrived_at(load: SecondLoad, census: Census) -> Mapping[ServingLocation, int
     return found
 
 
-def ended_at(load: SecondLoad, census: Census) -> Iterator[tuple[ServingLocation, CopyOutcomes]]:
-    """Outcomes of a load's requests at each of the same places; see `arrived_at`."""
+def list_outcomes(
+    load: SecondLoad, census: Census
+) -> Iterator[tuple[ServingLocation, CopyOutcomes]]:
+    """Yield the outcomes of a load's requests at each place of `count_arrivals`."""
     for copy_id, ways in _ways(load.key, load.outcomes_by_copy, census).items():
         for location in ways:
             yield location, load.outcomes_by_copy[copy_id]
 
 
 def requests_by_location(load: SecondLoad, census: Census) -> Iterator[ScopedSample]:
-    """Requests of each place; a retried request counts on both copies."""
+    """Yield the samples of requests at each place. A retried request counts on both copies."""
     at = load.second
-    for location, count in arrived_at(load, census).items():
+    for location, count in count_arrivals(load, census).items():
         yield _sample("Invocations", location, at, Counter({1.0: count}), census)
-    for location, ended in ended_at(load, census):
+    for location, ended in list_outcomes(load, census):
         for outcome in OUTCOMES:
             num_ones = min(getattr(ended, outcome.field), ended.finished)
             bits = Counter({0.0: ended.finished - num_ones, 1.0: num_ones})
@@ -116,7 +118,7 @@ def idle_locations(
     ended: Collection[ServingLocation],
     census: Census,
 ) -> Iterator[ScopedSample]:
-    """Zeros for a name's places where no request arrived or ended."""
+    """Yield zeros for a name's places without an arrived or ended request."""
     for location in _list_locations(key, census):
         if location not in busy:
             yield _sample("Invocations", location, at, Counter({0.0: 1}), census)
@@ -127,9 +129,9 @@ def idle_locations(
 def concurrency_by_location(
     period: int, key: LoadKey, most: Mapping[str, Sequence[int]], num_seconds: int, census: Census
 ) -> Iterator[ScopedSample]:
-    """Maxima of requests in flight in each second of a period, by container or instance.
+    """Yield maxima of requests in flight in each second of a period, by container or instance.
 
-    `most` has, by copy id, the maxima of seconds in which there were any; the other seconds are 0.
+    `most` has, by copy id, the maxima of seconds with requests. The other seconds are 0.
     """
     variant, is_component = _find_enhanced(key, census), key.component_name is not None
     if variant is None or variant.takes_components != is_component:
@@ -145,7 +147,7 @@ def concurrency_by_location(
 def _ways(
     key: LoadKey, copy_ids: Collection[str], census: Census
 ) -> Mapping[str, tuple[ServingLocation, ...]]:
-    """Locations by copy id: its instance, for a component its container, its type of pools."""
+    """Locations by copy id: the instance, a component's container, and the type in pools."""
     variant = census.variants.get(get_host_key(key)) if copy_ids else None
     if variant is None or not (variant.metrics.is_enhanced or variant.pools):
         return {}
@@ -194,7 +196,7 @@ def _list_locations(key: LoadKey, census: Census) -> list[ServingLocation]:
 
 
 def serves_requests(key: LoadKey, variant: VariantCensus) -> bool:
-    """Whether a name has requests of its own: it is no variant that only hosts components."""
+    """True if a name gets requests. A variant that hosts components does not."""
     return variant.takes_components == (key.component_name is not None)
 
 

@@ -1,4 +1,12 @@
-"""Metrics of a variant's parts: each fleet of an update, and each instance type of its pools."""
+"""Metrics of a variant's parts: each fleet of an update, and each instance type of its pools.
+
+They are published in addition to the metrics of the whole variant. Divided metrics are divided by
+the instances or copies of the part. Requests that have come to no copy count for the fleet of the
+configuration in service. An instance type without instances has zeros, so that an expression over
+all types of the pools has a value.
+
+Source: SageMaker developer guide, "Deploy to multiple instance types with instance pools".
+"""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -15,7 +23,7 @@ from hostelry.metrics.sagemaker.census import (
 )
 from hostelry.metrics.sagemaker.enhanced import (
     ServingLocation,
-    arrived_at,
+    count_arrivals,
     list_copies,
     serves_requests,
 )
@@ -26,16 +34,11 @@ from hostelry.metrics.sagemaker.load_metrics import (
     copy_owners,
 )
 
-# Metrics of each configuration's fleet of a variant, beside those of all its instances.
-#
-# What is divided, is divided by the instances of that fleet. Requests that have come to no copy
-# count for the fleet of the configuration in service.
-
 
 def shares_by_fleet(load: SecondLoad, census: Census) -> Mapping[ServingLocation, float]:
-    """The part of a load's requests in flight that each of two fleets has; empty without two.
+    """The share of a load's requests in flight of each of two fleets. Empty without two fleets.
 
-    The parts are those of the most requests on each copy in the second.
+    The shares follow from the maximum of requests on each copy in the second.
     """
     variant = _shifting(load.key, census)
     if variant is None:
@@ -54,7 +57,7 @@ def shares_by_fleet(load: SecondLoad, census: Census) -> Mapping[ServingLocation
 
 
 def invocations_by_fleet(loads: Iterable[SecondLoad], census: Census) -> Iterator[ScopedSample]:
-    """InvocationsPerInstance of each fleet; a load may be of seconds before the census."""
+    """InvocationsPerInstance of each fleet. A load may be older than the census."""
     for load in loads:
         variant = _find_model_variant(load.key, census)
         if variant is None or not load.arrivals:
@@ -80,7 +83,7 @@ def concurrency_by_fleet(
 def idle_fleets(
     at: int, key: LoadKey, arrived: Collection[LoadKey], census: Census
 ) -> Iterator[ScopedSample]:
-    """Zeros of InvocationsPerInstance, where no request arrived."""
+    """Zeros of InvocationsPerInstance, if no request arrived."""
     variant = _find_model_variant(key, census)
     if variant is not None and key not in arrived:
         for name in _sizes(variant):
@@ -88,7 +91,7 @@ def idle_fleets(
 
 
 def _find_model_variant(key: LoadKey, census: Census) -> VariantCensus | None:
-    """The variant of that name, where it serves requests itself."""
+    """The variant of that name, if it serves a model."""
     variant = census.variants.get(key)
     return None if variant is None or variant.takes_components else variant
 
@@ -100,7 +103,7 @@ def _shifting(key: LoadKey, census: Census) -> VariantCensus | None:
 
 
 def _sizes(variant: VariantCensus) -> Mapping[str, int]:
-    """How many instances of each configuration serve; those without any are left out."""
+    """Count the serving instances of each configuration that has instances."""
     return Counter(it.config_name or variant.config_name for it in variant.instances)
 
 
@@ -119,22 +122,15 @@ def _per_instance(
     return move_to_period((variant.key.scope, sample), variant.metrics.request_period_s)
 
 
-# Metrics that a variant with pools has for each of its instance types, beside those of all.
-#
-# What is divided, is divided by the instances or copies of the type. A type without any has zeros,
-# so that an expression over all types of the pools has a value.
-#
-# Source: SageMaker developer guide, "Deploy to multiple instance types with instance pools".
-
-
 Shares = Mapping[ServingLocation, float]
 
 
 def shares_by_type(loads: Iterable[SecondLoad], census: Census) -> Mapping[LoadKey, Shares]:
-    """The part of each name's requests in flight that each instance type has, of all 1.
+    """The share of each name's requests in flight of each instance type. Empty without pools.
 
-    The parts are those of the most requests on each copy in the second; a base's include those of
-    its adapters. Where all wait for a copy, they are those of the copies. Empty without pools.
+    The shares follow from the maximum of requests on each copy in the second. The requests of a
+    base include the requests of its adapters. If all requests wait for a copy, the shares follow
+    from the number of copies.
     """
     weights: dict[LoadKey, Counter[str]] = {}
     for load in loads:
@@ -159,19 +155,19 @@ def shares_by_type(loads: Iterable[SecondLoad], census: Census) -> Mapping[LoadK
 
 
 def num_by_type(key: LoadKey, variant: VariantCensus, census: Census) -> Counter[str]:
-    """How many instances of each type serve a variant, or copies a component."""
+    """Count the instances of a variant, or the copies of a component, by instance type."""
     if key.component_name is None:
         return Counter(it.instance_type for it in variant.instances)
     return Counter(it.instance_type for it in list_copies(key, variant, census))
 
 
 def places_by_type(load: SecondLoad, census: Census) -> Mapping[ServingLocation, int]:
-    """How many of a load's requests went to each instance type, for each owner of the copies."""
+    """Count a load's requests to each instance type, for each owner of the copies."""
     variant = census.variants.get(get_host_key(load.key))
     if variant is None or not variant.pools:
         return {}
     found: Counter[ServingLocation] = Counter()
-    for location, count in arrived_at(load, census).items():
+    for location, count in count_arrivals(load, census).items():
         if location.instance_type is not None:
             for owner in copy_owners(load.key, census):
                 found[replace(location, key=owner)] += count
@@ -188,7 +184,7 @@ def invocations_by_type(loads: Iterable[SecondLoad], census: Census) -> Iterator
 def concurrency_by_type(
     period: int, key: LoadKey, seen: Callable[[ServingLocation], InFlight], census: Census
 ) -> Iterator[ScopedSample]:
-    """Requests in flight on each instance type; none for a component without copies."""
+    """Requests in flight on each instance type. Nothing for a component without copies."""
     name = (
         "ConcurrentRequestsPerModel" if key.component_name is None else "ConcurrentRequestsPerCopy"
     )
@@ -208,7 +204,7 @@ def idle_types(
 
 
 def _places(key: LoadKey, census: Census) -> Iterator[tuple[ServingLocation, int]]:
-    """Each instance type that may serve a name, and how many do; none without any at all."""
+    """Yield each instance type that may serve a name, with its count, if any type serves it."""
     variant = census.variants.get(get_host_key(key))
     if variant is None or not variant.pools or not serves_requests(key, variant):
         return

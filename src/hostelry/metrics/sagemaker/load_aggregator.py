@@ -4,7 +4,7 @@ a second                                                  result
 -------------------------------------------------------   --------------------------------------
 every live worker has reported it                         closed: merged, passed to subscribers
 a worker hangs or died                                    closed GRACE_S after its end
-a worker said that it is idle                             as if it had reported it without load
+a worker said that it is idle                             treated as reported, without load
 within GRACE_S of the start of the aggregator             open, so that all workers can report it
 reported by no worker                                     a gap, not a second of zeros
 reported after it was closed                              counts are added (`late`), no gauges
@@ -26,12 +26,12 @@ from hostelry.domain.transform_job import is_hidden
 HISTORY_S = 900
 FORGET_EVERY_S = 30
 DETAILS_S = 60  # for how long latencies and copies are kept
-MAX_LOADS = 200_000  # a name's second takes some 400 bytes; the oldest seconds go first
+MAX_LOADS = 200_000  # a name's second takes some 400 bytes. The oldest seconds go first
 MAX_LATE = 20_000
 MAX_WORKERS = 4096
 GRACE_S = 2.0
 LIVE_S = 3.0  # workers report once a second
-MOST_IDLE_S = 60.0  # that one may be idle without a report
+MOST_IDLE_S = 60.0  # how long a worker may be idle without a report
 SLACK_S = 5.0  # how far the clocks of control and the workers may be apart
 
 # Fields of a SecondLoad by kind, from the types of their defaults.
@@ -57,15 +57,15 @@ class _Worker:
     came_at: float
     open: deque[tuple[int, int]] = field(default_factory=deque)  # reports: sequence, last second
     idle_s: float = 0.0  # until the next report, if no request comes
-    receipt: int = 0  # sequence of the last one whose seconds are all closed
+    receipt: int = 0  # sequence of the last report whose seconds are all closed
 
 
 class LoadAggregator:
     """The aggregated load of the last `HISTORY_S` seconds. Thread-safe.
 
-    Instants are in seconds since the epoch, by the workers' clock. The aggregator starts at `now`
-    and closes no second for `GRACE_S`, so that workers which outlived its predecessor can report
-    the same seconds. `max_loads` bounds what is kept, in seconds of a name.
+    Times are seconds since the epoch, by the workers' clock. The aggregator starts at `now` and
+    closes no second for `GRACE_S`, so that workers which outlived its predecessor can report the
+    same seconds. `max_loads` limits the kept seconds, counted for each name.
     """
 
     def __init__(self, now: float, max_loads: int = MAX_LOADS) -> None:
@@ -86,9 +86,9 @@ class LoadAggregator:
         self._listeners: tuple[Listener, ...] = ()
 
     def take(self, report: LoadReport, now: float) -> bool:
-        """Add a report; False where it was added before.
+        """Add a report. False if it was added before.
 
-        Raises ReportError, with nothing added, for impossible numbers.
+        Raises ReportError, and adds nothing, if numbers are impossible.
         """
         check_report(report)
         with self._lock:
@@ -103,7 +103,7 @@ class LoadAggregator:
         return is_new is not None
 
     def tick(self, now: float) -> None:
-        """Close the seconds whose grace has ended; call this about once a second."""
+        """Close the seconds whose grace has ended. Called about once a second."""
         with self._lock:
             self._follow_clock(now)
             self._close(now)
@@ -140,7 +140,7 @@ class LoadAggregator:
         return found
 
     def receipts(self, through: int) -> dict[str, LoadReceipt]:
-        """By worker the last report that, with all before it, is of seconds up to `through`."""
+        """The last report of each worker whose seconds, like all before it, are up to `through`."""
         with self._lock:
             for worker in self._workers.values():
                 while worker.open and worker.open[0][1] <= through:
@@ -152,7 +152,7 @@ class LoadAggregator:
             }
 
     def restore(self, receipts: Mapping[str, LoadReceipt]) -> None:
-        """Know the reports that a predecessor took, so that those sent again are not counted."""
+        """Note the reports that a predecessor took, so that repeated reports are not counted."""
         with self._lock:
             for name, receipt in receipts.items():
                 self._workers[name] = _Worker(
@@ -164,26 +164,26 @@ class LoadAggregator:
                 )
 
     def is_reporting(self, now: float) -> bool:
-        """Whether any worker reported in the last `LIVE_S` seconds, or is idle."""
+        """True if any worker reported in the last `LIVE_S` seconds, or is idle."""
         with self._lock:
             return any(True for _ in self._live(now))
 
     @property
     def closed_through(self) -> int:
-        """The newest closed second; 0 before the first."""
+        """The newest closed second. 0 before the first."""
         with self._lock:
             return self._closed_through
 
     def subscribe(self, listener: Listener) -> None:
-        """Have `listener` called with each closed second and its loads, in order, one at a time.
+        """Call `listener` with each closed second and its loads, in order, never at the same time.
 
-        Calls come from the thread that took the report; `listener` must be quick and not raise.
+        Calls come from the thread that took the report. `listener` must be quick and not raise.
         """
         with self._lock:
             self._listeners = (*self._listeners, listener)
 
     def _know(self, report: LoadReport, now: float) -> bool | None:
-        """Note a report: None for a duplicate, False where its seconds were reported before."""
+        """Note a report. None for a duplicate, False if its seconds were reported before."""
         known = self._workers.get(report.worker)
         is_same_life = known is not None and known.started_at == report.started_at
         if known is not None and is_same_life and report.sequence <= known.sequence:
@@ -252,7 +252,7 @@ class LoadAggregator:
         self._forget()
 
     def _pass_idle(self, now: float) -> None:
-        """Count the seconds that are over as reported by the workers that are idle."""
+        """Treat past seconds as reported by idle workers."""
         present = math.floor(now)
         for worker in self._live(now):
             if worker.idle_s and worker.through < present - 1:
@@ -275,7 +275,7 @@ class LoadAggregator:
             self._last_seen = {key: at for key, at in seen if at > newest - HISTORY_S}
 
     def _follow_clock(self, now: float) -> None:
-        """Remove what lies in the future, after the clock was set back."""
+        """Remove seconds in the future, after the clock was set back."""
         if now + SLACK_S >= self._closed_through:
             return
         present = math.floor(now) - 1  # the second that workers report now

@@ -6,6 +6,7 @@ Source: SageMaker developer guide, "Monitor Amazon SageMaker AI with Amazon Clou
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from hostelry.domain.data_capture import CaptureCounts
 from hostelry.domain.load import ConfigLoad, LoadKey, SecondLoad, add_configs, subtract
 from hostelry.domain.metric import (
     MODEL_NAMESPACE,
@@ -78,14 +79,14 @@ def list_dimensions(key: LoadKey, census: Census) -> tuple[Dimensions, ...]:
 def _whole_dimensions(key: LoadKey, census: Census) -> tuple[Dimensions, ...]:
     """The sets of dimensions of requests in flight, divided by all copies or instances.
 
-    While two configurations serve, those of each are in `fleets`.
+    While two configurations serve, `fleets` publishes the metrics of each.
     """
     own, *configs = list_dimensions(key, census)
     return (own, *configs) if len(configs) <= 1 else (own,)
 
 
 def fleet_dimensions(key: LoadKey, census: Census) -> tuple[Dimensions, ...]:
-    """Further dimensions of a component's requests: those of its endpoint's present fleet.
+    """Further dimensions of a component's requests: the current fleet of its endpoint.
 
     Source: SageMaker developer guide, "Auto-Rollback Configuration and Monitoring": alarms on
     metrics with EndpointConfigName watch the new fleet alone.
@@ -109,9 +110,9 @@ def requests(load: SecondLoad, census: Census) -> Iterator[ScopedSample]:
 
 
 def _sample_requests(load: SecondLoad, census: Census) -> Iterator[ScopedSample]:
-    """Under EndpointConfigName what each configuration's copies served, where that is known.
+    """Yield the samples of a name, and under EndpointConfigName of each configuration's copies.
 
-    What began before it was, or has not come to a copy, counts for the one that is in service.
+    Requests without a known configuration count for the configuration in service.
     """
     own, *configs = (*list_dimensions(load.key, census), *fleet_dimensions(load.key, census))
     parts: list[tuple[Dimensions, SecondLoad | ConfigLoad]] = [(own, load)]
@@ -168,7 +169,7 @@ def invocations_per_copy(loads: Iterable[SecondLoad], census: Census) -> Iterato
     """InvocationsPerInstance and InvocationsPerCopy.
 
     An adapter's requests count for its base, too, whose copies answer them. A name without copies
-    or instances has no such metric. Those with EndpointConfigName are in `fleets`.
+    or instances has no such metric. `fleets` publishes them with EndpointConfigName.
     """
     arrivals: dict[tuple[LoadKey, int], int] = {}
     for load in loads:
@@ -180,7 +181,7 @@ def invocations_per_copy(loads: Iterable[SecondLoad], census: Census) -> Iterato
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InFlight:
-    """Requests in flight over a period; a base's include those of its adapters."""
+    """Requests in flight over a period. A base's requests include its adapters' requests."""
 
     mean: float = 0.0
     least: float = 0
@@ -196,7 +197,7 @@ def concurrency(
     """Requests in flight over the period from `period`, divided by what could answer them.
 
     ConcurrentRequestsPerModel is divided by a variant's instances, ConcurrentRequestsPerCopy by a
-    component's copies; without any there is no such metric.
+    component's copies. Without instances or copies nothing is published.
     """
     if key.component_name is None:
         divisor, name = num_instances(key, census), "ConcurrentRequestsPerModel"
@@ -273,7 +274,7 @@ def own_metrics(load: SecondLoad, with_copies: bool) -> Iterator[ScopedSample]:
 
 
 def own_counts(load: SecondLoad) -> Iterator[ScopedSample]:
-    """Those of Hostelry's own metrics that can be added to a second already published."""
+    """Hostelry's own metrics that can be added to a published second."""
     key, at = load.key, float(load.second)
     dimensions = list_dimensions(key, Census())[0]
     yield key.scope, own_sample("Arrivals", dimensions, at, float(load.arrivals), "Count")
@@ -310,19 +311,19 @@ def names_in_service(census: Census) -> list[LoadKey]:
 
 
 def num_copies(key: LoadKey, census: Census) -> int:
-    """The copies of a component that serve; 0 where it is not in service."""
+    """Count the serving copies of a component. 0 if it is not in service."""
     component = census.components.get(key)
     return 0 if component is None else component.num_copies
 
 
 def num_instances(key: LoadKey, census: Census) -> int:
-    """The instances of a variant; 0 where it is not in service."""
+    """Count the instances of a variant. 0 if it is not in service."""
     variant = census.variants.get(key)
     return 0 if variant is None else len(variant.instances)
 
 
 def census_base(key: LoadKey, census: Census) -> LoadKey | None:
-    """The base of an adapter; None for any other name."""
+    """The base of an adapter. None for any other name."""
     component = census.components.get(key)
     return None if component is None else component.base
 
@@ -342,7 +343,7 @@ def copy_owners(key: LoadKey, census: Census) -> tuple[LoadKey, ...]:
 
 
 def _per_copy(key: LoadKey, second: int, count: int, census: Census) -> Iterator[ScopedSample]:
-    """`count` requests, each divided by the copies or instances; a zero without any."""
+    """Yield `count` requests, each divided by the copies or instances, or a zero."""
     if key.component_name is None:
         divisor, name = num_instances(key, census), "InvocationsPerInstance"
     else:
@@ -374,3 +375,23 @@ def _build_sample(
 ) -> Sample:
     metric = Metric(namespace=MODEL_NAMESPACE, name=name, dimensions=dimensions)
     return Sample(metric=metric, at=at, values=values, counts=tuple(counts))
+
+
+def capture_samples(key: LoadKey, counts: CaptureCounts, at: float) -> Iterator[Sample]:
+    """Yield the samples of one report on a variant, including zeros, so that alarms have data."""
+    dimensions = {"EndpointName": key.endpoint_name, "VariantName": key.variant_name}
+    found: list[tuple[str, float, str]] = []
+    if counts.captured or counts.dropped:
+        found += [
+            ("CapturedRequests", counts.captured, "Count"),
+            ("CapturedBytes", counts.captured_bytes, "Bytes"),
+            ("CaptureDroppedRequests", counts.dropped, "Count"),
+        ]
+    if counts.objects or counts.upload_failures:
+        found += [
+            ("CaptureObjects", counts.objects, "Count"),
+            ("CaptureUploadFailures", counts.upload_failures, "Count"),
+        ]
+    for name, value, unit in found:
+        metric = Metric.of(OWN_NAMESPACE, name, dimensions)
+        yield Sample(metric=metric, at=at, values=(float(value),), counts=(1.0,), unit=unit)

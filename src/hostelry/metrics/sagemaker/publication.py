@@ -6,7 +6,7 @@ counts, of up to MAX_NAMES_AT_ONCE names            each second
 counts, of more names                               every GAUGE_PERIOD_S, seconds merged
 gauges (in flight, concurrency, capacity)           every GAUGE_PERIOD_S
 zeros, for names in service without requests        at the end of the name's request period
-counts that arrive after their second was closed    at once, for that second; no gauges
+counts that arrive after their second was closed    at once, for that second, without gauges
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,10 +18,10 @@ from hostelry.metrics.sagemaker import serverless
 from hostelry.metrics.sagemaker.census import Census, ScopedSample, find_metrics, get_host_key
 from hostelry.metrics.sagemaker.enhanced import (
     ServingLocation,
-    arrived_at,
     concurrency_by_location,
-    ended_at,
+    count_arrivals,
     idle_locations,
+    list_outcomes,
     requests_by_location,
 )
 from hostelry.metrics.sagemaker.fleets import (
@@ -51,8 +51,8 @@ from hostelry.metrics.sagemaker.load_metrics import (
     zeros,
 )
 
-MAX_NAMES_AT_ONCE = 50  # that counts are published of each second
-COUNT_PERIODS_S = (10, 30, 60)  # of counts: a minute by default
+MAX_NAMES_AT_ONCE = 50  # names whose counts are published each second
+COUNT_PERIODS_S = (10, 30, 60)  # request periods. A minute is the default
 
 
 @dataclass(slots=True)
@@ -75,7 +75,7 @@ class _Gauge:
 
 @dataclass(slots=True)
 class _Period:
-    """A gauge period; `num_seconds` of it were reported."""
+    """A gauge period, of which `num_seconds` were reported."""
 
     start: int
     num_seconds: int = 0
@@ -84,7 +84,7 @@ class _Period:
 
 @dataclass(slots=True)
 class _Counts:
-    """Names and locations with counts in a period; the others in service get zeros."""
+    """Names and locations with counts in a period. Others in service get zeros."""
 
     start: int
     arrived: set[LoadKey] = field(default_factory=set)
@@ -97,7 +97,7 @@ class _Counts:
 
 
 class Publication:
-    """The state of publishing: takes closed seconds in order, gives samples."""
+    """The state of publishing. Takes closed seconds in order, and yields samples."""
 
     def __init__(self) -> None:
         self._period: _Period | None = None
@@ -117,7 +117,7 @@ class Publication:
             self._note_parts(load, shares.get(load.key, {}), census)
             self._note_parts(load, shares_by_fleet(load, census), census)
         if len(self._waiting) <= MAX_NAMES_AT_ONCE:
-            yield from self._counted(census)
+            yield from self._publish_counts(census)
         if second % GAUGE_PERIOD_S == GAUGE_PERIOD_S - 1:
             yield from self._end_period(census)
         for length_s in COUNT_PERIODS_S:
@@ -167,7 +167,7 @@ class Publication:
     def _note_parts(
         self, load: SecondLoad, shares: Mapping[ServingLocation, float], census: Census
     ) -> None:
-        """Note what each instance type of a variant with pools, or each fleet, had of the load."""
+        """Note the share of the load of each instance type in pools, or of each fleet."""
         assert self._period is not None
         on_copies = copy_owners(load.key, census)
         least, most = _extremes(load, len(on_copies) > 1)
@@ -187,15 +187,15 @@ class Publication:
         if load.arrivals:
             counts.arrived |= both
             counts.arrived_on_copies.update(on_copies)
-            counts.busy.update(arrived_at(load, census))
+            counts.busy.update(count_arrivals(load, census))
             counts.busy_types.update(places_by_type(load, census))
         if load.finished:
             counts.finished |= both
-            counts.ended.update(location for location, _ in ended_at(load, census))
+            counts.ended.update(location for location, _ in list_outcomes(load, census))
         if load.no_capacity:
             counts.refused.add(key)
 
-    def _counted(self, census: Census) -> Iterator[ScopedSample]:
+    def _publish_counts(self, census: Census) -> Iterator[ScopedSample]:
         loads = tuple(self._waiting.values())
         self._waiting.clear()
         for load in loads:
@@ -211,20 +211,21 @@ class Publication:
         period, self._period = self._period, None
         if period is None or not period.num_seconds:
             return
-        yield from self._counted(census)
+        yield from self._publish_counts(census)
 
-        def seen(place: LoadKey | ServingLocation) -> InFlight:
+        def get_in_flight(place: LoadKey | ServingLocation) -> InFlight:
             gauge = period.gauges.get(place)
             return IDLE if gauge is None else _in_flight(gauge, period.num_seconds)
 
         for key in names_in_service(census):
             gauge = period.gauges.get(key)
-            yield from concurrency(period.start, seen(key), key, census)
+            in_flight = get_in_flight(key)
+            yield from concurrency(period.start, in_flight, key, census)
             yield from serverless.sample_period(
-                period.start, period.num_seconds, seen(key), key, census
+                period.start, period.num_seconds, in_flight, key, census
             )
-            yield from concurrency_by_type(period.start, key, seen, census)
-            yield from concurrency_by_fleet(period.start, key, seen, census)
+            yield from concurrency_by_type(period.start, key, get_in_flight, census)
+            yield from concurrency_by_fleet(period.start, key, get_in_flight, census)
             most = {} if gauge is None else gauge.most_by_copy
             yield from concurrency_by_location(period.start, key, most, period.num_seconds, census)
         yield from capacity(period.start, census)
@@ -248,7 +249,7 @@ class Publication:
 
 
 def _extremes(load: SecondLoad, is_adapter: bool) -> tuple[int, int]:
-    """The fewest and the most requests in flight; a base's with those of its adapters."""
+    """The minimum and maximum of requests in flight. A base's include its adapters' requests."""
     if is_adapter:
         return load.in_flight_min, load.in_flight_max
     return load.on_copies_min, load.most_on_copies

@@ -17,17 +17,13 @@ from hostelry.metrics.sagemaker.serverless import Setups, setup_times, setups
 from hostelry.metrics.sagemaker.totals import Totals
 from hostelry.metrics.sagemaker.utilization import cpus_used, utilization
 
-# Metrics of requests that asynchronous endpoints publish: errors by status, and ModelLatency.
-#
-# Those of their queues come from the jobs process. Source: SageMaker developer guide, "Monitoring
-# asynchronous inference endpoints".
-
-
+# Metrics of requests that asynchronous endpoints publish. The jobs process publishes the metrics of
+# their queues. Source: SageMaker developer guide, "Monitoring asynchronous inference endpoints".
 OF_REQUESTS = frozenset({"Invocation4XXErrors", "Invocation5XXErrors", "ModelLatency"})
 
 
 def select_published(samples: Iterable[ScopedSample], census: Census) -> Iterator[ScopedSample]:
-    """The samples without what asynchronous endpoints do not publish."""
+    """Yield the samples, without metrics that asynchronous endpoints do not publish."""
     queued = {
         (key.scope, ("EndpointName", key.endpoint_name))
         for key, variant in census.variants.items()
@@ -106,7 +102,7 @@ class Publisher:
                 taken = self._publication.take(second, loads, census)
                 self._due.extend(select_published(taken, census))
                 self.totals.take(second, loads)
-            # Before the late ones are taken: what comes meanwhile is not in the metrics yet.
+            # Before late counts are taken, because later reports are not in the metrics yet.
             receipts = {} if self._keep is None else self._aggregator.receipts(second)
             late = self._aggregator.late()
             self._due.extend(select_published(self._publication.late(late, census), census))
@@ -119,7 +115,7 @@ class Publisher:
             self._keep(receipts)
 
     def _measure_setups(self, census: Census) -> None:
-        """Add the set-up times of environments proven since the last look, none at the first."""
+        """Add the set-up times of environments proven since the last call. The first adds none."""
         known, self._setups = self._setups, setups(census)
         if known is not None:
             self._due.extend(setup_times(int(self._clock.now()), known, census))

@@ -1,8 +1,7 @@
 """Metrics of serverless variants, and their usage, as samples.
 
-Source: SageMaker developer guide, "Monitor a serverless endpoint". A request is spillover
-where, as it arrives, more are in flight on all gateway workers than the provisioned environments
-take.
+Source: SageMaker developer guide, "Monitor a serverless endpoint". A request is spillover if, as it
+arrives, more requests are in flight on all gateway workers than the provisioned environments take.
 
 Usage is in Hostelry's namespace, a sum for each minute: the store keeps it as any metric, counts a
 repeated report once, and bounds it.
@@ -23,7 +22,7 @@ from hostelry.metrics.sagemaker.load_metrics import (
 
 INVOCATIONS = "ServerlessProvisionedConcurrencyInvocations"
 SPILLOVER = "ServerlessProvisionedConcurrencySpilloverInvocations"
-# Usage by its metric: what is shown, and its unit.
+# The name and unit of usage in answers, by metric.
 USAGE: Mapping[str, str] = {
     "ServerlessRequests": "requests",
     "ServerlessThrottles": "throttled",
@@ -112,7 +111,7 @@ def setup_times(at: int, known: Setups, census: Census) -> Iterator[ScopedSample
 
 
 def find_serverless_config(key: LoadKey, census: Census) -> ServerlessConfig | None:
-    """The configuration of a serverless variant in service; None for any other name."""
+    """The configuration of a serverless variant in service. None for any other name."""
     variant = census.variants.get(key)
     return None if variant is None else variant.serverless
 

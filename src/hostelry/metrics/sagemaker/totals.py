@@ -38,7 +38,7 @@ class Histogram:
 
 @dataclass(slots=True)
 class Total:
-    """Counters of one name; `in_flight` and `held` are gauges of the newest second."""
+    """Counters of one name. `in_flight` and `held` are gauges of the newest second."""
 
     arrivals: int = 0
     finished: int = 0
@@ -73,9 +73,9 @@ class Total:
 
 
 class Totals:
-    """Counters by name; a deleted name keeps its counters. Thread-safe.
+    """Counters by name. A deleted name keeps its counters. Thread-safe.
 
-    The first `max_names` names have counters of their own.
+    The first `max_names` names have separate counters.
     """
 
     def __init__(self, max_names: int = MAX_NAMES) -> None:
@@ -103,7 +103,7 @@ class Totals:
                 self._total(load.key).add(load)
 
     def read(self) -> list[tuple[LoadKey, Total]]:
-        """Every name with its counters; gauges are 0 where the newest second lacks the name."""
+        """List every name with its counters. Gauges are 0 if the newest second lacks the name."""
         with self._lock:
             return [(key, self._copy(total)) for key, total in self._totals.items()]
 

@@ -34,7 +34,7 @@ Used = Mapping[str, float]  # CPUs by copy id
 
 
 def cpus_used(before: Census, after: Census) -> dict[str, float]:
-    """CPUs that each copy kept busy between two censuses; after a restart, since the restart.
+    """CPUs that each copy kept busy between two censuses, or since a restart.
 
     Copies without two measurements are left out.
     """
@@ -50,7 +50,7 @@ def cpus_used(before: Census, after: Census) -> dict[str, float]:
 
 
 def utilization(at: int, census: Census, used: Used) -> Iterator[ScopedSample]:
-    """Utilization and reservation of all variants and components, where they are measured."""
+    """Yield the measured utilization and reservation of all variants and components."""
     for key, variant in census.variants.items():
         for scoped in _sample_variant(at, key, variant, used, census.disk_use):
             yield move_to_period(scoped, variant.metrics.period_s)
@@ -137,7 +137,7 @@ def _sample_instance(
 
 
 def _sum_gpus(seen: Iterable[GpuUse], takes_components: bool) -> Iterator[tuple[str, float]]:
-    """Sums over the devices that copies see, each counted once; nothing without devices."""
+    """Yield sums over the devices that copies see, each counted once."""
     gpus = {it.device: it for it in seen}.values()
     if not gpus:
         return
@@ -188,7 +188,7 @@ def _sample_container(
 def _sample_copy(
     component: ComponentCensus, copy: CopyUsage, used: Used
 ) -> Iterator[tuple[str, float]]:
-    """Utilization of one copy's reservation; of its instance where it reserves nothing."""
+    """Utilization of a copy's reservation, or of its instance if it reserves nothing."""
     cpus = component.reserved.cpus or copy.limit.cpus
     if copy.copy_id in used and cpus:
         yield "CPUUtilizationNormalized", 100 * used[copy.copy_id] / cpus

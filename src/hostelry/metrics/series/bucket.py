@@ -9,7 +9,7 @@ from hostelry.metrics.series import sketch
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bucket:
-    """A summary of samples; `sketch` is None where some came as statistic sets."""
+    """A summary of samples. Without a `sketch` some came as statistic sets."""
 
     count: float
     sum: float
@@ -19,22 +19,22 @@ class Bucket:
 
     @property
     def is_uniform(self) -> bool:
-        """Whether all samples have the same value, so that every percentile is exact."""
+        """True if all samples have the same value, so that every percentile is exact."""
         return self.minimum == self.maximum
 
     def distribution(self) -> bytes | None:
-        """The sketch of the samples; None where their distribution is unknown."""
+        """The sketch of the samples. None if their distribution is unknown."""
         if self.sketch is None and self.is_uniform:
             return sketch.build_sketch((self.minimum,), (self.count,))
         return self.sketch
 
     def merge(self, other: "Bucket") -> "Bucket":
-        """Both buckets as one; the order of merges changes only the last bits of the sum."""
+        """Merge both buckets. The order of merges changes only the last bits of the sum."""
         return merge_buckets((self, other))
 
 
 def merge_buckets(buckets: Sequence[Bucket], *, with_sketch: bool = True) -> Bucket:
-    """One or more buckets as one; the costly merge of sketches is left out on request."""
+    """Merge one or more buckets. Without `with_sketch` the costly merge of sketches is skipped."""
     if len(buckets) == 1:
         return buckets[0]
     minimum = min(it.minimum for it in buckets)
@@ -53,7 +53,7 @@ def merge_buckets(buckets: Sequence[Bucket], *, with_sketch: bool = True) -> Buc
 
 
 def build_bucket(sample: Sample) -> Bucket | None:
-    """The bucket of one sample; None where its counts are all 0.
+    """Build the bucket of one sample. None if its counts are all 0.
 
     Raises ValueError for numbers outside CloudWatch's range, negative counts, and values and counts
     of different length.
@@ -98,7 +98,7 @@ def _build_from_statistics(sample: Sample) -> Bucket | None:
 
 
 def check_numbers(sample: Sample, numbers: tuple[float, ...]) -> None:
-    """Raise ValueError for a number that is not finite, or larger than CloudWatch takes.
+    """Raise ValueError for a number that is not finite, or beyond CloudWatch's range.
 
     The limit keeps sums of samples finite. Source: MetricDatum, Value.
     """

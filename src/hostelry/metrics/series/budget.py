@@ -6,7 +6,7 @@
     1 to 5       minutes, no percentiles  hours              dropped           kept
     6 and more   minutes, no percentiles  dropped            dropped           dropped
 
-Pressure 0 is CloudWatch's retention; each further degree has shorter limits. The newest minutes,
+Pressure 0 is CloudWatch's retention. Each further degree has shorter limits. The newest minutes,
 which alarms and policies read, are dropped last.
 
 Source of pressure 0: GetMetricStatistics, "CloudWatch metrics retention": periods under 60 s are
@@ -35,7 +35,7 @@ LAST = len(WIDTHS_S) - 1
 class Pressure:
     """Limits in seconds: for each width's buckets, for percentiles, and for silence of a series.
 
-    `targets` are the widths, as indices of WIDTHS_S, that older buckets move to; None drops them.
+    `targets` are the widths, as indices of WIDTHS_S, that older buckets move to. None drops them.
     With `keeps_sketches` moved buckets keep their percentiles.
     """
 

@@ -1,6 +1,6 @@
 """Buckets of one series at one width, oldest first, in packed arrays.
 
-A bucket of one sample is two numbers (its index and the value), 12 bytes; once any bucket has
+A bucket of one sample is two numbers (its index and the value), 12 bytes. Once any bucket has
 several samples, all buckets of the column get a count, a minimum and a maximum.
 """
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from hostelry.metrics.series.bucket import Bucket
 
-# An object with its arrays and their spare room; measured by benchmarks/metric_load.py.
+# An object with its arrays and their spare room, measured by benchmarks/metric_load.py.
 COLUMN_BYTES = 330
 EXTRA_BYTES = 290
 SHORT_BUCKET_BYTES = 13
@@ -40,23 +40,23 @@ class Column:
 
     @property
     def newest(self) -> int:
-        """The last bucket's index; -1 where there is none."""
+        """The last bucket's index. -1 if the column is empty."""
         return self._at[-1] if self._at else -1
 
     @property
     def oldest(self) -> int:
-        """The first bucket's index; -1 where there is none."""
+        """The first bucket's index. -1 if the column is empty."""
         return self._at[0] if self._at else -1
 
     def size_bytes(self) -> int:
-        """An estimate of the column's memory."""
+        """Estimate the column's memory."""
         if self._count is None:
             return COLUMN_BYTES + SHORT_BUCKET_BYTES * len(self._at)
         held = sum(len(it) + SKETCH_BYTES for it in self._sketches or () if it is not None)
         return COLUMN_BYTES + EXTRA_BYTES + LONG_BUCKET_BYTES * len(self._at) + held
 
     def add_value(self, index: int, value: float) -> int:
-        """Add one sample to a bucket; return the bytes by which the column grew."""
+        """Add one sample to a bucket, and return the bytes by which the column grew."""
         if self._count is None and (not self._at or index > self._at[-1]):
             self._at.append(index)
             self._sum.append(value)
@@ -64,7 +64,7 @@ class Column:
         return self.add(index, Bucket(count=1.0, sum=value, minimum=value, maximum=value))
 
     def add(self, index: int, bucket: Bucket) -> int:
-        """Merge `bucket` into the one at `index`; return the bytes by which the column grew."""
+        """Merge `bucket` into the bucket at `index`, and return the bytes of growth."""
         at = bisect_left(self._at, index)
         is_new = at == len(self._at) or self._at[at] != index
         grown = 0
@@ -78,14 +78,14 @@ class Column:
         return grown + self._write(at, whole)
 
     def buckets(self, first: int, last: int) -> Iterator[tuple[int, Bucket]]:
-        """(index, bucket) of those with first <= index < last."""
+        """Yield (index, bucket) of each bucket with first <= index < last."""
         for at in range(bisect_left(self._at, first), bisect_left(self._at, last)):
             yield self._at[at], self._bucket(at)
 
     def sums(self, first: int, last: int, ratio: int) -> Iterator[tuple[int, Bucket]]:
-        """(index, bucket) of each group of `ratio` buckets in [first, last), without sketches.
+        """Yield (index, bucket) of each group of `ratio` buckets in [first, last), no sketches.
 
-        The index is that of the group's start; both ends are multiples of `ratio`.
+        The index is the group's start. Both ends are multiples of `ratio`.
         """
         at, end = bisect_left(self._at, first), bisect_left(self._at, last)
         while at < end:
@@ -106,7 +106,7 @@ class Column:
         self._drop(bisect_left(self._at, index))
 
     def drop_sketches_before(self, index: int) -> bool:
-        """Remove the sketches of buckets before `index`; return whether there were any."""
+        """Remove the sketches of buckets before `index`. False without sketches."""
         if self._sketches is None:
             return False
         end = bisect_left(self._at, index)
@@ -114,8 +114,8 @@ class Column:
         self._sketches[:end] = [None] * end
         return is_any
 
-    def dumped(self) -> list[Any]:
-        """The column as plain values; `loaded` reads them."""
+    def dump(self) -> list[Any]:
+        """Convert the column to plain values, for `load`."""
         rest = (self._count, self._minimum, self._maximum)
         return [
             self._at.tobytes(),
@@ -125,8 +125,8 @@ class Column:
         ]
 
     @classmethod
-    def loaded(cls, width_s: int, dump: list[Any]) -> "Column":
-        """The column that `dumped` returned; raises ValueError where its parts differ in length."""
+    def load(cls, width_s: int, dump: list[Any]) -> "Column":
+        """Build the column from a dump. Raises ValueError if its parts differ in length."""
         column = cls(width_s)
         column._at.frombytes(dump[0])
         column._sum.frombytes(dump[1])
@@ -161,7 +161,7 @@ class Column:
         )
 
     def _sum_buckets(self, first: int, last: int) -> Bucket:
-        """Several buckets merged, without sketches."""
+        """Merge several buckets, without sketches."""
         sums = self._sum[first:last]
         if self._count is None or self._minimum is None or self._maximum is None:
             return Bucket(
@@ -183,7 +183,7 @@ class Column:
             self._sketches.insert(at, None)
 
     def _write(self, at: int, bucket: Bucket) -> int:
-        """Replace a bucket; return the bytes by which its sketch grew."""
+        """Replace a bucket, and return the bytes by which its sketch grew."""
         self._sum[at] = bucket.sum
         if self._count is None or self._minimum is None or self._maximum is None:
             return 0

@@ -25,7 +25,7 @@ Dimensions = tuple[tuple[str, str], ...]
 
 
 class Series:
-    """Samples of one metric in one unit; its lock is the store's."""
+    """Samples of one metric in one unit, guarded by the store's lock."""
 
     __slots__ = (
         "columns",
@@ -63,19 +63,19 @@ class Series:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the series has no data."""
+        """True if the series has no data."""
         return not any(self.columns)
 
     @property
     def newest_at(self) -> float:
-        """The end of the newest bucket, in seconds since the epoch; 0 where there is none."""
+        """The end of the newest bucket, in seconds since the epoch. 0 if the series is empty."""
         ends = [(it.newest + 1) * it.width_s for it in self.columns if it]
         return float(max(ends, default=0))
 
     def add(self, sample: Sample, now: float, bucket: Bucket | None = None) -> int:
-        """Add a valid sample; return the bytes by which the series grew.
+        """Add a valid sample, and return the bytes by which the series grew.
 
-        `bucket` is the sample's own, where the caller has it.
+        `bucket` is the sample's bucket, if the caller has built it.
         """
         if len(sample.values) == 1 and not sample.counts:
             return self.add_value(sample.at, sample.values[0], sample.resolution_s, now)
@@ -84,18 +84,18 @@ class Series:
         if tier is None or bucket is None:
             return 0
         column, grown = self._column(tier)
-        return self._written(grown + column.add(int(sample.at // column.width_s), bucket), now)
+        return self._note_growth(grown + column.add(int(sample.at // column.width_s), bucket), now)
 
     def add_value(self, at: float, value: float, resolution_s: int, now: float) -> int:
-        """Add one finite value; return the bytes by which the series grew."""
+        """Add one finite value, and return the bytes by which the series grew."""
         tier = self._tier(at, resolution_s, now)
         if tier is None:
             return 0
         column, grown = self._column(tier)
-        return self._written(grown + column.add_value(int(at // column.width_s), value), now)
+        return self._note_growth(grown + column.add_value(int(at // column.width_s), value), now)
 
     def age(self, kept: Pressure, now: float) -> int:
-        """Move or drop what is older than `kept` allows.
+        """Move or drop buckets that are older than `kept` allows.
 
         Returns the bytes by which the series grew, mostly a negative number.
         """
@@ -116,9 +116,10 @@ class Series:
     def buckets(
         self, period_s: int, start: float, end: float, now: float, *, with_sketch: bool
     ) -> Iterator[tuple[float, Bucket]]:
-        """(instant, bucket) of those that begin in [start, end), which are multiples of the period.
+        """Yield (instant, bucket) of each bucket that begins in [start, end).
 
-        Buckets wider than the period are left out. Without sketches a period may have one bucket.
+        Both ends are multiples of the period. Buckets wider than the period are left out. Without
+        `with_sketch` the buckets of a period may be merged.
         """
         for column in self.columns:
             if column is None:
@@ -138,20 +139,20 @@ class Series:
             for index, bucket in found:
                 yield float(index * width_s), bucket
 
-    def dumped(self) -> list[Any]:
-        """The columns as plain values; `load` reads them."""
-        return [None if it is None else it.dumped() for it in self.columns]
+    def dump(self) -> list[Any]:
+        """Convert the columns to plain values, for `load`."""
+        return [None if it is None else it.dump() for it in self.columns]
 
     def load(self, dump: list[Any]) -> None:
-        """Take the columns of `dumped`; raises ValueError where they are inconsistent."""
+        """Take the columns of a dump. Raises ValueError if they are inconsistent."""
         self.columns = [
-            None if it is None else Column.loaded(width_s, it)
+            None if it is None else Column.load(width_s, it)
             for width_s, it in zip(WIDTHS_S, dump, strict=True)
         ]
         self.size_bytes = SERIES_BYTES + sum(it.size_bytes() for it in self.columns if it)
 
     def merge(self, other: "Series") -> int:
-        """Take over the data of `other`; return the bytes by which the series grew."""
+        """Take over the data of `other`, and return the bytes by which the series grew."""
         before = self.size_bytes
         for tier, column in enumerate(other.columns):
             mine = self.columns[tier]
@@ -167,7 +168,7 @@ class Series:
         return self.size_bytes - before
 
     def _tier(self, at: float, resolution_s: int, now: float) -> int | None:
-        """The index of the column for a sample; None where it is too old for any."""
+        """The index of the column for a sample. None if the sample is too old."""
         age_s = now - at
         for tier in range(0 if resolution_s < WIDTHS_S[1] else 1, len(WIDTHS_S)):
             if age_s < RETENTION_S[tier]:
@@ -182,15 +183,15 @@ class Series:
         column = self.columns[tier] = Column(WIDTHS_S[tier])
         return column, column.size_bytes()
 
-    def _written(self, grown: int, now: float) -> int:
+    def _note_growth(self, grown: int, now: float) -> int:
         self.size_bytes += grown
         self.written_at = now
         return grown
 
     def _age_column(self, tier: int, column: Column, kept: Pressure, now: float) -> bool:
-        """Move or drop the column's old buckets and sketches; return whether there were any."""
+        """Move or drop the column's old buckets and sketches. False if nothing was old."""
         target = kept.targets[tier]
-        # Aligned to the target's width: each of its buckets is then merged once, from whole ones.
+        # Aligned to the target's width, so that each of its buckets is merged once.
         step_s = column.width_s if target is None else WIDTHS_S[target]
         first = int((now - kept.horizons_s[tier]) // step_s) * step_s // column.width_s
         is_old = len(column) > 0 and column.oldest < first

@@ -14,14 +14,14 @@ from collections.abc import Iterable, Sequence
 
 RELATIVE_ERROR = 0.01
 GAMMA = (1 + RELATIVE_ERROR) / (1 - RELATIVE_ERROR)
-# CloudWatch takes values up to 2^360 in magnitude; what is smaller than 2^-360 counts as zero.
+# CloudWatch takes values up to 2^360 in magnitude. Smaller values than 2^-360 count as zero.
 LARGEST = 2.0**360
 SMALLEST = 2.0**-360
 _LOG_GAMMA = math.log(GAMMA)
 _OFFSET = math.ceil(360 * math.log(2) / _LOG_GAMMA) + 1
 _MIDDLE = 2 / (1 + GAMMA)
 _KEY_BYTES = 2
-# Counts are two bytes where all are whole and small, as nearly always, else eight.
+# Counts have two bytes if all are whole and small, as nearly always, else eight.
 _SMALL, _LARGE = "H", "d"
 _MAX_SMALL = 0xFFFF
 _SMALL_TAG = b"s"
@@ -29,7 +29,7 @@ _LARGE_TAG = b"l"
 
 
 def compute_key(value: float) -> int:
-    """The key of the bucket of `value`; values beyond LARGEST are in the outermost one."""
+    """The key of the bucket of `value`. Values beyond LARGEST are in the outermost bucket."""
     size = abs(value)
     if size < SMALLEST:
         return 0

@@ -1,8 +1,8 @@
-"""Statistics by CloudWatch's names: text in, a function of a bucket out.
+"""Statistics by CloudWatch's names, as functions of a bucket.
 
 Source: CloudWatch user guide, "CloudWatch statistics definitions": percentiles p, trimmed and
-winsorized means tm and wm, trimmed count tc and sum ts, IQM, percentile rank PR; bounds are
-percentiles of the samples where they end in %, else values.
+winsorized means tm and wm, trimmed count tc and sum ts, IQM, percentile rank PR. Bounds that end in
+% are percentiles of the samples, other bounds are values.
 """
 
 import re
@@ -43,9 +43,9 @@ class Bound:
 
 @lru_cache(maxsize=1024)
 def statistic(name: str) -> Statistic:
-    """The function that computes the statistic; it returns None for buckets of summaries only.
+    """Return the function that computes the statistic. It returns None if that is impossible.
 
-    Raises ValueError for an unknown name.
+    A bucket of statistic sets has no percentiles. Raises ValueError for an unknown name.
     """
     if name in SIMPLE:
         return SIMPLE[name]
@@ -63,12 +63,12 @@ def statistic(name: str) -> Statistic:
 
 
 def is_simple(name: str) -> bool:
-    """Whether the statistic is defined for every bucket, also for one of summaries only."""
+    """True if the statistic is defined for every bucket, even a bucket of statistic sets."""
     return name in SIMPLE
 
 
 def percentile(bucket: Bucket, share: float) -> float | None:
-    """The value that `share` (0 to 1) of the samples do not exceed; None where unknown."""
+    """The value that `share` (0 to 1) of the samples do not exceed. None if unknown."""
     weighted = _weigh(bucket)
     if weighted is None:
         return None
@@ -122,7 +122,7 @@ def _build_interval(kind: str, low: Bound | None, high: Bound | None) -> Statist
 
 
 def _weigh(bucket: Bucket) -> Weighted | None:
-    """Values and counts, within the bucket's own minimum and maximum; None where unknown."""
+    """Values and counts, within the bucket's minimum and maximum. None if unknown."""
     if bucket.is_uniform:
         return [(bucket.minimum, bucket.count)]
     if bucket.sketch is None:
@@ -148,7 +148,7 @@ def _within(weighted: Weighted, low: Bound | None, high: Bound | None) -> Weight
 
 
 def _winsorize(weighted: Weighted, kept: Weighted) -> float:
-    """The mean with values outside the bounds moved to the nearest one inside."""
+    """The mean after values outside the bounds are replaced by the nearest value inside."""
     low, high = kept[0][0], kept[-1][0]
     inside = sum(count for _, count in kept)
     total = sum(value * count for value, count in kept)

@@ -20,11 +20,9 @@ from hostelry.metrics.series.series import LATEST_AT, Dimensions, Series
 from hostelry.metrics.series.sketch import LARGEST
 from hostelry.metrics.series.statistic import is_simple, statistic
 
-# Series aged with each write: at least so many, and one for each so many samples written.
-LEAST_AGED = 4
-AGED_SHARE = 4
-# ... and at most, while memory is short.
-MOST_AGED = 5_000
+LEAST_AGED = 4  # minimum number of series aged with each write
+AGED_SHARE = 4  # a further series is aged for this number of written samples
+MOST_AGED = 5_000  # maximum, while memory is short
 
 DROPPED = -1
 FOUND_AT_ONCE = 1000
@@ -35,9 +33,9 @@ Names = dict[str, dict[str, dict[Dimensions, Family]]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricStoreStats:
-    """Sizes of the store; `pressure` is 0 while samples are kept as long as on AWS.
+    """Sizes of the store. `pressure` is 0 while samples are kept as long as on AWS.
 
-    Else it is the degree of `budget.DEGREES` that the last shortage of memory ended below.
+    Else it is the degree of `budget.DEGREES` at which the last shortage of memory ended.
     """
 
     num_series: int
@@ -57,7 +55,7 @@ class Share:
 
 
 class MemoryMetrics:
-    """`MetricStore` in tables under one lock; lost with the process.
+    """`MetricStore` in tables under one lock. Lost with the process.
 
     Memory use is an estimate from measured sizes (benchmarks/metric_load.py). Each write ages a few
     series in turn, so that no write pays for all of them, unless it finds the budget full.
@@ -81,20 +79,21 @@ class MemoryMetrics:
         self._num_dropped = 0
 
     def record(self, scope: Scope, samples: Sequence[Sample]) -> None:
-        """Keep `samples`, all or none; raises ValueError where a value is not finite."""
+        """Record `samples`, all or none. Raises ValueError if a value is not finite."""
         buckets = [check_sample(sample) for sample in samples]
         now = self._clock.now()
         with self.lock:
-            self.apply([(self.series(scope, it), it) for it in samples], buckets, now)
+            placed = [(self.get_series(scope, it.metric, it.unit), it) for it in samples]
+            self.apply(placed, buckets, now)
 
     def emit(self, scope: Scope, samples: Sequence[Sample]) -> None:
-        """As `record`."""
+        """Record samples as `record` does."""
         self.record(scope, samples)
 
     def datapoints(
         self, scope: Scope, stat: MetricStat, start: float, end: float
     ) -> Sequence[Datapoint]:
-        """Datapoints by period, oldest first; raises ValueError for an unknown statistic."""
+        """Datapoints by period, oldest first. Raises ValueError for an unknown statistic."""
         value_of, with_sketch = statistic(stat.statistic), not is_simple(stat.statistic)
         found = []
         for at, buckets in sorted(self._periods(scope, stat, start, end, with_sketch).items()):
@@ -139,7 +138,7 @@ class MemoryMetrics:
             )
 
     def shares(self) -> Mapping[str, Share]:
-        """Usage by account over all regions; takes time proportional to the number of series."""
+        """Usage by account over all regions. The time grows with the number of series."""
         series: Counter[str] = Counter()
         sizes: Counter[str] = Counter()
         for one in self.all_series():
@@ -150,12 +149,8 @@ class MemoryMetrics:
             for account, count in sorted(series.items())
         }
 
-    def series(self, scope: Scope, sample: Sample) -> Series:
-        """The series of a sample, created if missing; the caller holds the lock."""
-        return self.series_of(scope, sample.metric, sample.unit)
-
-    def series_of(self, scope: Scope, metric: Metric, unit: str) -> Series:
-        """The series of a metric in a unit, created if missing; the caller holds the lock."""
+    def get_series(self, scope: Scope, metric: Metric, unit: str) -> Series:
+        """The series of a metric in a unit, created if missing. The caller holds the lock."""
         family = self._family(scope, metric)
         for series in family:
             if series.unit == unit:
@@ -176,19 +171,19 @@ class MemoryMetrics:
         buckets: Iterable[Bucket | None],
         now: float,
     ) -> None:
-        """Add samples and their buckets, from `check_sample`; the caller holds the lock."""
+        """Add samples and their buckets, from `check_sample`. The caller holds the lock."""
         for (series, sample), bucket in zip(placed, buckets, strict=True):
             self._size_bytes += series.add(sample, now, bucket)
         self._num_samples += len(placed)
         self.age(max(LEAST_AGED, len(placed) // AGED_SHARE), now)
 
     def restore(self, series: Series, grown: int) -> None:
-        """Account for columns loaded into `series`; the caller holds the lock."""
+        """Account for columns loaded into `series`. The caller holds the lock."""
         self._size_bytes += grown
 
     def take_over(self, read: Series) -> None:
-        """Take over a series of another store; the caller holds the lock."""
-        self._size_bytes += self.series_of(read.scope, read.metric, read.unit).merge(read)
+        """Take over a series of another store. The caller holds the lock."""
+        self._size_bytes += self.get_series(read.scope, read.metric, read.unit).merge(read)
 
     def all_series(self) -> list[Series]:
         """Every series now."""
@@ -204,7 +199,7 @@ class MemoryMetrics:
     def _select_with_data(
         self, families: Sequence[tuple[Dimensions, Family]], since: float | None
     ) -> list[Dimensions]:
-        """Those with data (after `since`); the lock is released between batches."""
+        """Select families with data (after `since`). The lock is released between batches."""
         found = []
         for first in range(0, len(families), FOUND_AT_ONCE):
             with self.lock:
@@ -233,14 +228,14 @@ class MemoryMetrics:
         return found
 
     def age(self, count: int, now: float) -> None:
-        """Age the next `count` series, and more while memory is short; the caller holds the lock.
+        """Age the next `count` series, and more while memory is short. The caller holds the lock.
 
-        size of the store                            result
+        size of the store                            aged series
         ------------------------------------------   ----------------------------------------------
-        within the budget                            `count` series, at pressure 0
-        above it, until FREED_SHARE of it is used    up to MOST_AGED series a write; the pressure
-                                                     rises after each round that freed too little
-        above HARD_SHARE of the budget               series until it is not, whatever that takes
+        within the budget                            `count`, at pressure 0
+        above it, until FREED_SHARE of it is used    up to MOST_AGED per write. The pressure rises
+                                                     after each round that freed too little
+        above HARD_SHARE of the budget               all that are needed to get below
         """
         self._is_short = self._is_short or self._size_bytes > self._max_bytes
         num_seen = 0
@@ -260,18 +255,18 @@ class MemoryMetrics:
                 self._hand += 1
 
     def _needs_more(self, num_seen: int) -> bool:
-        """Whether memory is still short, and this write should age more series."""
+        """True if memory is still short, and this write should age more series."""
         if self._is_short and self._size_bytes <= self._max_bytes * FREED_SHARE:
             self._is_short = False
             self._num_in_vain = 0
-            # One degree less, to keep more next time; at least 1, as a shortage tends to recur.
+            # One degree less, to keep more next time, but at least 1, as shortages tend to recur.
             self._pressure = max(self._pressure - 1, 1)
         if not self._is_short:
             return False
         return num_seen < MOST_AGED or self._size_bytes > self._max_bytes * HARD_SHARE
 
     def _raise_pressure(self) -> None:
-        """Raise the pressure by one degree once a round over all series freed too little."""
+        """Raise the pressure by one degree after a round over all series freed too little."""
         self._num_in_vain += 1
         if self._num_in_vain > len(self._all) or not self._pressure:
             self._num_in_vain = 0
@@ -299,7 +294,7 @@ class MemoryMetrics:
 
 
 def check_sample(sample: Sample) -> Bucket | None:
-    """The sample's bucket, None for a single value; raises ValueError for invalid samples."""
+    """Build a sample's bucket, None for a single value. Raises ValueError for invalid samples."""
     if not 0 <= sample.at < LATEST_AT:
         raise ValueError(f"A sample of {sample.metric.name} is of the instant {sample.at}.")
     if len(sample.values) != 1 or sample.counts or not abs(sample.values[0]) <= LARGEST:

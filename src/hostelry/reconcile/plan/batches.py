@@ -154,7 +154,7 @@ def _count_forward(traffic: TrafficPolicy, shift: Shift, fleets: RollingFleets) 
     coming = shift.stage is ShiftStage.COMING
     replaced = shift.step - (1 if shift.stage is ShiftStage.BAKING else 0)
     new = traffic.turned_on(shift.step + (1 if coming else 0), fleets.num_new)
-    return fleets.num_old - traffic.replaced(replaced, fleets.num_old, fleets.num_new), new
+    return fleets.num_old - traffic.count_replaced(replaced, fleets.num_old, fleets.num_new), new
 
 
 def _count_backward(traffic: TrafficPolicy, shift: Shift, fleets: RollingFleets) -> tuple[int, int]:

@@ -1,13 +1,13 @@
-"""Alembic's environment; `schema.migrate` runs it when a store is opened.
+"""Alembic's environment. `schema.migrate` runs it when a store is opened.
 
-Controls of two versions use one database while a platform is upgraded, so each revision says which
-programs can still use it: `USABLE_FROM` is the oldest revision that these were made for.
+Controls of two versions use one database while a platform is upgraded. So each revision says which
+programs can still use it: `USABLE_FROM` is the oldest revision whose programs can.
 
 1. Expand. A release may add tables and indexes, and columns that are nullable or have a default of
-   the server: programs of the release before neither read nor write them. `USABLE_FROM` stays.
-2. Contract. What no program of the release before reads or writes may be removed, or become
-   required. `USABLE_FROM` is the revision that the release before had, and never a later one.
+   the server. Programs of the release before neither read nor write them. `USABLE_FROM` stays.
+2. Contract. Tables and columns that no program of the release before uses may be removed, or become
+   required. `USABLE_FROM` is the revision of the release before, and never a later one.
 
-A column is retyped or renamed by both: it is added under a new name, written beside the old one in
-one release, read in the next one, and the old one is removed in the third.
+To change the type or name of a column, do both: add a column under a new name, write both columns
+in one release, read the new column in the next release, and remove the old column in the third.
 """

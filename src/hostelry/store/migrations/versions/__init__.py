@@ -1,1 +1,1 @@
-"""One module a schema revision, oldest first by name."""
+"""A module for each schema revision, oldest first by name."""

@@ -11,7 +11,7 @@ USABLE_FROM = "0001"
 
 
 def upgrade() -> None:
-    """Make both tables; the counter starts at 0."""
+    """Create both tables. The counter starts at 0."""
     op.create_table(
         "records",
         sa.Column("kind", OPAQUE_TEXT, primary_key=True),
