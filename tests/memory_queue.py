@@ -1,4 +1,4 @@
-"""The queue in memory: for tests of what uses it. Held to the same contract as the durable one."""
+"""The queue in memory, for tests of its users. It meets the contract of the durable queue."""
 
 import threading
 from collections.abc import Sequence
@@ -48,7 +48,7 @@ class MemoryQueue:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def write_together(self, writes: Sequence[Write]) -> list[Any]:
-        """Make several writes; the result of each."""
+        """Make several writes, and return the result of each."""
         return [write(self) for write in writes]
 
     def submit(self, requests: Sequence[AsyncRequest]) -> None:
@@ -78,7 +78,7 @@ class MemoryQueue:
             return [_claim_row(it, now, lease_s) for it in due[:limit]]
 
     def renew(self, claims: Sequence[Claim], now: float, lease_s: float) -> list[Claim]:
-        """Extend the leases; the claims that are still held."""
+        """Extend the leases, and return the claims that are still held."""
         with self._lock:
             held = [it for it in claims if self._find_claimed(it) is not None]
             for claim in held:
@@ -88,7 +88,7 @@ class MemoryQueue:
     def complete(
         self, claim: Claim, outcome: Outcome, now: float, notifications: Sequence[Notification]
     ) -> bool:
-        """End a request; False where the fence is stale."""
+        """End a request. False if the fence is stale."""
         with self._lock:
             row = self._find_claimed(claim)
             if row is None:
@@ -100,7 +100,7 @@ class MemoryQueue:
             return True
 
     def defer(self, claim: Claim, next_at: float, reason: str, now: float, counts: bool) -> bool:
-        """Put a request back in its place; False where the fence is stale."""
+        """Put a request back in its place. False if the fence is stale."""
         with self._lock:
             row = self._find_claimed(claim)
             if row is None:

@@ -79,7 +79,7 @@ class Announcements:
             return is_free
 
     def _end_polling(self, topic: str) -> None:
-        """Wake the other threads. One of them polls from now on, and all learn of the change."""
+        """Wake the other threads. One of them polls from now on, and all see the change."""
         with self._announced:
             self._polled.discard(topic)
             self._announced.notify_all()

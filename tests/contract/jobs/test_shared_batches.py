@@ -103,9 +103,8 @@ def claimed(rig: Rig, id: str = "batch_1") -> BatchClaim | None:
 
 
 def build_results(rig: Rig, *numbers: int, batch: str = "batch_1") -> list[bytes]:
-    return [
-        build_answer_line(build_result_id(batch, it), str(it), 200, "r", USED) for it in numbers
-    ]
+    ids = {number: build_result_id(batch, number) for number in numbers}
+    return [build_answer_line(id, str(it), 200, "r", USED) for it, id in ids.items()]
 
 
 def run_on(rigs: tuple[Rig, ...], steps: Callable[[], Awaitable[None]]) -> None:

@@ -5,7 +5,7 @@ end of an attempt at an object                         state of the object
 the output is written                                  done
 the copy takes no connection, or the store is down     waiting for another attempt
 the copy broke off                                     waiting. After the third time: failed
-any other                                              failed, without output. Other objects go on
+any other                                              failed. Other objects continue
 """
 
 import asyncio

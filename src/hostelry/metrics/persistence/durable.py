@@ -234,9 +234,8 @@ class DurableMetrics:
         with self._memory.lock:
             is_tried = self._takes(now)
             if is_tried or not must_last:
-                placed = [
-                    (self._memory.get_series(scope, it.metric, it.unit), it) for it in samples
-                ]
+                get = self._memory.get_series
+                placed = [(get(scope, it.metric, it.unit), it) for it in samples]
             is_kept = is_tried and self._append(now, placed)
             if must_last and not is_kept:
                 self._num_refused += len(samples)

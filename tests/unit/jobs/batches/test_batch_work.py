@@ -266,9 +266,8 @@ def test_a_successor_sends_what_has_no_whole_result(tmp_path: Path) -> None:
     rig.stored("a", "b", "c")
     begun = replace(rig.batch().went(BatchStatus.IN_PROGRESS, rig.clock.now()))
     rig.rows.add_batch(begun)
-    whole, cut = (
-        build_answer_line(build_result_id(begun.id, it), str(it), 200, "r", USED) for it in (1, 2)
-    )
+    ids = [build_result_id(begun.id, it) for it in (1, 2)]
+    whole, cut = [build_answer_line(id, n, 200, "r", USED) for id, n in zip(ids, "12", strict=True)]
     rig.folder.path(begun.output_file_id).write_bytes(whole + cut[:-7])
 
     async def steps() -> None:
