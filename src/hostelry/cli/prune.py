@@ -11,7 +11,7 @@ from hostelry.base.clock import SystemClock
 from hostelry.base.errors import TerminalError
 from hostelry.cli.control_requests import control_answer
 from hostelry.cli.declared.local_artifacts import BUCKET as APPLIED
-from hostelry.cli.deploy.calls import DEPLOYED_TAG
+from hostelry.cli.deploy.steps import DEPLOYED_TAG
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, load_home, print_json
 from hostelry.cli.named import api_errors, list_rows
 from hostelry.cli.status_text import columns, count_text, duration

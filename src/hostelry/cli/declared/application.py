@@ -352,7 +352,7 @@ def selected_by(wanted: WantedState, *, everything: bool) -> Callable[[ResourceK
         ResourceKind.MODEL: {it.name for it in wanted.resources if it.kind is ResourceKind.MODEL},
         ResourceKind.CONFIG: {
             one.name for one in wanted.resources if one.kind is ResourceKind.ENDPOINT
-        },
+        }.union(wanted.config_names.values()),
     }
 
     def selected(key: ResourceKey) -> bool:

@@ -258,7 +258,7 @@ class TerminalProgress:
         key = _get_key(step)
         with self._lock:
             sent = self._sent[key] = self._sent.get(key, 0.0) + num_bytes
-            total = step.file.order.num_bytes
+            total = step.file.num_bytes
             status = f"{100 * sent / max(1, total):.0f} % of {size_text(total)}"
             self._show(key, status, is_new=False)
 
@@ -388,7 +388,7 @@ def _upload_lines(steps: Sequence[ApplyStep]) -> list[Line]:
             by_artifact.setdefault(step.key.name, []).append(step.file)
     lines = []
     for uri, files in by_artifact.items():
-        path, size = files[0].path, size_text(sum(it.order.num_bytes for it in files))
+        path, size = files[0].path, size_text(sum(it.num_bytes for it in files))
         if uri != files[0].uri:  # a folder's files below a prefix
             size = f"{len(files)} file{'' if len(files) == 1 else 's'}, {size}"
         lines.append(("cyan", f"^ {shown_path(path)} -> {uri} ({size})"))

@@ -56,7 +56,7 @@ class Aws(Protocol):
         """The result of one operation."""
 
     def upload(self, file: UploadedFile, advance: Advance) -> None:
-        """Upload an object, and create its bucket if needed.
+        """Upload objects, and create their bucket if needed.
 
         `advance` is called with numbers of bytes.
         """
@@ -71,7 +71,8 @@ class AwsAtPlatform:
         self._making = threading.Lock()
         self._buckets: set[str] = set()  # that are there
 
-    def _client(self, service: str) -> Any:
+    def client(self, service: str) -> Any:
+        """The client of a service."""
         with self._making:
             if service not in self._clients:
                 self._clients[service] = aws_client(
@@ -81,19 +82,19 @@ class AwsAtPlatform:
 
     def call(self, service: str, operation: str, params: Mapping[str, Any]) -> dict[str, Any]:
         """The result of one operation."""
-        return call_client(self._client(service), operation, params)
+        return call_client(self.client(service), operation, params)
 
     def upload(self, file: UploadedFile, advance: Advance) -> None:
-        """Upload an object, and create its bucket if needed.
+        """Upload objects, and create their bucket if needed.
 
         `advance` is called with numbers of bytes.
         """
-        s3 = self._client("s3")
+        s3 = self.client("s3")
         try:
             if file.bucket not in self._buckets:
                 make_bucket(s3, file.bucket)
                 self._buckets.add(file.bucket)
-            upload(s3, file.bucket, [file.order], advance)
+            upload(s3, file.bucket, file.orders, advance)
         except (BotoCoreError, ClientError) as error:
             raise to_aws_error(error) from None
 

@@ -135,11 +135,16 @@ def action_params(given: Given) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WantedState:
-    """Every resource of the documents, the name of their set, and the default role."""
+    """Every resource of the documents, the name of their set, and the default role.
+
+    Without an `owner` no resource is marked, and those of any set may change. `config_names` has
+    the names of endpoints' configurations, which otherwise end in a hash.
+    """
 
     owner: str
     role_arn: str
     resources: Mapping[ResourceKey, Wanted]
+    config_names: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)

@@ -123,7 +123,8 @@ def build_uploads(local: LocalPath, bucket: str) -> tuple[str, list[UploadedFile
     if path.is_file():
         file = file_at(path, path.name, str(path))
         key = f"{hash_file(file.path)[:HASH_DIGITS]}/{path.name}"
-        one = UploadedFile(str(path), bucket, ObjectOrder(key=key, files=(file,)))
+        order = ObjectOrder(key=key, files=(file,))
+        one = UploadedFile(str(path), bucket, (order,))
         return one.uri, [one]
     found = files_in(path, str(path), with_others=True)
     if not found:
@@ -133,7 +134,7 @@ def build_uploads(local: LocalPath, bucket: str) -> tuple[str, list[UploadedFile
     whole = hashlib.sha256(repr(hashes).encode()).hexdigest()[:HASH_DIGITS]
     if local.upload is UploadedAs.ARCHIVE:
         order = ObjectOrder(key=f"{whole}/{path.name}.tar.gz", files=tuple(found), packed=True)
-        one = UploadedFile(str(path), bucket, order)
+        one = UploadedFile(str(path), bucket, (order,))
         return one.uri, [one]
     orders = [ObjectOrder(key=f"{whole}/{it.name}", files=(it,)) for it in found]
-    return f"s3://{bucket}/{whole}/", [UploadedFile(str(path), bucket, it) for it in orders]
+    return f"s3://{bucket}/{whole}/", [UploadedFile(str(path), bucket, (it,)) for it in orders]

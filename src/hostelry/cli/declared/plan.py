@@ -67,7 +67,8 @@ def plan(
     plan_components(planning)
     plan_scaling(planning, prune=prune)
     plan_alarms(planning)
-    plan_old_versions(planning)
+    if wanted.owner:
+        plan_old_versions(planning)
     if prune:
         plan_prune(planning)
     planning.refuse_foreign()
@@ -77,16 +78,20 @@ def plan(
 
 
 def plan_uploads(planning: Planning) -> None:
-    """The objects of local artifacts that are not there."""
+    """Upload missing objects of local artifacts. Artifacts may share an upload."""
+    numbers: dict[str, int] = {}
     for uri, files in planning.uploads.files.items():
         key = ResourceKey(ResourceKind.ARTIFACT, uri)
         for file in files:
-            if file.uri not in planning.present:
+            if file.uri in numbers:
+                planning.done[key].append(numbers[file.uri])
+            elif file.uri not in planning.present:
                 step = ApplyStep(
                     number=len(planning.steps) + 1, act=StepAct.UPLOAD, key=key, file=file
                 )
                 planning.steps.append(step)
                 planning.done[key].append(step.number)
+                numbers[file.uri] = step.number
 
 
 def plan_old_versions(planning: Planning) -> None:

@@ -92,7 +92,7 @@ def realised_config(planning: Planning, wanted: Wanted) -> dict[str, Any]:
 
 def _plan_config(planning: Planning, wanted: Wanted, config: Params) -> tuple[str, list[int]]:
     """The name of the configuration, and the step that creates it if it is missing."""
-    name = hashed_name(wanted.key.name, config)
+    name = planning.config_names.get(wanted.key.name) or hashed_name(wanted.key.name, config)
     key = ResourceKey(ResourceKind.CONFIG, name)
     if planning.find(key) is not None:
         return name, []
@@ -304,7 +304,7 @@ def _specification(planning: Planning, params: Params) -> dict[str, Any]:
 
 def _create_component(planning: Planning, wanted: Wanted) -> None:
     params = wanted.params
-    copies = params.get("CopyCount")
+    copies = params.get("CopyCount", None if get_base(params) else 1)
     runtime = {} if copies is None else {"RuntimeConfig": {"CopyCount": max(1, copies)}}
     variant = {"VariantName": params["VariantName"]} if "VariantName" in params else {}
     request = {
@@ -403,7 +403,11 @@ def _keep_members(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, A
 
 
 def _is_scaled(planning: Planning, wanted: Wanted) -> bool:
-    """Whether its number of copies is a scalable target's, wanted or observed."""
-    scaled = scaled_resources(planning.observed.of(ResourceKind.TARGET))
+    """Whether its number of copies is a scalable target's, wanted or observed.
+
+    Without an owner a number is set although a target is observed.
+    """
+    targets = planning.observed.of(ResourceKind.TARGET) if planning.owner else []
+    scaled = scaled_resources(targets)
     scaled |= {split_target(it.key.name)[0] for it in planning.of(ResourceKind.TARGET)}
     return f"inference-component/{wanted.key.name}" in scaled

@@ -82,7 +82,8 @@ def _plan_target(planning: Planning, wanted: Wanted) -> None:
     found = _find(planning, key)
     needs = planning.find_needs(None, resource_key(key.name))
     if found is None:
-        marks = {get_mark(it.key): planning.owner for it in find_parts(planning, key)}
+        parts = find_parts(planning, key) if planning.owner else []
+        marks = {get_mark(it.key): planning.owner for it in parts}
         tags = tag_members({**planning.tags(wanted), **marks}, SCALING)
         request = {**target_members(key.name), **wanted.params, **tags}
         call = (SCALING, "RegisterScalableTarget", request)
@@ -114,7 +115,7 @@ def _plan_part(planning: Planning, wanted: Wanted) -> None:
     key = wanted.key
     target = ResourceKey(ResourceKind.TARGET, key.within)
     found, holder = _find(planning, key), _find(planning, target)
-    if found is not None and found.params == wanted.params:
+    if found is not None and (wanted.only_created or found.params == wanted.params):
         return
     if found is not None and holder is not None:
         planning.check_owner(wanted, _add_owner(found, holder))
@@ -126,7 +127,8 @@ def _plan_part(planning: Planning, wanted: Wanted) -> None:
         if other.within == key.within
         for number in numbers
     ]
-    if found is None and holder is not None and get_mark(key) not in holder.tags:
+    is_marked = not planning.owner or (holder is not None and get_mark(key) in holder.tags)
+    if found is None and holder is not None and not is_marked:
         tags = tag_members({get_mark(key): planning.owner}, SCALING)
         call = (SCALING, "TagResource", {"ResourceARN": holder.arn, **tags})
         planning.add(StepAct.TAG, key, call, needs=needs, because="marks who makes it")

@@ -48,6 +48,7 @@ class Planning:
         present: frozenset[str],
     ) -> None:
         self.owner, self.role_arn = desired.owner, desired.role_arn
+        self.config_names = desired.config_names
         self.wanted, self.observed = desired.resources, observed
         self.uploads, self.present = uploads, present
         self.steps: list[ApplyStep] = []
@@ -128,11 +129,12 @@ class Planning:
     def tags(self, wanted: Wanted, *, names: bool = False) -> dict[str, str]:
         """The tags of a resource that is created."""
         own = {OWNER_TAG: self.owner} | ({NAME_TAG: wanted.key.name} if names else {})
+        own = own if self.owner else {}
         return {**(wanted.tags or {}), **own}
 
     def check_owner(self, wanted: Wanted, found: Observed) -> None:
         """Note an error if another set made the resource that is about to change."""
-        if found.owner not in ("", UNNAMED_SET, self.owner):
+        if self.owner and found.owner not in ("", UNNAMED_SET, self.owner):
             self.foreign.append(
                 f'{wanted.place}: {wanted.key} was made by the documents of set "{found.owner}";'
                 " change it there, or delete it first"
@@ -185,6 +187,8 @@ class Planning:
 
 def tag_members(tags: Mapping[str, str], service: str) -> dict[str, Any]:
     """Tags as a service takes them."""
+    if not tags:
+        return {}
     if service == "application-autoscaling":
         return {"Tags": dict(tags)}
     return {"Tags": [{"Key": name, "Value": it} for name, it in tags.items()]}
@@ -203,9 +207,10 @@ def _plan_model(planning: Planning, wanted: Wanted) -> None:
         planning.observed.resources.get(ResourceKey(ResourceKind.MODEL, one)) for one in versions
     ]
     for model in found:
-        if model is not None and model.params == wanted.params:
+        if model is not None and (wanted.only_created or model.params == wanted.params):
             planning.model_names[name] = model.key.name
-            planning.retag(wanted, model, TAG_CALLS)
+            if not wanted.only_created:
+                planning.retag(wanted, model, TAG_CALLS)
             return
     plain = found[0]
     version = versions[0] if plain is None else versions[1]

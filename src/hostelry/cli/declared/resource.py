@@ -102,13 +102,15 @@ class Wanted:
     """A resource as the documents want it.
 
     `params` are in the form of `hostelry.cli.declared.forms`. Names of models in it are those of
-    the documents. `tags` None leaves the tags that are there alone.
+    the documents. `tags` None leaves the present tags alone. With `only_created` a present model or
+    policy stays as it is.
     """
 
     key: ResourceKey
     params: Params
     place: SourcePlace
     tags: Mapping[str, str] | None = None
+    only_created: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,16 +242,21 @@ class Until(Enum):
 
 @dataclass(frozen=True, slots=True)
 class UploadedFile:
-    """An object of the local artifact at `path`, or all of it, and the bucket for it."""
+    """Objects of the local artifact at `path`, which one step uploads, and the bucket for them."""
 
     path: str
     bucket: str
-    order: ObjectOrder
+    orders: tuple[ObjectOrder, ...]
 
     @property
     def uri(self) -> str:
-        """Its address in S3."""
-        return f"s3://{self.bucket}/{self.order.key}"
+        """The address of its first object in S3."""
+        return f"s3://{self.bucket}/{self.orders[0].key}"
+
+    @property
+    def num_bytes(self) -> int:
+        """The size of its files."""
+        return sum(it.num_bytes for it in self.orders)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,6 +3,7 @@
 import os
 import shutil
 import statistics
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,7 +19,14 @@ from hostelry.base.proc import PROC
 from hostelry.base.runtimes import find_installed, runtimes_folder
 from hostelry.cli.artifacts.files import FoundFile, digest_files
 from hostelry.cli.control_requests import control_answer
-from hostelry.cli.deploy.calls import DeployCalls, carry_out
+from hostelry.cli.declared.application import Application
+from hostelry.cli.declared.aws import AwsAtPlatform
+from hostelry.cli.deploy.calls import (
+    DeployProgress,
+    carry_out,
+    find_instance_type,
+    find_objects,
+)
 from hostelry.cli.deploy.look import (
     look_at_archive,
     look_at_file,
@@ -45,7 +53,16 @@ from hostelry.cli.deploy.source import (
     default_name,
     read_source,
 )
-from hostelry.cli.deploy.steps import Action, changes, missing_objects
+from hostelry.cli.deploy.steps import (
+    CREATE,
+    UPDATE,
+    build_uploads,
+    build_wanted_state,
+    check_free,
+    component_key,
+    list_texts,
+    missing_objects,
+)
 from hostelry.cli.deploy.text import (
     DeployPlan,
     instances_text,
@@ -80,8 +97,8 @@ def run_deploy(
     """Deploy a model, and return the plan's document with the result. Raises TerminalError."""
     reporter = WorkReporter(to_stderr=as_json)
     with api_errors(running[0]):
-        calls = DeployCalls(*running)
-        plan = make_plan(options, home, running, calls, reporter)
+        aws = AwsAtPlatform(*running)
+        plan, application = make_plan(options, home, running, aws, reporter)
         if not as_json:
             typer.echo("\n".join(plan_lines(plan)))
         document = plan_document(plan)
@@ -91,11 +108,14 @@ def run_deploy(
             uploading(home),
             WorkReporter(to_stderr=as_json, usual_s=plan.usual_s) as reporter,
         ):
-            carry_out(calls, plan.deployment, reporter, home, running)
+            application.listener = DeployProgress(
+                reporter, plan.deployment.name, running, plan.new_bucket
+            )
+            carry_out(application, plan.deployment.name, home)
     recognised, deployment = plan.source.recognised, plan.deployment
     if plan.steps:
         reporter.line(f"{deployment.name} is in service")
-        if any(it.action is Action.CREATE_COMPONENT for it in plan.steps):
+        if plan.creates_component:
             keep(home.root, past(plan, reporter.elapsed_s))
     shown = snippets(recognised, deployment, home_flag(home.root))
     if not as_json:
@@ -123,16 +143,17 @@ def make_plan(
     options: DeployOptions,
     home: Home,
     running: tuple[UpConfig, Credentials],
-    calls: DeployCalls,
+    aws: AwsAtPlatform,
     reporter: WorkReporter,
-) -> DeployPlan:
+) -> tuple[DeployPlan, Application]:
     """Plan the deployment from the source and the platform, without changes."""
     options = checked_options(options)
-    found = look(options.source, options.kind, calls.s3)
+    s3 = aws.client("s3")
+    found = look(options.source, options.kind, s3)
     runtimes = runtime_names()
     given_kind = None if options.kind == "image" else options.kind
     recognised = recognise(found, given_kind, Here(runtimes=runtimes))
-    adapters = look_at_adapters(options.adapters, calls.s3)
+    adapters = look_at_adapters(options.adapters, s3)
     source = DeploySource(
         found=found,
         recognised=recognised,
@@ -142,27 +163,42 @@ def make_plan(
     machine = this_machine(home.root)
     size = sum(it.size_bytes for it in found.files)
     reserved = reservation(recognised, size, machine, options.memory_mb)
-    endpoint = calls.endpoint(options.name)
     account = Account(region=running[1].region, account_id=running[1].account_id)
-    present_type = endpoint.instance_type if endpoint else None
+    present_type = find_instance_type(aws, options.name)
     deployment = plan_deployment(source, reserved, options, account, present_type)
-    present = calls.present(deployment)
-    too_much = disk_need(deployment, present.objects, machine)
+    objects = find_objects(s3, deployment)
+    present = objects or frozenset()
+    too_much = disk_need(deployment, present, machine)
     if too_much is not None:
         raise TerminalError(too_much)
     placement = control_answer(*running, "/internal/placement", knows="what is free")
     named = [it for it in placement["endpoints"] if it["name"] == options.name]
-    steps = changes(deployment, present)
-    starts = {it.action for it in steps} & {Action.CREATE_COMPONENT, Action.UPDATE_COMPONENT}
-    component = present.components.get(options.name)
-    running_copies = component.copies if component else 0
+    missing = missing_objects(deployment, present)
+    application = Application(
+        aws=aws,
+        wanted=build_wanted_state(deployment, running[1].role_arn),
+        uploads=build_uploads(deployment, missing),
+        prune=False,
+        pause=time.sleep,
+        listener=DeployProgress(reporter, options.name, running),
+    )
+    observed = application.observe()
+    check_free(deployment, observed)
+    steps = application.plan(observed).steps
+    new_bucket = deployment.bucket if objects is None else ""
+    key = component_key(options.name)
+    starts = {it.operation for it in steps if it.key == key} & {CREATE, UPDATE}
+    component = observed.resources.get(key)
+    running_copies = component.params.get("CopyCount", 0) if component else 0
     count = (deployment.copies or running_copies or 1) if starts else 0
     plan = DeployPlan(
         source=source,
         deployment=deployment,
         reserved=reserved,
-        steps=steps,
-        missing_bytes=sum(it.num_bytes for it in missing_objects(deployment, present)),
+        steps=list_texts(steps, new_bucket),
+        new_bucket=new_bucket,
+        creates_component=CREATE in starts,
+        missing_bytes=sum(it.num_bytes for it in missing),
         room=(
             instances_text(deployment, named[0] if named else None, count),
             machine_text(deployment, count, machine),
@@ -174,7 +210,7 @@ def make_plan(
     )
     like = past(plan, 0.0)
     usual = usual_s(past_deployments(home.root), like.served, like.num_bytes)
-    return replace(plan, usual_s=usual)
+    return replace(plan, usual_s=usual), application
 
 
 def checked_options(options: DeployOptions) -> DeployOptions:

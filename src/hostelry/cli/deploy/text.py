@@ -10,7 +10,6 @@ from hostelry.cli.deploy.model_formats import Task
 from hostelry.cli.deploy.plan import DeploySource, ModelDeployment
 from hostelry.cli.deploy.recognise import Recognised
 from hostelry.cli.deploy.reservation import MIB, Machine, Reservation, copies_within, shape_text
-from hostelry.cli.deploy.steps import DeployStep
 from hostelry.domain.shape import Shape
 from hostelry.fleet.shapes import get_shape
 
@@ -32,7 +31,9 @@ class DeployPlan:
     source: DeploySource
     deployment: ModelDeployment
     reserved: Reservation
-    steps: Sequence[DeployStep]
+    steps: Sequence[str]
+    new_bucket: str
+    creates_component: bool
     missing_bytes: int
     room: Sequence[str]
     notes: Sequence[str]
@@ -62,8 +63,8 @@ def plan_lines(plan: DeployPlan) -> list[str]:
     rows += [("note", it) for it in plan.notes]
     if not plan.steps:
         rows.append(("to do", "nothing: all of it is there"))
-    for number, step in enumerate(plan.steps[:MAX_LINES]):
-        rows.append(("to do" if number == 0 else "", step.text))
+    for number, text in enumerate(plan.steps[:MAX_LINES]):
+        rows.append(("to do" if number == 0 else "", text))
     if len(plan.steps) > MAX_LINES:
         rows.append(("", f"and {len(plan.steps) - MAX_LINES} more"))
     if plan.steps and plan.usual_s is not None:
@@ -146,7 +147,7 @@ def plan_document(plan: DeployPlan) -> dict[str, Any]:
         },
         "left_out": [it.name for it in found.left_out],
         "notes": list(plan.notes),
-        "steps": [it.text for it in plan.steps],
+        "steps": list(plan.steps),
         "usual_s": plan.usual_s,
     }
 

@@ -84,9 +84,10 @@ class TownAws:
 
     def upload(self, file: UploadedFile, advance: Advance) -> None:
         def put() -> dict[str, Any]:
-            read = [Path(it.path).read_bytes() for it in file.order.files]
-            self.objects[file.bucket, file.order.key] = b"".join(read)
-            advance(file.order.num_bytes)
+            for order in file.orders:
+                read = [Path(it.path).read_bytes() for it in order.files]
+                self.objects[file.bucket, order.key] = b"".join(read)
+            advance(file.num_bytes)
             return {}
 
         self._written("PutObject", put)

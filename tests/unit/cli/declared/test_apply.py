@@ -33,7 +33,7 @@ UPLOAD = ApplyStep(
     number=2,
     act=StepAct.UPLOAD,
     key=ResourceKey(ResourceKind.ARTIFACT, "s3://b/k/"),
-    file=UploadedFile("m.tar.gz", "b", ObjectOrder(key="k/m.tar.gz", files=(FILE,))),
+    file=UploadedFile("m.tar.gz", "b", (ObjectOrder(key="k/m.tar.gz", files=(FILE,)),)),
 )
 
 

@@ -11,7 +11,6 @@ from hostelry.cli.deploy.plan import DeploySource
 from hostelry.cli.deploy.recognise import DeployKind, Recognised
 from hostelry.cli.deploy.reservation import reservation
 from hostelry.cli.deploy.source import adapters_in
-from hostelry.cli.deploy.steps import Present, changes
 from hostelry.cli.deploy.text import DeployPlan, next_lines, plan_document, plan_lines, snippets
 
 TEXT = Recognised(kind=DeployKind.LLM, title="", task=Task.TEXT)
@@ -62,7 +61,9 @@ def plan(**given: Any) -> DeployPlan:
         source=source,
         deployment=it,
         reserved=reservation(LLM, 270_000_000, LAPTOP, None),
-        steps=changes(it, Present()),
+        steps=[f"create endpoint config {it.config.name}"],
+        new_bucket="",
+        creates_component=True,
         missing_bytes=200,
         room=["yes"],
         notes=["a note"],

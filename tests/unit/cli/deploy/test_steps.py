@@ -1,251 +1,259 @@
-"""The next step, against a platform of plain values that does what a step asks."""
+"""Deployments carried out over the real APIs of a town."""
 
+from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.cases import case, cases
+from tests.unit.cli.declared.rig import ROLE, Killed, Silent, TownAws
 from tests.unit.cli.deploy.test_plan import deployment, folder
+from tests.unit.reconcile.samples import SCOPE, Town
 
 from hostelry.base.errors import TerminalError
+from hostelry.cli.artifacts.files import FoundFile
+from hostelry.cli.declared.application import Application
+from hostelry.cli.declared.observation import ObservedState
+from hostelry.cli.declared.resource import Observed, ResourceKey, ResourceKind
+from hostelry.cli.deploy.calls import carry_out
 from hostelry.cli.deploy.plan import ModelDeployment
-from hostelry.cli.deploy.source import adapters_in
+from hostelry.cli.deploy.source import Found, adapters_in
 from hostelry.cli.deploy.steps import (
-    Action,
-    DeployStep,
-    Present,
-    PresentComponent,
-    PresentEndpoint,
-    changes,
-    next_step,
+    build_uploads,
+    build_wanted_state,
+    check_free,
+    component_key,
+    list_texts,
+    missing_objects,
 )
+from hostelry.domain.component import ComponentStatus
+from hostelry.domain.endpoint import EndpointStatus
+from hostelry.home.home import Home
 
-ADAPTERS = adapters_in(folder("es/adapter_config.json", "fr/adapter_config.json"))
-SCALED = deployment(adapters=ADAPTERS, min_copies=0, max_copies=2)
 ORDER = [
-    Action.CREATE_CONFIG, Action.CREATE_ENDPOINT, Action.CREATE_BUCKET, Action.UPLOAD,
-    Action.CREATE_MODEL, Action.CREATE_COMPONENT, Action.CREATE_ADAPTER, Action.CREATE_ADAPTER,
-    Action.SCALE,
+    "create endpoint config", "create endpoint", "create bucket", "upload to", "create model",
+    "create inference component", "create adapter", "create adapter", "scale",
 ]  # fmt: skip
 
 
-def component(it: ModelDeployment, **changed: Any) -> PresentComponent:
-    asked = it.requirements
-    made = PresentComponent(
-        endpoint=it.name,
-        status="InService",
-        model=it.model.name,
-        memory_mb=asked.min_memory_bytes // 1024**2,
-        cpus=asked.cpus,
-        accelerators=asked.accelerators,
-        copies=it.copies or 1,
+@pytest.fixture
+def aws() -> Iterator[TownAws]:
+    town = Town()
+    yield TownAws(town)
+    town.close()
+
+
+@pytest.fixture
+def build(tmp_path: Path) -> Any:
+    """Builds a deployment of files that exist, with two adapters if `adapters`."""
+
+    def found(*names: str) -> Found:
+        for name in names:
+            (tmp_path / name).parent.mkdir(exist_ok=True)
+            (tmp_path / name).write_bytes(b"w" * 100)
+        files = tuple(FoundFile(name=it, size_bytes=100, path=str(tmp_path / it)) for it in names)
+        return replace(folder(), files=files)
+
+    def make(*, adapters: bool = False, content: str = "", **given: Any) -> ModelDeployment:
+        sources = adapters_in(found("es/adapter_config.json", "fr/adapter_config.json"))
+        it = deployment(
+            found=found("config.json", "model.safetensors"),
+            adapters=sources if adapters else (),
+            content=content,
+            **given,
+        )
+        return replace(it, config=replace(it.config, instance_type="ml.big"))
+
+    return make
+
+
+def application(aws: TownAws, it: ModelDeployment) -> Application:
+    present = frozenset(key for _, key in aws.objects)
+    return Application(
+        aws=aws,
+        wanted=build_wanted_state(it, ROLE),
+        uploads=build_uploads(it, missing_objects(it, present)),
+        prune=False,
+        pause=aws.pause,
+        listener=Silent(),
+        num_workers=1,
     )
-    return replace(made, **changed)
 
 
-def adapter(it: ModelDeployment, number: int, **changed: Any) -> PresentComponent:
-    order = it.adapters[number]
-    made = PresentComponent(endpoint=it.name, status="InService", base=it.name, uri=order.uri)
-    return replace(made, **changed)
+def deploy(aws: TownAws, it: ModelDeployment, home: Path = Path()) -> None:
+    carry_out(application(aws, it), it.name, Home(home))
 
 
-def whole(it: ModelDeployment, **changed: Any) -> Present:
-    """All of a deployment, in service."""
-    scaling = it.scaling
-    present = Present(
-        has_bucket=True,
-        objects=frozenset(order.key for order in it.objects),
-        has_model=True,
-        has_config=True,
-        endpoint=PresentEndpoint(status="InService", config=it.config.name),
-        components={it.name: component(it)}
-        | {order.component: adapter(it, number) for number, order in enumerate(it.adapters)},
-        bounds=None if scaling is None else (scaling.min_copies, scaling.max_copies),
-        has_policy=scaling is not None,
+def texts(aws: TownAws, it: ModelDeployment) -> list[str]:
+    one = application(aws, it)
+    observed = one.observe()
+    check_free(it, observed)
+    return list_texts(one.plan(observed).steps, "" if aws.objects else it.bucket)
+
+
+def short(aws: TownAws, it: ModelDeployment) -> list[str]:
+    """The texts without the names."""
+    return [text.rpartition(" ")[0] for text in texts(aws, it)]
+
+
+def state(aws: TownAws) -> list[object]:
+    """All that is there."""
+    names = [("sagemaker", "ListModels"), ("sagemaker", "ListEndpointConfigs")]
+    shown: list[object] = [len(aws.call(*it, {})[it[1].removeprefix("List")]) for it in names]
+    for name in ("chat", "chat-es", "chat-fr"):
+        call = ("sagemaker", "DescribeInferenceComponent", {"InferenceComponentName": name})
+        found = aws.call(*call)
+        shown += [found["InferenceComponentStatus"], found["Specification"]]
+    targets = aws.call(
+        "application-autoscaling", "DescribeScalableTargets", {"ServiceNamespace": "sagemaker"}
     )
-    return replace(present, **changed)
+    shown += [(it["MinCapacity"], it["MaxCapacity"]) for it in targets["ScalableTargets"]]
+    return [*shown, sorted(aws.objects)]
 
 
-def after(  # noqa: C901 - a row for each action
-    step: DeployStep, it: ModelDeployment, now: Present
-) -> Present:
-    """What is there after a step; what is created or changed takes until the next wait."""
-    parts = dict(now.components)
-    match step.action:
-        case Action.CREATE_CONFIG:
-            return replace(now, has_config=True)
-        case Action.CREATE_ENDPOINT:
-            made = PresentEndpoint(status="Creating", config=it.config.name)
-            return replace(now, endpoint=made)
-        case Action.UPDATE_ENDPOINT:
-            assert now.endpoint is not None
-            return replace(
-                now, endpoint=replace(now.endpoint, config=it.config.name, status="Updating")
-            )
-        case Action.DELETE_ENDPOINT:
-            assert now.endpoint is not None
-            return replace(now, endpoint=replace(now.endpoint, status="Deleting"))
-        case Action.CREATE_BUCKET:
-            return replace(now, has_bucket=True)
-        case Action.UPLOAD:
-            assert now.has_bucket
-            return replace(now, objects=frozenset(order.key for order in it.objects))
-        case Action.CREATE_MODEL:
-            return replace(now, has_model=True)
-        case Action.CREATE_COMPONENT | Action.UPDATE_COMPONENT:
-            parts[step.name] = component(it, status="Updating")
-        case Action.SET_COPIES:
-            parts[step.name] = replace(parts[step.name], copies=it.copies or 1, status="Updating")
-        case Action.CREATE_ADAPTER | Action.UPDATE_ADAPTER:
-            assert parts[it.name].status == "InService"
-            number = [order.component for order in it.adapters].index(step.name)
-            parts[step.name] = adapter(it, number, status="Creating")
-        case Action.DELETE_COMPONENT:
-            based = [one for one in parts.values() if one.base == step.name]
-            assert not [one for one in based if one.status != "Deleting"], "as the API refuses"
-            parts[step.name] = replace(parts[step.name], status="Deleting")
-        case Action.SCALE:
-            assert it.scaling is not None
-            bounds = (it.scaling.min_copies, it.scaling.max_copies)
-            return replace(now, bounds=bounds, has_policy=True)
-        case Action.WAIT:
-            return settled(now)
-        case Action.FAIL:
-            raise AssertionError(step)
-    return replace(now, components=parts)
+def test_from_nothing_every_step_is_taken_and_a_second_run_changes_nothing(
+    aws: TownAws, build: Any
+) -> None:
+    it = build(adapters=True, min_copies=1, max_copies=2)
+    assert short(aws, it) == ORDER
+    deploy(aws, it)
+    assert texts(aws, it) == []
+    written = len(aws.writes)
+    deploy(aws, it)
+    assert len(aws.writes) == written
+    tags = aws.call("sagemaker", "ListTags", {"ResourceArn": model_arn(aws, it)})["Tags"]
+    assert tags == [{"Key": "hostelry:deployed", "Value": "chat"}]
+    for name in ("endpoint/chat", "inference-component/chat"):
+        arn = SCOPE.arn(*name.split("/"))
+        assert aws.call("sagemaker", "ListTags", {"ResourceArn": arn})["Tags"] == []
 
 
-def settled(now: Present) -> Present:
-    following = {"Creating": "InService", "Updating": "InService"}
-    endpoint = now.endpoint
-    if endpoint is not None:
-        status = following.get(endpoint.status, endpoint.status)
-        endpoint = None if status == "Deleting" else replace(endpoint, status=status)
-    parts = {
-        name: replace(one, status=following.get(one.status, one.status))
-        for name, one in now.components.items()
-        if one.status != "Deleting"
-    }
-    return replace(now, endpoint=endpoint, components=parts)
+def model_arn(aws: TownAws, it: ModelDeployment) -> str:
+    arn: str = aws.call("sagemaker", "DescribeModel", {"ModelName": it.model.name})["ModelArn"]
+    return arn
 
 
-def run(it: ModelDeployment, now: Present, most: int = 60) -> tuple[Present, list[DeployStep]]:
-    """What is there once a run ended by itself or after `most` steps, and the steps it took."""
-    taken: list[DeployStep] = []
-    for _ in range(most):
-        step = next_step(it, now, taken)
-        if step is None:
-            break
-        now = after(step, it, now)
-        if step.action is not Action.WAIT:
-            taken.append(step)
-    return now, taken
+@pytest.mark.slow
+def test_a_run_that_is_killed_anywhere_is_finished_by_the_next(build: Any) -> None:
+    it = build(adapters=True, min_copies=1, max_copies=2)
 
+    def ended_at(number: int | None) -> list[object]:
+        town = Town()
+        aws = TownAws(town)
+        aws.kill_at, aws.after = number, True
+        try:
+            deploy(aws, it)
+        except Killed:
+            aws.kill_at = None
+            deploy(aws, it)
+        assert texts(aws, it) == []
+        found = state(aws)
+        town.close()
+        return found
 
-def test_from_nothing_every_step_is_taken_once_in_order() -> None:
-    now, taken = run(SCALED, Present())
-    assert [it.action for it in taken] == ORDER
-    assert now == whole(SCALED)
-    assert [it.action for it in changes(SCALED, Present())] == ORDER
-
-
-def test_a_second_run_changes_nothing() -> None:
-    assert changes(SCALED, whole(SCALED)) == []
-    assert next_step(SCALED, whole(SCALED), []) is None
-
-
-@pytest.mark.parametrize("killed_after", range(16))
-def test_a_run_that_is_killed_anywhere_is_finished_by_the_next(killed_after: int) -> None:
-    now, first = run(SCALED, Present(), killed_after)
-    now, second = run(SCALED, now)
-    assert now == whole(SCALED)
-    assert [it.action for it in (*first, *second)] == ORDER
-
-
-ONE = deployment(copies=2)
+    whole = ended_at(None)
+    for number in range(1, len(ORDER) + 1):
+        assert ended_at(number) == whole, f"killed at write {number}"
 
 
 @cases(
-    "it, present, expected",
-    case("another model", ONE, whole(ONE, components={"chat": component(ONE, model="older")}),
-        [Action.UPDATE_COMPONENT]),
-    case("another reservation", ONE, whole(ONE, components={"chat": component(ONE, cpus=1.0)}),
-        [Action.UPDATE_COMPONENT]),
-    case("another number of copies", ONE, whole(ONE, components={"chat": component(ONE, copies=1)}),
-        [Action.SET_COPIES]),
-    case("another instance type", ONE,
-        whole(ONE, endpoint=PresentEndpoint(status="InService", config="older")),
-        [Action.UPDATE_ENDPOINT]),
-    case("other bounds", SCALED, whole(SCALED, bounds=(1, 2)), [Action.SCALE]),
-    case("an adapter's other weights", SCALED,
-        whole(SCALED, components=dict(whole(SCALED).components)
-              | {"chat-es": adapter(SCALED, 0, uri="s3://older")}), [Action.UPDATE_ADAPTER]),
-    case("what failed before is remade", ONE,
-        whole(ONE, components={"chat": component(ONE, status="Failed")}),
-        [Action.DELETE_COMPONENT, Action.CREATE_COMPONENT]),
-    case("with its adapters, which go first", SCALED,
-        whole(SCALED, components=dict(whole(SCALED).components)
-              | {"chat": component(SCALED, status="Failed")}),
-        [Action.DELETE_COMPONENT, Action.DELETE_COMPONENT, Action.DELETE_COMPONENT,
-         Action.CREATE_COMPONENT, Action.CREATE_ADAPTER, Action.CREATE_ADAPTER]),
-    case("so is an endpoint, with its component", ONE,
-        whole(ONE, endpoint=PresentEndpoint(status="Failed", config=ONE.config.name)),
-        [Action.DELETE_COMPONENT, Action.DELETE_ENDPOINT, Action.CREATE_ENDPOINT,
-         Action.CREATE_COMPONENT]),
-    case("an update under way is waited for", ONE,
-        whole(ONE, components={"chat": component(ONE, status="Updating", copies=7)}),
-        [Action.SET_COPIES]),
+    "given, changed, expected",
+    case("another model", {}, {"content": "b"},
+        ["upload to", "create model", "update inference component"]),
+    case("another number of copies", {"copies": 2}, {"copies": 3}, ["set the copies of"]),
+    case("other bounds", {"min_copies": 1, "max_copies": 2}, {"min_copies": 2, "max_copies": 2},
+        ["scale"]),
+    case("no number keeps the copies", {"copies": 2}, {}, []),
 )  # fmt: skip
 def test_only_what_differs_is_changed(
-    it: ModelDeployment, present: Present, expected: list[Action]
+    aws: TownAws, build: Any, given: dict[str, Any], changed: dict[str, Any], expected: list[str]
 ) -> None:
-    now, taken = run(it, present)
-    assert [step.action for step in taken] == expected
-    assert now == whole(it)
+    first = build(**given)
+    deploy(aws, first)
+    it = replace(build(**changed), config=first.config)
+    assert short(aws, it) == expected
+    deploy(aws, it)
+    assert texts(aws, it) == []
 
 
-def test_without_a_number_the_copies_that_there_are_stay() -> None:
-    it = deployment()
-    scaled = whole(it, components={"chat": component(it, copies=5)})
-    assert changes(it, scaled) == []
+def test_another_instance_type_and_another_reservation(aws: TownAws, build: Any) -> None:
+    it = build()
+    deploy(aws, it)
+    config = replace(it.config, name="chat-other", instance_type="ml.small")
+    assert texts(aws, replace(it, config=config)) == [
+        "create endpoint config chat-other", "update endpoint chat",
+    ]  # fmt: skip
+    it = replace(it, requirements=replace(it.requirements, cpus=1.0))
+    assert texts(aws, it) == ["update inference component chat"]
 
 
-@cases(
-    "present, tried, reason",
-    case("a component",
-        whole(ONE, components={"chat": component(ONE, status="Failed", reason="no memory")}),
-        DeployStep(Action.CREATE_COMPONENT, "chat"), "no memory"),
-    case("an update that was rolled back",
-        whole(ONE, components={"chat": component(ONE, model="older", reason="torn")}),
-        DeployStep(Action.UPDATE_COMPONENT, "chat"), "torn"),
-    case("an endpoint",
-        whole(ONE, endpoint=PresentEndpoint(status="Failed", config="c", reason="no room")),
-        DeployStep(Action.CREATE_ENDPOINT, "chat"), "no room"),
-    case("an adapter", whole(SCALED, components=dict(whole(SCALED).components)
-              | {"chat-es": adapter(SCALED, 0, status="Failed", reason="rank 128")}),
-        DeployStep(Action.CREATE_ADAPTER, "chat-es"), "rank 128"),
-)  # fmt: skip
+def test_an_adapters_other_weights_and_copies_that_something_scales(
+    aws: TownAws, build: Any
+) -> None:
+    it = build(adapters=True, min_copies=1, max_copies=3)
+    deploy(aws, it)
+    other = replace(it.adapters[0], uri="s3://older/es.tar.gz")
+    assert short(aws, replace(it, adapters=(other, it.adapters[1]))) == ["update adapter"]
+    counted = replace(it, scaling=None, copies=2)
+    assert texts(aws, counted) == ["set the copies of chat"]
+
+
+def test_what_failed_before_is_remade_with_its_adapters_which_go_first(
+    aws: TownAws, build: Any
+) -> None:
+    it = build(adapters=True)
+    deploy(aws, it)
+    found = aws.town.state.components.get(SCOPE, "chat")
+    assert found is not None
+    failed = replace(found.value, status=ComponentStatus.FAILED)
+    aws.town.state.components.put(SCOPE, "chat", failed, expect=found.version)
+    assert texts(aws, it) == [
+        "delete the failed component chat-es", "delete the failed component chat-fr",
+        "delete the failed component chat", "create inference component chat",
+        "create adapter chat-es", "create adapter chat-fr",
+    ]  # fmt: skip
+    deploy(aws, it)
+    assert texts(aws, it) == []
+
+
+def test_a_failed_endpoint_is_remade_with_its_component(aws: TownAws, build: Any) -> None:
+    it = build()
+    deploy(aws, it)
+    found = aws.town.state.endpoints.get(SCOPE, "chat")
+    assert found is not None
+    failed = replace(found.value, status=EndpointStatus.FAILED)
+    aws.town.state.endpoints.put(SCOPE, "chat", failed, expect=found.version)
+    assert texts(aws, it) == [
+        "delete the failed component chat", "delete the failed endpoint chat",
+        "create endpoint chat", "create inference component chat",
+    ]  # fmt: skip
+
+
 def test_what_fails_in_this_run_ends_it_with_the_cause(
-    present: Present, tried: DeployStep, reason: str
+    aws: TownAws, build: Any, tmp_path: Path
 ) -> None:
-    it = SCALED if len(present.components) > 1 else ONE
-    step = next_step(it, present, [tried])
-    assert step is not None
-    assert (step.action, step.reason) == (Action.FAIL, reason)
-    again = next_step(it, present, [])
-    assert again is not None
-    assert again.action is not Action.FAIL, "the next run tries again"
+    it = build()
+    aws.town.switches.broken_images[it.model.image] = "no memory"
+    with pytest.raises(TerminalError) as caught:
+        deploy(aws, it, tmp_path / "home")
+    assert str(caught.value).startswith("component chat failed: no memory")
+    assert "`hostelry rm chat` removes what is left" in str(caught.value)
+    aws.town.switches.broken_images.clear()
+    deploy(aws, it)
+    assert texts(aws, it) == []
 
 
 @cases(
-    "present, error",
-    case("an endpoint of models",
-        whole(ONE, endpoint=PresentEndpoint(status="InService", config="c", has_models=True)),
+    "key, params, error",
+    case("an endpoint of models", ResourceKey(ResourceKind.ENDPOINT, "chat"),
+        {"Config": {"ProductionVariants": [{"VariantName": "AllTraffic", "ModelName": "m"}]}},
         "an endpoint chat with models of its own"),
-    case("a component elsewhere",
-        whole(ONE, components={"chat": component(ONE, endpoint="shared")}),
+    case("a component elsewhere", component_key("chat"), {"EndpointName": "shared"},
         "component chat on endpoint shared: choose another --name"),
 )  # fmt: skip
-def test_what_belongs_to_something_else_is_left_alone(present: Present, error: str) -> None:
+def test_what_belongs_to_something_else_is_left_alone(
+    build: Any, key: ResourceKey, params: dict[str, Any], error: str
+) -> None:
     with pytest.raises(TerminalError, match=error):
-        changes(ONE, present)
+        check_free(build(), ObservedState(resources={key: Observed(key=key, params=params)}))
