@@ -121,16 +121,16 @@ class AppliedStep:
 class StepListener(Protocol):
     """Is notified of what happens, from several threads."""
 
-    def started(self, step: ApplyStep) -> None:
+    def report_start(self, step: ApplyStep) -> None:
         """A step begins."""
 
-    def waiting(self, key: ResourceKey, status: str) -> None:
+    def report_wait(self, key: ResourceKey, status: str) -> None:
         """A resource has this status while it is waited for."""
 
-    def sent(self, step: ApplyStep, num_bytes: float) -> None:
+    def report_sent(self, step: ApplyStep, num_bytes: float) -> None:
         """`num_bytes` more of a step's files were sent."""
 
-    def ended(self, outcome: AppliedStep) -> None:
+    def report_end(self, outcome: AppliedStep) -> None:
         """A step is over."""
 
 
@@ -160,7 +160,7 @@ class Execution:
         def note(outcome: AppliedStep) -> None:
             ends[outcome.step.number] = outcome.end
             outcomes.append(outcome)
-            self.listener.ended(outcome)
+            self.listener.report_end(outcome)
 
         with ThreadPoolExecutor(self.num_workers) as threads:
             try:
@@ -193,7 +193,7 @@ class Execution:
         return AppliedStep(step=step, end=AppliedEnd.SKIPPED, reason=reason)
 
     def _outcome(self, step: ApplyStep) -> AppliedStep:
-        self.listener.started(step)
+        self.listener.report_start(step)
         began = monotonic_s()
         end, reason = AppliedEnd.DONE, ""
         try:
@@ -212,7 +212,7 @@ class Execution:
 
     def _carry_out(self, step: ApplyStep) -> None:
         if step.file is not None:
-            self.aws.upload(step.file, lambda count: self.listener.sent(step, count))
+            self.aws.upload(step.file, lambda count: self.listener.report_sent(step, count))
             return
         try:
             result = self.aws.call(step.service, step.operation, self._params(step))
@@ -227,7 +227,12 @@ class Execution:
         if step.until is not None and (self.waits or is_needed):
             is_update = step.act is StepAct.UPDATE
             wait_until(
-                self.aws, step.key, step.until, self._pause, self.listener.waiting, strict=is_update
+                self.aws,
+                step.key,
+                step.until,
+                self._pause,
+                self.listener.report_wait,
+                strict=is_update,
             )
 
     def _params(self, step: ApplyStep) -> Mapping[str, Any]:
@@ -280,7 +285,9 @@ class Application:
         """Wait until a resource's current change has ended. True if the change succeeded."""
         until = Until.GONE if found.status == "Deleting" else Until.IN_SERVICE
         try:
-            wait_until(self.aws, found.key, until, self.pause, self.listener.waiting, strict=False)
+            wait_until(
+                self.aws, found.key, until, self.pause, self.listener.report_wait, strict=False
+            )
         except TerminalError:
             return False
         return True

@@ -242,17 +242,17 @@ class TerminalProgress:
         self._sent: dict[ResourceKey, float] = {}
         self._width = 0
 
-    def started(self, step: ApplyStep) -> None:
+    def report_start(self, step: ApplyStep) -> None:
         """A step begins."""
         with self._lock:
             self._since[_get_key(step)] = self._now()
 
-    def waiting(self, key: ResourceKey, status: str) -> None:
+    def report_wait(self, key: ResourceKey, status: str) -> None:
         """Show a wait: in one line on a terminal, else per status and every ten seconds."""
         with self._lock:
             self._show(key, status, is_new=status != self._statuses.get(key, ("", 0.0))[0])
 
-    def sent(self, step: ApplyStep, num_bytes: float) -> None:
+    def report_sent(self, step: ApplyStep, num_bytes: float) -> None:
         """Show the progress of an upload: in one line on a terminal, else every ten seconds."""
         assert step.file is not None, "a step that sends has a file"
         key = _get_key(step)
@@ -273,7 +273,7 @@ class TerminalProgress:
             self._statuses[key] = (status, now)
             self._write(f"  {key} {status} ({now - since:.0f} s)\n")
 
-    def ended(self, outcome: AppliedStep) -> None:
+    def report_end(self, outcome: AppliedStep) -> None:
         """A line with the result and the time that it took."""
         with self._lock:
             step = outcome.step

@@ -95,7 +95,7 @@ class DeployProgress:
         self._state: Mapping[str, Any] | None = None
         self._state_at_s = -STATE_EACH_S
 
-    def started(self, step: ApplyStep) -> None:
+    def report_start(self, step: ApplyStep) -> None:
         """Report a call, or begin to count an upload's bytes."""
         with self._lock:
             if step.file is None:
@@ -109,7 +109,7 @@ class DeployProgress:
             counting = self._reporter.count_bytes("upload", step.file.num_bytes)
             self._advance = self._uploading.enter_context(counting)
 
-    def waiting(self, key: ResourceKey, status: str) -> None:
+    def report_wait(self, key: ResourceKey, status: str) -> None:
         """Show the first of the current waits with the progress of copies."""
         with self._lock:
             self._waits.setdefault(key)
@@ -121,11 +121,11 @@ class DeployProgress:
             waits_for = f"{key} to be deleted" if status == "Deleting" else str(key)
             self._reporter.waits(waiting_text(waits_for, self._name, self._state))
 
-    def sent(self, step: ApplyStep, num_bytes: float) -> None:
+    def report_sent(self, step: ApplyStep, num_bytes: float) -> None:
         """Count bytes of an upload."""
         self._advance(num_bytes)
 
-    def ended(self, outcome: AppliedStep) -> None:
+    def report_end(self, outcome: AppliedStep) -> None:
         """Report the end of an upload."""
         step = outcome.step
         with self._lock:

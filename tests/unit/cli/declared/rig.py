@@ -47,7 +47,7 @@ class Body:
 
 @cache
 def clients() -> dict[str, Any]:
-    """botocore's clients, which are slow to make; `TownAws` answers what the last one sends."""
+    """botocore's clients, which are slow to make. `TownAws` answers what the last one sends."""
     keys = {"aws_access_key_id": "key", "aws_secret_access_key": "secret"}
     config = Config(retries={"total_max_attempts": 1}, parameter_validation=True)
     found = {
@@ -149,16 +149,16 @@ class Silent:
     def __init__(self) -> None:
         self.outcomes: list[AppliedStep] = []
 
-    def started(self, step: ApplyStep) -> None:
+    def report_start(self, step: ApplyStep) -> None:
         pass
 
-    def waiting(self, key: ResourceKey, status: str) -> None:
+    def report_wait(self, key: ResourceKey, status: str) -> None:
         pass
 
-    def sent(self, step: ApplyStep, num_bytes: float) -> None:
+    def report_sent(self, step: ApplyStep, num_bytes: float) -> None:
         pass
 
-    def ended(self, outcome: AppliedStep) -> None:
+    def report_end(self, outcome: AppliedStep) -> None:
         self.outcomes.append(outcome)
 
 
@@ -180,7 +180,7 @@ def application(
 
 
 def apply(aws: TownAws, text: str, folder: Path = Path(), *, prune: bool = False) -> StepPlan:
-    """Apply a text; the first plan."""
+    """Apply a text, and return the first plan."""
     return application(aws, text, folder, prune=prune).converge(lambda _: None)
 
 

@@ -113,13 +113,13 @@ class Seen:
     def statuses(self, *seen: tuple[float, str]) -> str:
         for at, status in seen:
             self.now = at
-            self.progress.waiting(KEY, status)
+            self.progress.report_wait(KEY, status)
         return "".join(self.written)
 
 
 def test_elsewhere_each_status_is_a_line_and_one_every_ten_seconds() -> None:
     seen = Seen(is_terminal=False)
-    seen.progress.started(STEP)
+    seen.progress.report_start(STEP)
     text = seen.statuses((0, "Creating"), (1, "Creating"), (12, "Creating"), (13, "InService"))
     assert text == (
         "  endpoint e Creating (0 s)\n  endpoint e Creating (12 s)\n  endpoint e InService (13 s)\n"
@@ -128,10 +128,10 @@ def test_elsewhere_each_status_is_a_line_and_one_every_ten_seconds() -> None:
 
 def test_on_a_terminal_one_line_shows_what_is_waited_for_and_is_cleared() -> None:
     seen = Seen(is_terminal=True)
-    seen.progress.started(STEP)
+    seen.progress.report_start(STEP)
     seen.statuses((0, "Creating"), (3, "Creating"))
     assert seen.written[-1] == "  e Creating 3 s"
-    seen.progress.ended(AppliedStep(step=STEP, end=AppliedEnd.DONE, seconds=3.0))
+    seen.progress.report_end(AppliedStep(step=STEP, end=AppliedEnd.DONE, seconds=3.0))
     assert seen.written[-2:] == ["\r" + " " * 16 + "\r", "created endpoint e (3.0 s)\n"]
 
 
@@ -142,18 +142,18 @@ def test_on_a_terminal_one_line_shows_what_is_waited_for_and_is_cleared() -> Non
 )
 def test_how_far_an_upload_is(is_terminal: bool, text: str) -> None:
     seen = Seen(is_terminal=is_terminal)
-    seen.progress.started(UPLOAD)
+    seen.progress.report_start(UPLOAD)
     seen.now = 1
-    seen.progress.sent(UPLOAD, 500)
+    seen.progress.report_sent(UPLOAD, 500)
     assert "".join(seen.written) == text
 
 
 def test_elsewhere_a_long_upload_is_a_line_every_ten_seconds() -> None:
     seen = Seen(is_terminal=False)
-    seen.progress.started(UPLOAD)
+    seen.progress.report_start(UPLOAD)
     for seen.now in range(25):
-        seen.progress.sent(UPLOAD, 50)
-    seen.progress.ended(AppliedStep(step=UPLOAD, end=AppliedEnd.DONE, seconds=25.0))
+        seen.progress.report_sent(UPLOAD, 50)
+    seen.progress.report_end(AppliedStep(step=UPLOAD, end=AppliedEnd.DONE, seconds=25.0))
     assert "".join(seen.written) == (
         "  artifact s3://b/k/m.tar.gz 28 % of 2 kB (10 s)\n"
         "  artifact s3://b/k/m.tar.gz 52 % of 2 kB (20 s)\n"
@@ -174,7 +174,7 @@ def test_elsewhere_a_long_upload_is_a_line_every_ten_seconds() -> None:
 )
 def test_a_step_that_is_not_done(end: AppliedEnd, reason: str, text: str) -> None:
     seen = Seen(is_terminal=False)
-    seen.progress.ended(AppliedStep(step=STEP, end=end, reason=reason))
+    seen.progress.report_end(AppliedStep(step=STEP, end=end, reason=reason))
     assert "".join(seen.written) == text
 
 
