@@ -31,7 +31,7 @@ from benchmarks.record import print_table, write_result
 from benchmarks.start_platform import cpu_s
 from hostelry.base.clock import monotonic_s
 from hostelry.base.proc import arguments, processes, sizes
-from hostelry.home.heartbeat import connected, line_path
+from hostelry.home.heartbeat import connect, line_path
 from hostelry_lab.repeated import Repeated
 
 ENDPOINT, VARIANT, MODEL, TYPE = "dense", "AllTraffic", "echo", "ml.m5.24xlarge"
@@ -193,7 +193,7 @@ def states(client: Any) -> Counter[str]:
 
 def beat(path: Path) -> None:
     """Have the event loop of a process return a heartbeat; raises OSError without one."""
-    with connected(path) as line:
+    with connect(path) as line:
         line.settimeout(BEAT_S)
         line.sendall(b"1\n")
         if not line.recv(16):

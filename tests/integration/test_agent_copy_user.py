@@ -35,7 +35,7 @@ from hostelry.domain.copy import CopySpec
 from hostelry.fleet.launch.launcher import ProcessLauncher
 from hostelry.fleet.local.client import HttpAgent
 from hostelry.fleet.rules.copy_user import CopyUser, FolderMode, find_closed_folder, find_refusal
-from hostelry.home.copy_user_option import admitted_copy_user, open_home
+from hostelry.home.copy_user_option import check_copy_user, open_home
 from hostelry.home.home import load_config, save_config
 
 pytestmark = pytest.mark.integration
@@ -142,7 +142,7 @@ def refused_here(there: Rig) -> bool:
     if why_not is None:
         return False
     with pytest.raises(TerminalError, match=re.escape(why_not)):
-        admitted_copy_user(str(UID), there.home)
+        check_copy_user(str(UID), there.home)
     return True
 
 

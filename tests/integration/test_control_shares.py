@@ -14,7 +14,7 @@ import pytest
 from tests.integration.control_rig import ControlUnderTest
 
 from hostelry.aws.temporary_keys import Session, session_header
-from hostelry.home.heartbeat import connected, line_path
+from hostelry.home.heartbeat import connect, line_path
 from hostelry.home.home import SERVICE_VARIABLE
 from hostelry.processes.supervision import PATIENT_LIVENESS
 
@@ -40,7 +40,7 @@ class SupervisedControl(ControlUnderTest):
     def misses_until(self, done: threading.Event) -> list[bool]:
         """Whether each heartbeat was missed, one after the other, until `done`."""
         missed = []
-        with connected(line_path(self.home.run / "control")) as line:
+        with connect(line_path(self.home.run / "control")) as line:
             line.settimeout(PATIENT_LIVENESS.timeout_s)
             while not done.wait(0.1):
                 try:

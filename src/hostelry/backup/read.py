@@ -29,7 +29,7 @@ from hostelry.base.errors import TerminalError
 from hostelry.base.files import sync_folder
 from hostelry.home.cut_off_copy import mark_restore, unmark_restore
 from hostelry.home.home import Home, make_home
-from hostelry.home.run_file import only_one
+from hostelry.home.run_file import lock_home
 
 
 def verify(folder: Path, report: Report) -> BackupManifest:
@@ -88,7 +88,7 @@ def restore(folder: Path, root: Path, report: Report) -> BackupManifest:
     """
     manifest = read_manifest(folder)
     home = make_home(root)
-    with only_one(home), disk_errors(home.root):
+    with lock_home(home), disk_errors(home.root):
         if not home.cut_off_restore.exists():
             _check_empty(home)
         mark_restore(home)

@@ -23,7 +23,7 @@ from hostelry.base.errors import TerminalError
 from hostelry.base.files import sync_folder, write_whole
 from hostelry.home.cut_off_copy import refuse_marked
 from hostelry.home.home import Home, UpConfig
-from hostelry.home.run_file import live_run_files, only_one
+from hostelry.home.run_file import live_run_files, lock_home
 from hostelry.home.store_option import place_shown
 
 CHUNK_BYTES = 1024 * 1024
@@ -47,7 +47,7 @@ def back_up(
     with ExitStack() as stack:
         stack.enter_context(one_backup(home))
         if not live_run_files(home):
-            stack.enter_context(only_one(home))  # it does not start meanwhile
+            stack.enter_context(lock_home(home))  # it does not start meanwhile
         stack.enter_context(_new_folder(folder))
         files = stack.enter_context(cut_of(home, pause))
         check_room(folder, sum(it.num_bytes for it in files))

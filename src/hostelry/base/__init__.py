@@ -1,1 +1,1 @@
-"""Clock, ids, errors, logging and HTTP values; imports nothing of ours."""
+"""Clock, ids, errors, logging and HTTP values. Imports nothing of ours."""

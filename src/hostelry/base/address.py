@@ -26,7 +26,7 @@ class Address:
 
     @classmethod
     def parse(cls, text: str) -> "Address":
-        """The address that `text` is, which is parsed once; raises ValueError."""
+        """Parse an address. A repeated text is parsed once. Raises ValueError."""
         return _parse(text)
 
     @property

@@ -1,7 +1,7 @@
 """Unpack an untrusted tar archive into a folder, or refuse it whole.
 
-Plain files and folders only. Every refusal names the member and the limit; after one, nothing of
-the archive is left. Bytes are counted as they come out of the decompressor, so that an archive is
+Plain files and folders only. Every refusal names the member and the limit, and removes everything
+that was unpacked. Bytes are counted as they come out of the decompressor, so that an archive is
 refused when it passes a limit, not after it filled the disk.
 """
 
@@ -45,11 +45,11 @@ KINDS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveLimits:
-    """Bounds of an archive; the ratio is unpacked to packed bytes, past `ratio_floor_bytes`.
+    """Bounds of an archive. The ratio is unpacked to packed bytes, past `ratio_floor_bytes`.
 
     `max_members` bounds its members, and the files and folders that they make. `total_bound` names
-    the source of `max_total_bytes`, where it is not the archive's own limit. A tar that is not
-    compressed is refused where `gzip_only` is set.
+    the source of `max_total_bytes` if that is not the archive's own limit. With `gzip_only` a tar
+    that is not compressed is refused.
     """
 
     max_members: int = 100_000
@@ -89,7 +89,7 @@ def unpack(
 
     Files become 0644, or 0755 when their owner may execute them. A member whose path `takes`
     declines is checked like the others, but not written. `check_cancelled` is called between
-    blocks and may raise. Raises UnsafeFilesError; then `target` is gone again.
+    blocks and may raise. Raises UnsafeFilesError after it has removed `target` again.
     """
     target.mkdir()
     try:
@@ -155,7 +155,7 @@ class _PlainTar:
         self._bytes = 0
 
     def read(self, size: int = -1) -> bytes:
-        """Up to `size` bytes; raises UnsafeFilesError once a limit is passed."""
+        """Up to `size` bytes. Raises UnsafeFilesError once a limit is passed."""
         self._check_cancelled()
         block = self._stream.read(size)
         self._bytes += len(block)
@@ -226,7 +226,7 @@ def _unpack_members(
 
 
 def _check_member(member: tarfile.TarInfo, contents: Contents, limits: ArchiveLimits) -> str:
-    """The member's clean relative path, entered into `contents`; "" for the root folder itself.
+    """The member's clean relative path, entered into `contents`. "" for the root folder itself.
 
     Raises UnsafeFilesError with the member and its fault.
     """

@@ -116,13 +116,13 @@ class EndsWithServer:
         """Pass the request on."""
         has_begun = False
 
-        async def noted(message: MutableMapping[str, Any]) -> None:
+        async def send_and_note(message: MutableMapping[str, Any]) -> None:
             nonlocal has_begun
             has_begun = True
             await send(message)
 
         try:
-            await self._app(scope, receive, noted)
+            await self._app(scope, receive, send_and_note)
         except asyncio.CancelledError:
             if not has_begun:
                 await _refuse(send)

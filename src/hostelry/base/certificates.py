@@ -1,9 +1,9 @@
-"""Certificates of a cluster's own authority. Pure but for the keys' randomness.
+"""Certificates of a cluster's own authority. Pure except for the keys' randomness.
 
 A certificate names its holder by a URI, ``spiffe://CLUSTER/ROLE/NAME``. ROLE is control, gateway or
-agent; an agent's NAME is its instance. Keys are P-256.
+agent. An agent's NAME is its instance. Keys are P-256.
 
-Source: RFC 5280; the URI's form is SPIFFE's.
+Source: RFC 5280, and SPIFFE for the URI's form.
 """
 
 import hashlib
@@ -68,7 +68,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class CertificateFacts:
-    """What a certificate says; times in seconds since the epoch."""
+    """The contents of a certificate. Times are in seconds since the epoch."""
 
     subject: str
     uris: tuple[str, ...]
@@ -106,7 +106,7 @@ def new_authority(cluster: str, now: float, valid_s: float = AUTHORITY_S) -> Pai
 
 
 def signing_request(key: bytes) -> bytes:
-    """The request (PKCS#10, PEM) that proves possession of `key`; the issuer chooses the name."""
+    """The request (PKCS#10, PEM) that proves possession of `key`. The issuer chooses the name."""
     builder = x509.CertificateSigningRequestBuilder().subject_name(_name("hostelry"))
     return builder.sign(_signing_key(key), hashes.SHA256()).public_bytes(PEM)
 
@@ -116,8 +116,8 @@ def issue(
 ) -> bytes:
     """A certificate (PEM) for the key of `request`, in the name of `peer`.
 
-    It ends no later than the authority's own. Raises ValueError for a request that is none, or that
-    is not signed by its key, or whose key is none of P-256.
+    It ends no later than the authority's certificate. Raises ValueError if the request is invalid,
+    is not signed by its key, or has a key that is not P-256.
     """
     try:
         asked = x509.load_pem_x509_csr(request)
@@ -154,7 +154,7 @@ def issue(
 
 
 def read_facts(certificate: bytes) -> CertificateFacts:
-    """Read the first certificate of a PEM. Raises ValueError if there is no certificate."""
+    """Read the first certificate of a PEM. Raises ValueError without a certificate."""
     try:
         found = x509.load_pem_x509_certificate(certificate)
         names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
@@ -183,8 +183,8 @@ def get_cluster(authority: bytes) -> str:
 def check_pair(pair: Pair, trusted: bytes, now: float) -> PeerName:
     """The holder of a certificate (its chain behind it) that peers who trust `trusted` accept.
 
-    Raises TerminalError, which says what is wrong: unreadable, another key's, not valid now, of no
-    authority in `trusted`, without a name.
+    Raises TerminalError with the fault: unreadable, of another key, not valid now, not signed by an
+    authority in `trusted`, or without a name.
     """
     try:
         chain = x509.load_pem_x509_certificates(pair.certificate)
@@ -213,7 +213,7 @@ def bundle(certificates: Sequence[bytes]) -> bytes:
 
 
 def split(trusted: bytes) -> list[bytes]:
-    """Split a PEM into one PEM per certificate. Raises ValueError if there is no certificate."""
+    """Split a PEM into one PEM per certificate. Raises ValueError without a certificate."""
     return [it.public_bytes(PEM) for it in x509.load_pem_x509_certificates(trusted)]
 
 

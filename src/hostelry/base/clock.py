@@ -1,4 +1,4 @@
-"""Clocks, the only source of time; decisions take `now` as an argument instead."""
+"""Clocks, the only source of time. Decisions take `now` as an argument instead."""
 
 import time
 from typing import Protocol
@@ -29,7 +29,7 @@ class SystemClock:
 
 
 class MonotonicClock:
-    """Seconds since an arbitrary instant that never jump; for durations."""
+    """Seconds since an arbitrary instant that never jump, for durations."""
 
     def now(self) -> float:
         """Seconds since an arbitrary instant."""
@@ -46,7 +46,7 @@ def worked_s() -> float:
 
 
 class ManualClock:
-    """A clock that moves by `advance` and `sleep` only; `sleep` yields once."""
+    """A clock that moves only by `advance` and `sleep`. `sleep` yields once."""
 
     def __init__(self, now: float = 1_700_000_000.0) -> None:
         self._now = now

@@ -37,8 +37,8 @@ async def for_each(
 #
 # what happens                                     a call
 # ----------------------------------------------   -----------------------------------------------
-# its group returns                                has the result of its own item, or raises that
-#                                                  where it is an exception
+# its group returns                                returns its item's result, or raises it if it is
+#                                                  an exception
 # its group fails, and has others                  is carried out again, alone
 # it fails alone                                   raises the failure
 # its caller is cancelled before the group began   is in no group
@@ -51,8 +51,8 @@ Result = TypeVar("Result")
 class GroupedCalls(Generic[Item, Result]):
     """Hands items to `carry_out`, in the order of their calls, at most `most` at once.
 
-    `carry_out` returns a result for each item, or an exception in place of one; where it raises, it
-    has done nothing of the group. Belongs to one event loop.
+    `carry_out` returns a result or an exception for each item. If it raises, it must have carried
+    out no item of the group. Belongs to one event loop.
     """
 
     def __init__(
@@ -127,15 +127,15 @@ def _set(result: "asyncio.Future[Result]", value: Result | Exception) -> None:
 #
 # step                     run_guarded returns   log
 # ended                    True                  nothing
-# RetryableError           False                 one line; nothing where `quiet`
-# any other exception      False                 traceback; nothing where `quiet`
+# RetryableError           False                 one line, or nothing if `quiet`
+# any other exception      False                 traceback, or nothing if `quiet`
 
 
 Step = Callable[[], Awaitable[None]]
 
 
 async def run_guarded(name: str, step: Step, *, quiet: bool = False) -> bool:
-    """Run `step`; True when it did not fail. An exception is logged with `name`, never raised."""
+    """Run `step`. True if it did not fail. An exception is logged with `name`, never raised."""
     try:
         await step()
     except RetryableError as error:
@@ -150,7 +150,7 @@ async def run_guarded(name: str, step: Step, *, quiet: bool = False) -> bool:
 
 
 async def run_periodically(name: str, step: Step, pause_s: float) -> None:
-    """Run `step` each `pause_s`, until cancelled; of failures in a row one is logged.
+    """Run `step` every `pause_s` until cancelled. Of failures in a row only the first is logged.
 
     Steps with the same pause run at the same instants.
     """
@@ -161,7 +161,7 @@ async def run_periodically(name: str, step: Step, pause_s: float) -> None:
 
 
 async def run_again(name: str, step: Step, pause_s: float, clock: Clock) -> None:
-    """Run `step`, and again `pause_s` after each end of it, until cancelled; logs each failure."""
+    """Run `step` again and again until cancelled, `pause_s` after each end. Logs each failure."""
     while True:
         await run_guarded(name, step)
         await clock.sleep(pause_s)
@@ -177,7 +177,7 @@ async def run_woken(
 ) -> None:
     """Run `step` when `woken` is set, or after `longest_s()`, until cancelled.
 
-    What comes within `rest_s` of its end is handled together.
+    Wakes within `rest_s` of its end lead to one run.
     """
     while True:
         woken.clear()
@@ -189,13 +189,13 @@ async def run_woken(
 
 
 async def run_until_done(name: str, step: Step, pause_s: float, clock: Clock) -> None:
-    """Run `step` until it does not fail, `pause_s` after each failure; logs each failure."""
+    """Run `step` until it does not fail, `pause_s` after each failure. Logs each failure."""
     while not await run_guarded(name, step):
         await clock.sleep(pause_s)
 
 
 def stop_event() -> asyncio.Event:
-    """Set by SIGTERM or SIGINT, which end the process no more; for a running loop."""
+    """An event that SIGTERM or SIGINT set instead of ending the process. For a running loop."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)

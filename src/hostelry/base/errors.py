@@ -1,14 +1,14 @@
 """The errors every part shares.
 
 HostelryError
-├── ServiceError       the caller's fault, or a modelled AWS error; written to the client by `aws`
+├── ServiceError       the caller's fault, or a modelled AWS error. `aws` writes it to the client
 ├── RetryableError     try again later: requeue with backoff, or answer 429/503
 │   ├── CapacityError  no instance can hold the copy
 │   │   └── InstanceLostError  the machine of an instance is gone, and its copies with it
-│   ├── Conflict       a record moved since it was read
-│   └── Fenced         this control leads no more; the next leader can do it
-└── TerminalError      trying again cannot help; becomes a FailureReason
-    └── UsageError     a command was given arguments that cannot be
+│   ├── Conflict       a record changed since it was read
+│   └── Fenced         this control does not lead any more. The next leader can do it
+└── TerminalError      trying again cannot help. It becomes a FailureReason
+    └── UsageError     a command got invalid arguments
 
 Anything else that is raised is a defect of ours: 500 with a request id, traceback in the log.
 """
@@ -27,7 +27,7 @@ class ServiceError(HostelryError):
     Args:
         code: the AWS error code, for example ``ValidationException``.
         message: names the thing, the value and the limit.
-        http_status: status of the answer; 400 to 599.
+        http_status: status of the answer, 400 to 599.
         members: further members of the modelled error shape, by AWS name.
     """
 
@@ -50,7 +50,7 @@ class RetryableError(HostelryError):
 
 
 class CapacityError(RetryableError):
-    """No instance can hold the copy. The message says what is needed and what is free."""
+    """No instance can hold the copy. The message has the needed and the free resources."""
 
 
 class InstanceLostError(CapacityError):
@@ -61,16 +61,16 @@ class Conflict(RetryableError):  # noqa: N818 - the Store seam's own word
     """A record changed since it was read, or exists although it should not."""
 
 
-class Fenced(RetryableError):  # noqa: N818 - reads as what it says
+class Fenced(RetryableError):  # noqa: N818 - reads as a sentence
     """Refused: another control leads, with a newer epoch. Final for the process that meets it."""
 
 
 class TerminalError(HostelryError):
-    """Retrying cannot help; the message becomes the resource's FailureReason."""
+    """Retrying cannot help. The message becomes the resource's FailureReason."""
 
 
 class UsageError(TerminalError):
-    """The arguments of a command cannot be; the message names the option, value and limit."""
+    """The arguments of a command are invalid. The message names the option, value and limit."""
 
 
 def validation_error(message: str) -> ServiceError:

@@ -15,9 +15,9 @@ PRIVATE_UMASK = 0o077
 
 
 def write_whole(path: Path, data: bytes, *, durable: bool = True) -> None:
-    """Write `data` atomically; readable by the owner only.
+    """Write `data` atomically, readable only by the owner.
 
-    `durable`: it survives a power cut, which takes the disk some milliseconds.
+    With `durable` it survives a power cut, which takes the disk some milliseconds.
     """
     scratch = path.with_name(f".{path.name}.{os.getpid()}")
     try:
@@ -50,7 +50,7 @@ Stamp = tuple[int, int, int] | str
 def get_stamp(path: Path) -> Stamp | None:
     """Return modification time (ns), size and inode, which differ if the content differs.
 
-    None if there is no file. If the file cannot be read, the error's text.
+    None if the file does not exist. If the file cannot be read, the error's text.
     """
     try:
         found = path.stat()
@@ -69,14 +69,14 @@ SHOWN_CHARACTERS = 80
 
 
 class UnsafeFilesError(TerminalError):
-    """These files may not be stored; the message names the path and the limit."""
+    """These files must not be stored. The message names the path and the limit."""
 
 
 @dataclass(slots=True)
 class FileTree:
-    """The paths so far; names in one Unicode form, as some file systems store them.
+    """The paths so far. Names are compared in one Unicode form, as some file systems store them.
 
-    `max_entries` bounds files and folders together, `max_folders` the latter, those included that
+    `max_entries` bounds files and folders together, `max_folders` folders, including folders that
     a path only implies.
     """
 
@@ -87,7 +87,7 @@ class FileTree:
     folders: set[str] = field(default_factory=set)
 
     def enter(self, parts: list[str], *, is_folder: bool) -> None:
-        """Add a path; a folder may come again. Raises UnsafeFilesError naming path and limit."""
+        """Add a path. A folder may come again. Raises UnsafeFilesError naming path and limit."""
         name = unicodedata.normalize("NFC", "/".join(parts))
         quoted = quote(name)
         if len(parts) > self.max_depth:

@@ -15,7 +15,7 @@ class HttpRequest(msgspec.Struct, frozen=True):
         method: upper case.
         path: as received, still percent-encoded, without the query.
         query: as received, without the question mark, or empty.
-        headers: lower-cased names; a repeated header's values joined by ``,``.
+        headers: by lower-cased names. A repeated header's values are joined by ``,``.
         body: the bytes after any transfer encoding, content encoding untouched.
     """
 
@@ -27,7 +27,7 @@ class HttpRequest(msgspec.Struct, frozen=True):
 
 
 class HttpResponse(msgspec.Struct, frozen=True):
-    """One whole response; header names in any case, one value each."""
+    """One whole response. Header names are in any case, with one value each."""
 
     status: int
     headers: Mapping[str, str] = msgspec.field(default_factory=dict)

@@ -1,8 +1,8 @@
-"""The status that a server of this machine answers, for pings: cheap beside an HTTP client.
+"""The status that a server of this machine answers, for pings. Cheaper than an HTTP client.
 
-The servers are any container's, and what is read here as no HTTP is none for invocations either:
-the gateway has the same parser. A request has a connection of its own, which the server is asked to
-close; what they send is read to its end, within bounds, and never kept.
+The servers are any container's. The gateway has the same parser, so an answer that is invalid here
+is invalid for invocations, too. Each request has a separate connection, which the server is asked
+to close. The answer is read to its end, within bounds, and never kept.
 """
 
 import asyncio
@@ -70,7 +70,7 @@ class _NotHttpError(Exception):
 async def _status(
     loop: asyncio.AbstractEventLoop, connection: socket.socket, method: str
 ) -> int | None:
-    """The status once the answer is complete; None if the server closes before."""
+    """The status once the answer is complete, or None if the server closes before."""
     answer = _Answer(method)
     while not answer.is_complete:
         read = await loop.sock_recv(connection, READ_BYTES)
@@ -112,7 +112,7 @@ class _Answer:
         self._is_framed = self._is_framed or name.lower() in FRAMING
 
     def on_headers_complete(self) -> None:
-        """The end of the headers, or those of an announcement."""
+        """The end of the headers of an answer, or of an announcement."""
         code = self._parser.get_status_code()
         if code >= FIRST_FINAL and self._parser.get_http_version().startswith("1."):
             self.status = code

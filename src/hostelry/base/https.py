@@ -64,7 +64,7 @@ class ServerCertificate:
 
 
 def server_context(certificate: Path, key: Path) -> ssl.SSLContext:
-    """TLS 1.2 or later with HTTP/1.1 in it; raises TerminalError naming the file that is wrong."""
+    """TLS 1.2 or later, for HTTP/1.1. Raises TerminalError naming the invalid file."""
     for path in (certificate, key):
         try:
             path.read_bytes()

@@ -1,4 +1,4 @@
-"""New identifiers; the only place that draws them at random."""
+"""New identifiers. Only this module draws them at random."""
 
 import os
 import secrets

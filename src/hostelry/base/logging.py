@@ -18,7 +18,7 @@ _REQUEST: ContextVar[str] = ContextVar("request", default="")
 
 
 def about_request(request_id: str) -> Token[str]:
-    """From now on this task works on the request; `no_request` with the token ends that."""
+    """Note that this task works on the request, until `no_request` gets the token."""
     return _REQUEST.set(request_id)
 
 
@@ -40,10 +40,10 @@ def configure_logging(process_name: str, level: str = "INFO", log_format: str = 
 
 
 def is_more_than_a_lost_connection(record: logging.LogRecord) -> bool:
-    """False if a peer closed a TLS connection while uvloop wrote to it, which is no defect of ours.
+    """False if a peer closed a TLS connection while uvloop wrote to it, which is not our defect.
 
-    Who uses the connection gets an error and reports it. Source: uvloop, `SSLProtocol._do_read`
-    writes without a look at whether its transport is closed.
+    The user of the connection gets an error and reports it. Source: uvloop, `SSLProtocol._do_read`
+    writes without checking that its transport is open.
     """
     error = record.exc_info[1] if record.exc_info else None
     is_lost = isinstance(error, RuntimeError) and "the handler is closed" in str(error)
@@ -56,7 +56,7 @@ def build_formatter(process_name: str, log_format: str) -> logging.Formatter:
 
 
 class TextLines(logging.Formatter):
-    """Time, level, process, logger, message; the request's id unless the message names it."""
+    """Time, level, process, logger, message, and the request's id unless the message has it."""
 
     def __init__(self, process_name: str) -> None:
         super().__init__(f"%(asctime)s %(levelname)s {process_name} %(name)s: %(message)s")

@@ -1,9 +1,9 @@
 """Pages of Prometheus' text format, parsed strictly and put together. Pure.
 
 A page is untrusted. Only its whole, valid sample lines are kept, and other lines are counted by
-reason. Timestamps are dropped: a sample is of the moment it was asked for.
+reason. Timestamps are dropped, because a sample belongs to the moment of its collection.
 
-Source: Prometheus documentation, Exposition formats (text format 0.0.4); relabelling of scraped
+Source: Prometheus documentation, Exposition formats (text format 0.0.4), and relabelling of scraped
 labels, `exported_NAME`.
 """
 
@@ -36,7 +36,7 @@ Labels = tuple[tuple[str, str], ...]  # values as a page has them: escaped, with
 
 @dataclass(frozen=True, slots=True)
 class PageSample:
-    """One sample; `value` is the page's own text of a number."""
+    """One sample. `value` is the page's own text of a number."""
 
     name: str
     labels: Labels
@@ -45,7 +45,7 @@ class PageSample:
 
 @dataclass(frozen=True, slots=True)
 class PageFamily:
-    """The samples of one family; `help` is escaped, and empty where the page has none."""
+    """The samples of one family. `help` is escaped, and empty if the page has no help."""
 
     name: str
     kind: str
@@ -166,10 +166,10 @@ def escape_label(value: str) -> str:
 
 
 def merge_labels(ours: Mapping[str, str], own: Labels) -> Labels:
-    """Our labels, then the page's own: one with a name of ours is `exported_NAME`.
+    """Our labels, then the page's own labels. A label with a name of ours becomes `exported_NAME`.
 
-    It is left out where it says the same as ours. Ours are plain text; an empty one is not written,
-    and its name is ours all the same.
+    It is left out if its value equals ours. Our labels are plain text. An empty label of ours is
+    not written, but still takes its name.
     """
     named = {name: escape_label(value) for name, value in ours.items() if value}
     taken = {*ours, *(name for name, _ in own)}

@@ -10,14 +10,14 @@ from pathlib import Path
 
 # The operator's secrets by purpose, and the variables without them. Pure.
 #
-#     purpose   where it is                                       given to
-#    HUB       the hub's token: HF_TOKEN and the like            the agent, which downloads; the LLM
-#                                                                server, unless it runs trusted code
+#     purpose   variables                                         given to
+#     HUB       the hub's token: HF_TOKEN and the like            the agent, which downloads, and an
+#                                                                 LLM server without trusted code
 #     PROXY     user and password in *_PROXY, HF_ENDPOINT         the same
 #     index     user and password in PIP_* and UV_* indexes       the agent, which installs packages
 #     others    AWS keys, the database's URL, the platform's own  no model server
 #
-# A program that may run an author's code has no purpose for any: the agent downloads what it needs.
+# A program that may run an author's code gets no secrets. The agent downloads its files.
 
 
 class SecretPurpose(Enum):
@@ -76,7 +76,7 @@ def without_logins(text: str) -> str:
     return "://".join([first, *others])
 
 
-ARG_START, ARG_END = 45, 46  # fields of /proc/PID/stat after the name; proc(5) counts from 3
+ARG_START, ARG_END = 45, 46  # fields of /proc/PID/stat after the name, which proc(5) counts from 3
 
 
 def hide_argument(text: str) -> None:

@@ -1,6 +1,6 @@
-"""Values by name, also in parts: a change makes new objects of the parts that it touches alone.
+"""Values by name, also in parts. A change makes new objects only of the parts that it touches.
 
-Mappings here are never modified; each is in the order of its names.
+Mappings here are never modified. Each is in the order of its names.
 """
 
 import itertools

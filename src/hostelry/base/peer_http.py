@@ -61,7 +61,7 @@ def peer_client(address: str) -> httpx.AsyncClient:
 
 
 def peer_get(address: str, path: str, **options: Any) -> httpx.Response:
-    """The answer of the server at `address` to a GET; raises as `peer_client`, and as httpx."""
+    """The answer of the server at `address` to a GET. Raises as `peer_client`, and as httpx."""
     target = Address.parse(address)
     named = {} if target.name is None else {"sni_hostname": target.name}
     if target.name is not None:

@@ -15,20 +15,20 @@ LOWEST = 20_000  # Ray's workers take ports from 10,002 to 19,999, reserved or n
 HIGHEST = 65_535
 FEWEST = 4_096  # fewer to choose from, and two programs would often choose the same
 TRIES = 64
-MAX_RESERVED = 128  # each costs a descriptor; the earliest is given up first
+MAX_RESERVED = 128  # each costs a descriptor. The earliest is given up first
 _reserved: dict[int, socket.socket] = {}
 
 
 def free_port(host: str = "127.0.0.1") -> int:
-    """A port that no process listens on now; chosen as `free_ports` chooses."""
+    """A port that no process listens on now, chosen as `free_ports` chooses."""
     return free_ports(1, host)[0]
 
 
 def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
     """`count` different ports that no process listens on now.
 
-    Outside the range of outgoing connections, where that leaves enough: otherwise a connection
-    might take the port before the caller listens on it.
+    Outside the range of outgoing connections if that leaves enough, because a connection might take
+    the port before the caller listens on it.
     """
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
@@ -74,7 +74,7 @@ def _bind(free: socket.socket, host: str) -> None:
 
 
 def reserve_port(port: int) -> bool:
-    """Reserve the port for this process until it ends; False if another process has reserved it."""
+    """Reserve the port for this process until it ends. False if another process has reserved it."""
     if port in _reserved:
         return True
     name = socket.socket(socket.AF_UNIX)

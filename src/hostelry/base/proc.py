@@ -25,9 +25,9 @@ NOT_SHOWN = (FileNotFoundError, ProcessLookupError, PermissionError)
 class ProcessStat(NamedTuple):
     """A process as its `stat` shows it.
 
-    `start_ticks` counts from the boot; with the pid it names the process, since pids are reused.
+    `start_ticks` counts from the boot. With the pid it names the process, since pids are reused.
     `cpu_ticks` includes children that it has waited for. `environment_at` is the address of the
-    variables it was started with; 0 where the process may not be inspected.
+    variables it was started with, 0 if the process may not be inspected.
     """
 
     pid: int
@@ -53,7 +53,7 @@ class ProcessIdentity:
 
 
 class TcpSocket(NamedTuple):
-    """A row of the TCP tables; `remote` is an address as the kernel prints it."""
+    """A row of the TCP tables. `remote` is an address as the kernel prints it."""
 
     local_port: int
     remote: str
@@ -94,7 +94,7 @@ def process_stat(pid: int) -> ProcessStat | None:
 
 
 def thread_states(pid: int) -> list[str]:
-    """The state of each thread of a process, such as R, S, D or T; empty once it is gone."""
+    """The state of each thread of a process, such as R, S, D or T. Empty once it is gone."""
     try:
         threads = os.listdir(PROC / str(pid) / "task")
     except NOT_SHOWN:
@@ -123,7 +123,7 @@ def uptime_s(stat: ProcessStat) -> float:
 
 
 def first_environment(pid: int) -> bytes:
-    """The variables a process was started with, NUL-terminated; `os.environ` may differ since."""
+    """The variables that a process was started with, NUL-terminated. It may have changed them."""
     return _read(f"{pid}/environ")
 
 
@@ -137,7 +137,7 @@ def environment_value(pid: int, name: str) -> str | None:
 
 
 def arguments(pid: int) -> list[str]:
-    """The command line of a process, program first; empty once it is gone."""
+    """The command line of a process, program first. Empty once it is gone."""
     # A forked process shows its own in the space of its parent's, filled up with zeros.
     shown = _read(f"{pid}/cmdline").rstrip(b"\0")
     return [os.fsdecode(it) for it in shown.split(b"\0")] if shown else []
@@ -150,7 +150,7 @@ def resident_bytes(pid: int) -> int:
 
 
 def group_resident_bytes(group: int) -> int:
-    """Resident memory of a process group; a shared page counts once for each process."""
+    """Resident memory of a process group. A shared page counts once for each process."""
     return sum(resident_bytes(stat.pid) for stat in processes() if stat.group == group)
 
 
@@ -177,7 +177,7 @@ def sizes(path: str) -> dict[bytes, int]:
 def cpu_wait_s(pid: int) -> float:
     """Seconds for which a process's first thread could run and had no CPU, by proc(5)'s schedstat.
 
-    0 if there is no such process, or if the kernel does not count them.
+    0 if the process does not exist, or if the kernel does not count them.
     """
     fields = _read(f"{pid}/schedstat").split()
     return int(fields[1]) / 1e9 if len(fields) > 1 else 0.0
@@ -210,7 +210,7 @@ def tcp_sockets() -> Iterator[TcpSocket]:
 
 
 def parse_tcp(text: str) -> Iterator[TcpSocket]:
-    """The rows of a TCP table; a torn one is left out."""
+    """The rows of a TCP table, without torn rows."""
     for line in text.splitlines()[1:]:
         fields = line.split()
         if len(fields) >= NUM_TCP_FIELDS:
@@ -220,7 +220,7 @@ def parse_tcp(text: str) -> Iterator[TcpSocket]:
 
 
 def oom_kills() -> int:
-    """Processes that the kernel killed since the boot because memory ran out; 0 if unknown."""
+    """Processes that the kernel killed since the boot because memory ran out. 0 if unknown."""
     with suppress(OSError):
         for line in (PROC / "vmstat").read_bytes().splitlines():
             if line.startswith(b"oom_kill "):
@@ -234,7 +234,7 @@ def cpu_times() -> CpuTimes:
 
 
 def parse_cpu_times(text: bytes) -> CpuTimes:
-    """The first line of proc_stat(5); user time includes that of virtual machines already."""
+    """The first line of proc_stat(5). Its user time includes virtual machines already."""
     ticks = [int(field) for field in text.splitlines()[0].split()[1:9]]
     return CpuTimes(total=sum(ticks), idle=sum(ticks[3:5]))  # idle and iowait
 

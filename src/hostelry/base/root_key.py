@@ -41,7 +41,7 @@ def _cipher(key: bytes) -> AESGCM:
 
 
 class RootKey:
-    """A key of 32 random bytes at `path`, mode 0600, or in memory if `path` is None."""
+    """A key of 32 random bytes at `path`, mode 0600, or in memory without `path`."""
 
     def __init__(self, path: Path | None = None) -> None:
         self._path = path
@@ -53,10 +53,10 @@ class RootKey:
         Raises TerminalError if the file is missing or is not a valid key.
         """
         if self._key is None:
-            self._key = self._stored(may_make)
+            self._key = self._load(may_make)
         return self._key
 
-    def _stored(self, may_make: bool) -> bytes:
+    def _load(self, may_make: bool) -> bytes:
         if self._path is None:
             return os.urandom(KEY_BYTES)
         try:

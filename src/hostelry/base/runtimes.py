@@ -1,7 +1,7 @@
-"""Runtime environments: interpreters of their own with other engines' packages, beside ours.
+"""Runtime environments: separate interpreters with the packages of other engines.
 
-    RUNTIMES/NAME/bin/python      the interpreter; packages lie in its own site-packages
-    RUNTIMES/NAME/hostelry.json   the record of what was installed, written last
+    RUNTIMES/NAME/bin/python      the interpreter, with packages in its own site-packages
+    RUNTIMES/NAME/hostelry.json   the record of the installation, written last
 
 A folder without a record is not a runtime.
 """
@@ -23,7 +23,7 @@ SHARED_PLACE = Path("/var/lib/hostelry/runtimes")  # root's home is closed to co
 class Runtime(msgspec.Struct, frozen=True, kw_only=True):
     """The record of a runtime: its `packages` by version, and the `device` they are built for.
 
-    `lacks`: how it differs from the framework's image, where its own packages were not to be had.
+    `lacks` names differences from the framework's image, whose packages were not available.
     """
 
     name: str
@@ -37,10 +37,10 @@ class Runtime(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def runtimes_folder(env: Mapping[str, str], uid: int | None = None) -> Path:
-    """Where runtimes are: HOSTELRY_RUNTIMES_DIR, else below the user's data folder.
+    """The folder of runtimes: HOSTELRY_RUNTIMES_DIR, else below the user's data folder.
 
-    Root's are in SHARED_PLACE, since copies that it starts run as other users, and so are those of
-    a user without a home folder.
+    For root it is SHARED_PLACE, since root's copies run as other users. The same holds for a user
+    without a home folder.
     """
     named = env.get(VARIABLE)
     if named:
@@ -62,7 +62,7 @@ def runtime_python(folder: Path, name: str) -> Path:
 def why_closed(folder: Path, name: str) -> str | None:
     """Why this user cannot run the interpreter of a runtime that is there, and the remedy.
 
-    None if it can, or there is no such runtime.
+    None if it can, or if the runtime does not exist.
     """
     python = runtime_python(folder, name)
     if not python.is_symlink() or os.access(python, os.X_OK):

@@ -21,7 +21,7 @@ PATH_CHARACTERS = "/._-~"
 
 
 class ShownPaths:
-    """The names; `instances` is the folder of instances, `others` are further folders of ours."""
+    """The names. `instances` is the folder of instances, `others` are further folders of ours."""
 
     def __init__(self, instances: str, others: Iterable[str]) -> None:
         root = re.escape(instances)

@@ -5,7 +5,7 @@ from typing import cast
 
 
 class SpliceEnd(asyncio.Protocol):
-    """One end of a spliced connection; `other` is set once both ends are connected."""
+    """One end of a spliced connection. `other` is set once both ends are connected."""
 
     def __init__(self, other: "SpliceEnd | None" = None) -> None:
         self.transport: asyncio.Transport | None = None
@@ -23,16 +23,16 @@ class SpliceEnd(asyncio.Protocol):
             self.other.transport.write(data)
 
     def eof_received(self) -> bool:
-        """Forward the half-close; answers may still come the other way.
+        """Forward the half-close. Answers may still come the other way.
 
-        TLS has no half-close: the other end is closed once its buffer is sent.
+        TLS has no half-close, so the other end is closed once its buffer is sent.
         """
         self.ended = True
         other = self.other
         if other is None or other.transport is None or other.transport.is_closing():
             return self.other is None
         if other.ended or not other.transport.can_write_eof():
-            # Both directions are closed; `close` flushes first.
+            # Both directions are closed. `close` flushes first.
             other.transport.close()
             return False
         other.transport.write_eof()
@@ -51,7 +51,7 @@ class SpliceEnd(asyncio.Protocol):
             other.resume_reading()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Abort the other end after an error; otherwise close it after a flush."""
+        """Abort the other end after an error, otherwise close it after a flush."""
         other = self.other.transport if self.other is not None else None
         if other is None or other.is_closing():
             return

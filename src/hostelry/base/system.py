@@ -9,7 +9,10 @@ from contextlib import suppress
 
 
 def readable(*descriptors: int, within_s: float | None) -> list[int]:
-    """Those that can be read now, or are at their end; waits `within_s` for one, None: forever."""
+    """The descriptors that can be read now, or are at their end.
+
+    Waits `within_s` for the first, or forever if it is `None`.
+    """
     poll = select.poll()
     for descriptor in descriptors:
         poll.register(descriptor, select.POLLIN)
@@ -79,7 +82,7 @@ NO_TEMPORARY_FOLDER = "No usable temporary directory"
 
 
 def failure_text(error: OSError, temporary: str) -> str:
-    """The cause, its path if any, and what to do; `temporary` is TMPDIR or its default."""
+    """The cause, its path if any, and a remedy. `temporary` is TMPDIR or its default."""
     if NO_TEMPORARY_FOLDER in str(error):
         return (
             f"no temporary folder can be written, of {temporary} and others. Their disk is full or "

@@ -1,22 +1,23 @@
 """Mutual TLS 1.3 between the hosts of a cluster.
 
 A handshake succeeds only with a peer whose certificate is signed by an authority that this host
-trusts, names the same cluster, and is allowed to be what the server name asks for:
+trusts, names the same cluster, and has a role that the server name allows:
 
 server name            role of the server's certificate
 --------------------   -------------------------------------------------
 control, jobs, s3      control
 join, certificates     control
 gateway, gateway-peer  control or gateway
-i-..., an instance     agent of that very instance, or control
+i-..., an instance     agent of exactly that instance, or control
 any other, a copy      agent or control
 
-Who joins a cluster has no certificate yet: ``join``, and nothing else, is reached without one.
-Which names a client may reach is decided by the server (`services/node_proxy.py`). A client that
-speaks `PEER_PROTOCOL` gets one byte once the target is connected, before it sends anything, and
-another when the target has ended, unless it may have read a request that it did not answer: a
-request that has this byte for its answer was never read. One of `LINK_PROTOCOL` gets the first of
-them alone, so that the server's bytes end as they end; clients of other protocols get neither.
+A host that joins a cluster has no certificate yet, so only ``join`` is reached without a
+certificate. The server decides which names a client may reach (`services/node_proxy.py`). A client
+that speaks `PEER_PROTOCOL` gets one byte once the target is connected, before it sends anything. It
+gets another byte when the target has ended, unless the target may have read a request that it did
+not answer. So a request whose answer is this byte was never read. A client of `LINK_PROTOCOL` gets
+only the first byte, so that the server's bytes end unchanged. Clients of other protocols get
+neither.
 """
 
 import logging
@@ -49,7 +50,7 @@ LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class TlsFolder:
-    """Files of one host's certificates, in its home or an instance's; each mode 0600."""
+    """Files of one host's certificates, in its home or an instance's, each with mode 0600."""
 
     root: Path
 
@@ -90,7 +91,7 @@ class ClusterTls:
 
     @property
     def identity(self) -> PeerName:
-        """The name in this host's certificate; raises TerminalError, as the contexts do."""
+        """The name in this host's certificate. Raises TerminalError, as the contexts do."""
         return self._current().own
 
     def client(self) -> ssl.SSLContext:

@@ -21,7 +21,7 @@ from hostelry.cli.up import (
 from hostelry.cli.wait_display import waiting
 from hostelry.cluster.start import check_cluster
 from hostelry.home.home import Credentials, Home, UpConfig, load_config, make_home
-from hostelry.home.run_file import only_one
+from hostelry.home.run_file import lock_home
 from hostelry.home.up_options import check_options
 from hostelry.processes.background import start_detached
 
@@ -163,6 +163,6 @@ def join_platform(
     # Imported where a host joins: certificates take longer to import than the rest.
     from hostelry.cluster.joining import join, must_join
 
-    with only_one(make_home(home.root)):
+    with lock_home(make_home(home.root)):
         if must_join(token, home, role):
             typer.echo(f"Joined as {join(url, token, home, role, name).uri}.", err=True)

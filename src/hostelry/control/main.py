@@ -52,7 +52,7 @@ from hostelry.home.home import (
     load_credentials,
     log_format,
 )
-from hostelry.home.platform_store import claimed_store, platform_database
+from hostelry.home.platform_store import open_claimed_store, platform_database
 from hostelry.processes.fleets import build_fleet, key_shown_to_agents
 from hostelry.reconcile.reconciler import Reconciler, ReconcilerDeps
 from hostelry.store.protocol import Store
@@ -94,7 +94,7 @@ async def _await_term(
         return
     database = platform_database(home, config)
     try:
-        state = open_state(claimed_store(database, home, config, credentials))
+        state = open_state(open_claimed_store(database, home, config, credentials))
         address = config.control_address
         document = {"leader": address, "epoch": 0, "controls": [address]}
         yield Term(state=state, database=database, leader=lambda: document)

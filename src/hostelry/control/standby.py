@@ -34,7 +34,7 @@ from hostelry.cluster.leader_view import AskedControls
 from hostelry.control.election import LeaderElection, LeaderRoutes, Term, read_document
 from hostelry.control.front import ControlFront
 from hostelry.home.home import Credentials, Home, UpConfig
-from hostelry.home.platform_store import claimed_store, platform_database
+from hostelry.home.platform_store import open_claimed_store, platform_database
 from hostelry.http1.upstream import UpstreamPool
 from hostelry.store.fence import Fence, FencedDatabase
 from hostelry.store.leaders import METADATA
@@ -156,7 +156,7 @@ def open_records(home: Home, config: UpConfig, credentials: Credentials, fence: 
     """Open the records behind the closed `fence`, and migrate their tables. Blocks."""
     database = FencedDatabase(platform_database(home, config), fence)
     try:
-        state = open_state(claimed_store(database, home, config, credentials))
+        state = open_state(open_claimed_store(database, home, config, credentials))
         database.create(METADATA)
     except HostelryError:  # the next try opens new connections
         database.close()

@@ -22,7 +22,7 @@ from hostelry.control.audit import AuditLog, AuditRows
 from hostelry.control.data import MetricRows
 from hostelry.home.cut_off_copy import is_marked, mark, refuse_marked, unmark
 from hostelry.home.home import Home, load_credentials
-from hostelry.home.run_file import get_service_kind, live_run_files, only_one
+from hostelry.home.run_file import get_service_kind, live_run_files, lock_home
 from hostelry.jobs.batches import rows as batch_tables
 from hostelry.jobs.batches.rows import METADATA as BATCHES
 from hostelry.jobs.batches.shared_files import read_files, write_files
@@ -221,7 +221,7 @@ def open_side(place: str) -> Iterator[StoreSide]:
         home = Home(expand_user(place).absolute())
         if not home.credentials.exists():
             raise TerminalError(f"there is no hostelry in {home.root} yet: run `hostelry up` once")
-        stack.enter_context(only_one(home))
+        stack.enter_context(lock_home(home))
         running = sorted(
             {get_service_kind(it.name) for it in live_run_files(home)} & {"control", "jobs"}
         )

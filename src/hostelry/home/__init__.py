@@ -1,1 +1,1 @@
-"""A platform's home folder: what its processes and commands need to find and to call each other."""
+"""A platform's home folder, by which its processes and commands find and call each other."""

@@ -34,15 +34,15 @@ OTHERS = 0o077
 DEVICES = ("nvidia[0-9]*", "nvidiactl", "nvidia-uvm", "kfd")
 
 
-def decided_copy_user(asked: str, home: Home) -> tuple[CopyUser | None, str | None]:
-    """The user that copies run as, None for hostelry's own; and a note for the operator, or None.
+def decide_copy_user(asked: str, home: Home) -> tuple[CopyUser | None, str | None]:
+    """The user that copies run as (None for hostelry's own), and a note for the operator, or None.
 
-    Raises TerminalError where a user was named that copies cannot run as.
+    Raises TerminalError if the operator named a user that copies cannot run as.
     """
     if asked == NONE:
         return None, None
     try:
-        return admitted_copy_user(asked, home), None
+        return check_copy_user(asked, home), None
     except TerminalError as error:
         if asked != AUTO:
             raise
@@ -50,12 +50,12 @@ def decided_copy_user(asked: str, home: Home) -> tuple[CopyUser | None, str | No
         return None, f"{NO_OWN_USERS}: {cause}"
 
 
-def admitted_copy_user(asked: str, home: Home) -> CopyUser:
+def check_copy_user(asked: str, home: Home) -> CopyUser:
     """The user that copies are to run as.
 
     Raises TerminalError with the obstacle and its remedy.
     """
-    user = EACH_ITS_OWN if asked == AUTO else _known(asked)
+    user = EACH_ITS_OWN if asked == AUTO else _find_user(asked)
     uid = FIRST_NUMBER if user is EACH_ITS_OWN else user.uid
     why_not = find_refusal(asked, uid, os.geteuid(), effective_capabilities())
     if why_not is not None or uid is None:
@@ -74,13 +74,13 @@ def admitted_copy_user(asked: str, home: Home) -> CopyUser:
 
 
 def copy_uid(asked: str) -> int | None:
-    """The id that a copy may have; None if there is no such user."""
-    return FIRST_NUMBER if asked == AUTO else _known(asked).uid
+    """The id that a copy may have, or None if the user does not exist."""
+    return FIRST_NUMBER if asked == AUTO else _find_user(asked).uid
 
 
 def open_home(home: Home) -> None:
     """Let copies reach their own folders through the home, and close its files to them."""
-    # Imported where it is needed: `up` imports this module at each start.
+    # Imported here, because `up` imports this module at each start.
     from hostelry.fleet.launch.run_as import allow_passage
 
     for path in home.root.iterdir():
@@ -90,8 +90,8 @@ def open_home(home: Home) -> None:
         allow_passage(folder)
 
 
-def _known(asked: str) -> CopyUser:
-    """The user's number, where there is one, and its name."""
+def _find_user(asked: str) -> CopyUser:
+    """The user's number, if any, and its name."""
     try:
         by_name = not asked.isdecimal()
         entry = pwd.getpwnam(asked) if by_name else pwd.getpwuid(int(asked))
@@ -123,7 +123,7 @@ def _try(asked: str, uid: int) -> None:
 
 
 def try_user(uid: int, python: Path, program: str) -> None:
-    """Run a program of Python as that user; raises TerminalError if it fails."""
+    """Run a Python program as that user. Raises TerminalError if it fails."""
     try:
         tried = subprocess.run(
             [str(python), "-c", program],

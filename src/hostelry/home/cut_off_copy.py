@@ -1,8 +1,8 @@
-"""Marks of a home whose files are being replaced, each of them by itself.
+"""Marks of a home whose files are being replaced one by one.
 
-`hostelry store copy` and `hostelry up --from` have one each. A mark is there before the first file
-changes, and goes after the last one has: a home that has it is a mixture of what it had and what it
-was to get. Such a home is started and copied from no more, and a copy to it replaces all.
+`hostelry store copy` and `hostelry up --from` each have a mark. It is made before the first file
+changes, and removed after the last change. A home with a mark has old and new files. It must not be
+started or copied from, and a copy to it replaces all files.
 """
 
 from shlex import quote
@@ -13,12 +13,12 @@ from hostelry.home.home import Home
 
 
 def mark(home: Home) -> None:
-    """Have the home refused from now on; raises OSError."""
+    """Have the home refused from now on. Raises OSError."""
     write_whole(home.cut_off_copy, b"by `hostelry store copy`, until it has ended\n")
 
 
 def unmark(home: Home) -> None:
-    """Have the home accepted again, all of whose files are durable now; raises TerminalError."""
+    """Have the home accepted again, once all its files are durable. Raises TerminalError."""
     try:
         home.cut_off_copy.unlink(missing_ok=True)
         sync_folder(home.root)
@@ -29,12 +29,12 @@ def unmark(home: Home) -> None:
 
 
 def mark_restore(home: Home) -> None:
-    """Have the home refused from now on, as a restore writes it; raises OSError."""
+    """Have the home refused from now on, because a restore writes it. Raises OSError."""
     write_whole(home.cut_off_restore, b"by `hostelry up --from`, until it has ended\n")
 
 
 def unmark_restore(home: Home) -> None:
-    """Have the home accepted again; raises OSError."""
+    """Have the home accepted again. Raises OSError."""
     home.cut_off_restore.unlink(missing_ok=True)
     sync_folder(home.root)
 

@@ -37,7 +37,7 @@ def check_fleet(
 
 
 def read_runtime_env(path: Path) -> dict[str, Any]:
-    """Ray's runtime environment in the file; raises TerminalError where there is none."""
+    """Ray's runtime environment in the file. Raises TerminalError if the file is invalid."""
     import json  # which a local fleet does without
 
     import yaml
@@ -53,5 +53,5 @@ def read_runtime_env(path: Path) -> dict[str, Any]:
 
 
 def absolute(path: Path | None) -> str | None:
-    """The path for processes with another working folder; None where none was given."""
+    """The path for processes with another working folder, or None."""
     return None if path is None else str(path.absolute())

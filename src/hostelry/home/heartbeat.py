@@ -1,12 +1,12 @@
-"""Heartbeats of a service over a Unix socket beside its run file.
+"""Heartbeats of a service over a Unix socket next to its run file.
 
-The service echoes each line, which shows that its event loop runs and nothing more: a slow store
-is no reason to kill a process. A gateway worker or node proxy that is sent `LISTENER_REQUEST`
-passes its listening socket, so that the successor of a killed supervisor loses no connection; to a
-line that begins with `CALLS_REQUEST` a worker says which calls it has noted.
+The service echoes each line, which shows only that its event loop runs, because a slow store does
+not justify killing a process. A gateway worker or node proxy that receives `LISTENER_REQUEST`
+passes its listening socket, so that the successor of a killed supervisor loses no connection. A
+worker that receives a line that begins with `CALLS_REQUEST` answers with the calls it has recorded.
 
-The socket needs no port and no key: only the home's owner can reach it (run/ has mode 0700). The
-service binds it, so that it outlives a supervisor.
+The socket needs neither port nor key, because only the home's owner can reach it (run/ has mode
+0700). The service binds it, so that it outlives a supervisor.
 """
 
 import asyncio
@@ -40,9 +40,9 @@ def line_path(service: Path) -> Path:
 
 
 class Heartbeat:
-    """The supervisor's end of the socket of process `pid`; `answered` connects, and connects again.
+    """The supervisor's end of the socket of process `pid`. `ping` connects if necessary.
 
-    Another process that listens at `path`, such as a predecessor, is not asked.
+    Another process that listens at `path`, such as a predecessor, gets no line.
     """
 
     def __init__(self, path: Path, pid: int) -> None:
@@ -62,14 +62,14 @@ class Heartbeat:
     ) -> None:
         self._disconnect()
 
-    async def answered(self, timeout_s: float) -> bool:
-        """Send one line; whether this very line came back in time."""
+    async def ping(self, timeout_s: float) -> bool:
+        """Send one line. False unless the same line comes back in time."""
         self._sent += 1
         line_sent = b"%d" % self._sent
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(timeout_s):
-                line = self._line = self._line or connected(self._path)
+                line = self._line = self._line or connect(self._path)
                 if listening_pid(line) != self._pid:
                     self._disconnect()
                     return False
@@ -96,9 +96,9 @@ class Heartbeat:
 
 
 def take_listener(path: Path, timeout_s: float) -> socket.socket | None:
-    """The listening socket of the worker whose socket is at `path`; None where it passes none."""
+    """Get the listening socket of the worker whose socket is at `path`, or None."""
     try:
-        with connected(path) as line:
+        with connect(path) as line:
             line.settimeout(timeout_s)
             line.sendall(LISTENER_REQUEST + b"\n")
             _, descriptors, _, _ = socket.recv_fds(line, LINE_BYTES, 1)
@@ -107,11 +107,11 @@ def take_listener(path: Path, timeout_s: float) -> socket.socket | None:
     return socket.socket(fileno=descriptors[0]) if descriptors else None
 
 
-async def asked_line(path: Path, line: bytes, timeout_s: float) -> bytes:
-    """The line that the service at `path` answers; raises OSError, TimeoutError without one."""
+async def ask_line(path: Path, line: bytes, timeout_s: float) -> bytes:
+    """Get the line that the service at `path` answers. Raises OSError or TimeoutError."""
     loop = asyncio.get_running_loop()
     async with asyncio.timeout(timeout_s):
-        with connected(path) as asked:
+        with connect(path) as asked:
             await loop.sock_sendall(asked, line + b"\n")
             received = bytearray()
             while not received.endswith(b"\n"):
@@ -141,7 +141,7 @@ def wait_for_client(listener: socket.socket) -> SupervisorLines | None:
     if service is None:
         return None
     try:
-        lines = SupervisorLines(listening=listened(line_path(Path(service))))
+        lines = SupervisorLines(listening=listen(line_path(Path(service))))
     except OSError as error:  # `answer_heartbeats` tries again
         LOG.warning("%s cannot be listened on: %s", line_path(Path(service)), error)
         return None
@@ -178,7 +178,7 @@ async def answer_heartbeats(
     calls: AnswerLine | None = None,
     lines: SupervisorLines | None = None,
 ) -> None:
-    """Echo the lines of this process's supervisors, until cancelled; no-op without one.
+    """Echo the lines of this process's supervisors until cancelled. No-op without a supervisor.
 
     `calls` answers the lines that begin with `CALLS_REQUEST`. `lines` come from `wait_for_client`.
     """
@@ -201,7 +201,7 @@ async def answer_heartbeats(
             answer(line)
         while True:
             try:
-                listening = listening or stack.enter_context(listened(path))
+                listening = listening or stack.enter_context(listen(path))
                 line, _ = await loop.sock_accept(listening)
             except OSError as error:  # a full disk, or no free descriptors: both may pass
                 LOG.warning("%s cannot be listened on: %s", path, error)
@@ -217,7 +217,7 @@ async def _answer(
     loop = asyncio.get_running_loop()
     unread = b""
     line.setblocking(False)
-    with line, contextlib.suppress(OSError, ValueError):  # a question that is none ends the line
+    with line, contextlib.suppress(OSError, ValueError):  # an invalid line ends the connection
         while received := await loop.sock_recv(line, LINE_BYTES):
             *lines, unread = (unread + received).split(b"\n")
             for text in lines:
@@ -231,8 +231,8 @@ async def _answer(
                     await loop.sock_sendall(line, text + b"\n")
 
 
-def connected(path: Path) -> socket.socket:
-    """A connection to a Unix socket; raises OSError where no process listens."""
+def connect(path: Path) -> socket.socket:
+    """Connect to a Unix socket. Raises OSError if no process listens."""
     made = socket.socket(socket.AF_UNIX)
     made.setblocking(False)
     try:
@@ -247,7 +247,7 @@ def connected(path: Path) -> socket.socket:
 def is_listening(path: Path, pid: int) -> bool:
     """Whether process `pid` listens on the Unix socket."""
     try:
-        with connected(path) as line:
+        with connect(path) as line:
             return listening_pid(line) == pid
     except OSError:
         return False
@@ -260,8 +260,8 @@ def listening_pid(line: socket.socket) -> int:
     return pid
 
 
-def listened(path: Path) -> socket.socket:
-    """A listening Unix socket that replaces a stale one."""
+def listen(path: Path) -> socket.socket:
+    """Create a listening Unix socket, which replaces a stale socket."""
     path.unlink(missing_ok=True)
     made = socket.socket(socket.AF_UNIX)
     made.setblocking(False)

@@ -35,10 +35,10 @@ STORED_NAMES = {"gateway_port": "door_port", "chosen_gateway_port": "chosen_door
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credentials:
-    """Keys of one hostelry, made at the first `up`; file mode 0600.
+    """Keys of one hostelry, made at the first `up`. The file has mode 0600.
 
-    `role_name` is the assumed role of sts:GetCallerIdentity, and the one that iam:GetRole finds.
-    On a node of agents alone `cluster` names the cluster, and the keys are those of `for_agent`.
+    `role_name` is the assumed role of sts:GetCallerIdentity, which iam:GetRole finds. On a node of
+    agents alone `cluster` names the cluster, and the keys come from `for_agent`.
     """
 
     account_id: str
@@ -57,7 +57,7 @@ class Credentials:
 
     @property
     def cluster_id(self) -> str:
-        """Names the cluster: all homes that share its internal key; shows nothing of the key."""
+        """The id of all homes that share the internal key, of which it shows nothing."""
         if self.cluster:
             return self.cluster
         return hashlib.sha256(b"hostelry cluster " + self.internal_key.encode()).hexdigest()[:16]
@@ -114,7 +114,7 @@ class UpConfig(SharedSettings):
     https_ca: str | None = None  # a bundle with its authority. None: a public authority
     https_host: str = ""  # the name in URLs, which the certificate is for
     store_url: str | None = field(default=None, repr=False)  # of PostgreSQL. None: the home's file
-    peer_port: int = 0  # where other hosts' gateways send counts to. 0: there is no other host
+    peer_port: int = 0  # where other hosts' gateways send counts to. 0: no other host
     host_id: str = ""  # of this host in its cluster. Empty: it is the only host
     host_name: str = ""  # the name that this host has joined under. Empty: it is a first host
     peer_address: str = ""  # of `peer_port`, as other hosts reach it. Empty: on loopback
@@ -132,18 +132,18 @@ class UpConfig(SharedSettings):
     @property
     def client_url(self) -> str:
         """The gateway, as clients reach it."""
-        return self._secured(self.gateway_port) or self.gateway_url
+        return self._build_secure_url(self.gateway_port) or self.gateway_url
 
     @property
     def client_s3_url(self) -> str:
         """The object store, as clients reach it."""
-        return self._other_s3 or self._secured(self.s3_port) or self.s3_url
+        return self._other_s3 or self._build_secure_url(self.s3_port) or self.s3_url
 
     @property
     def _other_s3(self) -> str:
         return self.s3_endpoint or self.first_s3_url
 
-    def _secured(self, port: int) -> str | None:
+    def _build_secure_url(self, port: int) -> str | None:
         return f"https://{url_host(self.https_host)}:{port}" if self.https_cert else None
 
     @property
@@ -153,7 +153,7 @@ class UpConfig(SharedSettings):
 
     @property
     def control_address(self) -> str:
-        """Control, for all hosts of the cluster; `control_url` where this is the only host."""
+        """Control, for all hosts of the cluster, or `control_url` if this is the only host."""
         if self.cluster_host is None:
             return self.control_url
         return f"https://control@{url_host(self.cluster_host)}:{self.cluster_port}"
@@ -170,7 +170,7 @@ class UpConfig(SharedSettings):
 
     @property
     def copies_proxy(self) -> str | None:
-        """An address on the host of copies that report loopback; None where that is this host."""
+        """An address on the host of copies that report loopback, or None for this host."""
         return next((it for it in self.controls if it.startswith("https://")), None)
 
     @property
@@ -217,13 +217,13 @@ class Home:
 
     @classmethod
     def default(cls) -> "Home":
-        """``$HOSTELRY_HOME``, or ``~/.hostelry``; raises TerminalError if there is no ``~``."""
+        """``$HOSTELRY_HOME``, or ``~/.hostelry``. Raises TerminalError without a ``~``."""
         given = os.environ.get(ENVIRONMENT_VARIABLE)
         return cls(expand_user(given) if given else user_folder(".hostelry", NAME_HOME))
 
     @property
     def credentials(self) -> Path:
-        """The keys; mode 0600."""
+        """The keys, with mode 0600."""
         return self.root / "credentials.json"
 
     @property
@@ -268,12 +268,12 @@ class Home:
 
     @property
     def root_key(self) -> Path:
-        """The key that seals the material of KMS keys; mode 0600."""
+        """The key that seals the material of KMS keys, with mode 0600."""
         return self.root / "kms.key"
 
     @property
     def tls(self) -> Path:
-        """Certificates of this host, where there is a cluster (`base.tls.TlsFolder`)."""
+        """Certificates of this host, if it belongs to a cluster (`base.tls.TlsFolder`)."""
         return self.root / "tls"
 
     @property
@@ -308,7 +308,7 @@ class Home:
 
     @property
     def images(self) -> Path:
-        """The operator's own image rules; optional."""
+        """The operator's own image rules, if any."""
         return self.root / "images.toml"
 
     @property
@@ -328,7 +328,7 @@ class Home:
 
     @property
     def known_controls(self) -> Path:
-        """The addresses of all controls, as they were last known; of a single one there is none."""
+        """The last known addresses of all controls. Absent for a single control."""
         return self.root / "controls.json"
 
     @property
@@ -368,17 +368,17 @@ class Home:
 
     @property
     def console_sessions(self) -> Path:
-        """Digests of the console's sessions and sign-in links; mode 0600."""
+        """Digests of the console's sessions and sign-in links, with mode 0600."""
         return self.root / "console-sessions.json"
 
     @property
     def host(self) -> Path:
-        """The name that this home's processes have among those of other hosts."""
+        """The name by which other hosts know this home's processes."""
         return self.root / "host"
 
     @property
     def capture(self) -> Path:
-        """Captured requests that are not uploaded yet, one folder a gateway worker."""
+        """Captured requests that are not uploaded yet, one folder per gateway worker."""
         return self.root / "capture"
 
     @property
@@ -414,7 +414,7 @@ class Home:
 
 
 def make_home(root: Path) -> Home:
-    """The home, made where it is missing; raises TerminalError where it cannot be."""
+    """The home, created if missing. Raises TerminalError if it cannot be used."""
     home = Home(root)
     try:
         home.make()
@@ -429,7 +429,7 @@ def new_credentials(
     access_key_id: str | None = None,
     secret_access_key: str | None = None,
 ) -> Credentials:
-    """New keys; a given AWS key pair is kept, for an object store that knows it already."""
+    """Make new keys. A given AWS key pair is kept, for an object store that knows it already."""
     letters = string.ascii_uppercase + string.digits
     return Credentials(
         account_id=account_id,
@@ -447,7 +447,7 @@ def save_credentials(home: Home, credentials: Credentials) -> None:
 
 
 def load_credentials(home: Home) -> Credentials:
-    """The stored keys; raises FileNotFoundError before the first `up`."""
+    """The stored keys. Raises FileNotFoundError before the first `up`."""
     return decode(home.credentials.read_bytes(), Credentials)
 
 
@@ -458,7 +458,7 @@ def save_config(home: Home, config: UpConfig) -> None:
 
 
 def log_format(home: Home) -> str:
-    """The format of the processes' logs; text where the configuration cannot be read."""
+    """The format of the processes' logs. Text if the configuration cannot be read."""
     try:
         return load_config(home).log_format
     except (OSError, msgspec.MsgspecError):
@@ -466,7 +466,7 @@ def log_format(home: Home) -> str:
 
 
 def load_config(home: Home) -> UpConfig:
-    """The stored configuration; raises FileNotFoundError before the first `up`."""
+    """The stored configuration. Raises FileNotFoundError before the first `up`."""
     stored = decode(home.config.read_bytes(), dict[str, Any])
     names = {old: name for name, old in STORED_NAMES.items()}
     return convert({names.get(key, key): it for key, it in stored.items()}, UpConfig)

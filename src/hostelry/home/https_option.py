@@ -18,16 +18,16 @@ MAX_STEPS = 20  # of a handshake, which takes four
 
 
 def find_certificate(config: UpConfig) -> ServerCertificate | None:
-    """What the ports for clients present; None where they speak plain HTTP."""
+    """The certificate that the ports for clients present, or None for plain HTTP."""
     if config.https_cert is None or config.https_key is None:
         return None
     return ServerCertificate(Path(config.https_cert), Path(config.https_key))
 
 
 def add_https(home: Home, config: UpConfig, options: UpOptions) -> UpConfig:
-    """The configuration with the options' certificate, which a client has accepted by now.
+    """The configuration with the options' certificate, after a test client has accepted it.
 
-    Raises TerminalError naming the option and what does not fit.
+    Raises TerminalError with the option and the fault.
     """
     plain = replace(config, https_cert=None, https_key=None, https_ca=None, https_host="")
     if options.https_cert is None and options.https_key is None:
@@ -41,7 +41,7 @@ def add_https(home: Home, config: UpConfig, options: UpOptions) -> UpConfig:
         context = server_context(certificate, key)
     except TerminalError as error:
         raise UsageError(f"--https-cert, --https-key: {error}") from None
-    host = choose_url_host(names_in(certificate), config.host)
+    host = choose_url_host(read_names(certificate), config.host)
     if host is None:
         raise UsageError(
             f"--https-cert {certificate} names no host in its subject alternative names, which "
@@ -61,8 +61,8 @@ def add_https(home: Home, config: UpConfig, options: UpOptions) -> UpConfig:
     )
 
 
-def names_in(certificate: Path) -> list[str]:
-    """The hosts that the certificate is for, DNS names first; raises TerminalError."""
+def read_names(certificate: Path) -> list[str]:
+    """The hosts in the certificate, DNS names first. Raises TerminalError."""
     # Imported where TLS is used: `up` without it needs none of it.
     from cryptography import x509
 
@@ -80,8 +80,8 @@ def names_in(certificate: Path) -> list[str]:
 def choose_url_host(names: Sequence[str], listening: str) -> str | None:
     """The name in URLs of a platform that listens on the address `listening`.
 
-    That address, or localhost for loopback, if the certificate has it; else its first name that is
-    a single host's; None where it has none.
+    That address, or localhost for loopback, if the certificate has it. Otherwise the certificate's
+    first name without a wildcard, or None.
     """
     own = reachable_host(listening)
     wanted = [own, "localhost"] if is_loopback(own) else [own]
@@ -123,7 +123,7 @@ def system_certificates() -> bytes:
 
 
 def why_refused(server: ssl.SSLContext, trusted: str, host: str) -> str | None:
-    """Why a client that trusts `trusted` and calls `host` ends the handshake; None: it does not."""
+    """Why a client that trusts `trusted` and calls `host` ends the handshake, or None."""
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     client = ssl.create_default_context(cadata=trusted)
     sides = (
@@ -137,13 +137,13 @@ def why_refused(server: ssl.SSLContext, trusted: str, host: str) -> str | None:
             except ssl.SSLWantReadError:
                 continue
     except ssl.SSLCertVerificationError as error:
-        return f"{error.verify_message} (as {_shown(host)})"
+        return f"{error.verify_message} (as {_format_host(host)})"
     except ssl.SSLError as error:
         return str(error)
     return None
 
 
-def _shown(host: str) -> str:
+def _format_host(host: str) -> str:
     try:
         return f"address {ipaddress.ip_address(host)}"
     except ValueError:

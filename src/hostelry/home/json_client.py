@@ -35,23 +35,23 @@ class JsonClient:
         )
 
     def __getattr__(self, name: str) -> Callable[..., dict[str, Any]]:
-        return partial(self._called, name)
+        return partial(self._call, name)
 
     def get_paginator(self, name: str) -> "Pages":
         """The pages of a list operation."""
-        return Pages(partial(self._called, name))
+        return Pages(partial(self._call, name))
 
     def find(self, name: str, **params: Any) -> dict[str, Any] | None:
-        """The answer of a call; None if the resource that it names does not exist."""
-        operation, answer = self._asked(name, params)
+        """The answer of a call, or None if the resource that it names does not exist."""
+        operation, answer = self._send(name, params)
         if answer.status != 200 and "could not find" in refusal(answer).lower():
             return None
         return result(operation, answer)
 
-    def _called(self, name: str, **params: Any) -> dict[str, Any]:
-        return result(*self._asked(name, params))
+    def _call(self, name: str, **params: Any) -> dict[str, Any]:
+        return result(*self._send(name, params))
 
-    def _asked(self, name: str, params: Mapping[str, Any]) -> tuple[str, CallAnswer]:
+    def _send(self, name: str, params: Mapping[str, Any]) -> tuple[str, CallAnswer]:
         operation = "".join(part.capitalize() for part in name.split("_"))
         headers = {
             "content-type": f"application/x-amz-json-{self._version}",
@@ -74,7 +74,7 @@ class Pages:
         self._call = call
 
     def paginate(self, **params: Any) -> Iterator[dict[str, Any]]:
-        """Each page; later ones are asked for when they are wanted."""
+        """Each page. A later page is fetched when the caller asks for it."""
         while True:
             page = self._call(**params)
             yield page
@@ -84,7 +84,7 @@ class Pages:
 
 
 def result(operation: str, answer: CallAnswer) -> dict[str, Any]:
-    """The members of an answer; raises TerminalError for a refusal."""
+    """The members of an answer. Raises TerminalError for a refusal."""
     if answer.status != 200:
         raise TerminalError(f"{operation} was refused: {refusal(answer)}")
     found: dict[str, Any] = convert_datetimes(decode(answer.body, dict[str, Any]))

@@ -9,7 +9,7 @@ from hostelry.home.run_file import AFTER_GATEWAY, live_run_file, platform_names
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlatformProcess:
-    """One process of the platform; `pid` None when it is not running."""
+    """One process of the platform. `pid` is `None` if it is not running."""
 
     name: str
     pid: int | None = None
@@ -24,7 +24,7 @@ def platform_processes(home: Home, config: UpConfig) -> list[PlatformProcess]:
 
 
 def process_uptimes(home: Home, config: UpConfig) -> dict[str, float | None]:
-    """For how many seconds each process runs; None: it does not."""
+    """The seconds for which each process has run, or None if it does not run."""
     found: dict[str, float | None] = {}
     for name in list_platform_names(home, config):
         record = live_run_file(home, name)

@@ -29,7 +29,7 @@ TRIES = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PortRequest:
-    """A port `requested` by a flag; without one, the `default` and the one chosen before."""
+    """A port `requested` by a flag, or else the port chosen before, or the `default`."""
 
     requested: int | None
     default: int
@@ -62,9 +62,9 @@ class ChosenPorts:
 def try_each(
     request: PortRequest, take: Callable[[int], bool], draw: Callable[[], int]
 ) -> tuple[int, int | None]:
-    """The first port that `take` takes, and the one to keep, None if it is the default.
+    """The first port that `take` takes, and the same port to keep, or None if it is the default.
 
-    Raises TerminalError where none can be taken; a requested port is tried alone.
+    A requested port is tried alone. Raises TerminalError if no port can be taken.
     """
     for port in request.candidates:
         if take(port):
@@ -86,7 +86,7 @@ def choose_ports(
     inherited: socket.socket | None = None,
     own_s3: int | None = None,
 ) -> Iterator[ChosenPorts]:
-    """The ports of one `up`, reserved for the block; `s3` None where it needs none.
+    """The ports of one `up`, reserved for the block. Without `s3` it needs no port for S3.
 
     `inherited` is the listener of adopted workers, `own_s3` the port of an adopted object store.
     Raises TerminalError naming the flag of a requested port that is taken.
@@ -143,7 +143,7 @@ def choose_ports(
 def require_requested(
     host: str, request: PortRequest, flag: str, purpose: str, own: int | None
 ) -> None:
-    """Raise TerminalError where another program has a requested port; `own` is this hostelry's."""
+    """Raise TerminalError if another program has a requested port. `own` is this hostelry's."""
     if request.requested is not None and request.requested != own:
         require_free_port(host, request.requested, flag, purpose)
 
@@ -176,7 +176,7 @@ def notes(*taken: tuple[str, str, PortRequest | None, int]) -> tuple[str, ...]:
 def port_requests(
     gateway: int | None, s3: int | None, before: UpConfig | None
 ) -> tuple[PortRequest, PortRequest]:
-    """The requests of an `up` with these flags for gateway and store; `before`: its last run."""
+    """The requests of an `up` with these flags for gateway and store. `before` is its last run."""
     earlier_gateway = before.chosen_gateway_port if before else None
     earlier_s3 = before.chosen_s3_port if before else None
     return (

@@ -10,9 +10,9 @@ BACKLOG = 2048
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A listening socket; the address can be bound again at once after its end.
+    """Create a listening socket. The address can be bound again at once after its end.
 
-    Raises OSError naming the address where it cannot be bound.
+    Raises OSError naming the address if it cannot be bound.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     bound = socket.socket(family, socket.SOCK_STREAM)

@@ -22,10 +22,10 @@ ORDER = ("up", "watcher", "gateway", *AMONG_HOSTS, *AFTER_GATEWAY)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFile:
-    """One process; a later one with the same pid has another `start_ticks` or `boot_id`.
+    """One process. A later process with the same pid has another `start_ticks` or `boot_id`.
 
-    `digest` is of what it was started by (`started_by`). Files of earlier versions have neither
-    boot id nor digest.
+    `digest` identifies the program and configuration that started it (`started_by`). Files of
+    earlier versions have neither boot id nor digest.
     """
 
     name: str
@@ -52,7 +52,7 @@ def run_path(home: Home, name: str) -> Path:
 
 
 def save_run_file(home: Home, name: str, pid: int, port: int, digest: str | None = None) -> None:
-    """Record a process that was just started; no-op where it is gone already."""
+    """Record a process that was just started. No-op if it is gone already."""
     stat = process_stat(pid)
     if stat is None:
         return
@@ -68,7 +68,7 @@ def save_run_file(home: Home, name: str, pid: int, port: int, digest: str | None
 
 
 def load_run_file(home: Home, name: str) -> RunFile | None:
-    """The recorded process, alive or not; None where none is recorded or the file is damaged."""
+    """The recorded process, alive or dead, or None without a valid file."""
     try:
         return decode(run_path(home, name).read_bytes(), RunFile)
     except (FileNotFoundError, NotADirectoryError, msgspec.DecodeError):
@@ -76,7 +76,7 @@ def load_run_file(home: Home, name: str) -> RunFile | None:
 
 
 def live_run_file(home: Home, name: str) -> RunFile | None:
-    """The recorded process if it is alive; a stale file (dead or reused pid) is None."""
+    """The recorded process if it is alive. None for a stale file (dead or reused pid)."""
     record = load_run_file(home, name)
     return record if record is not None and record.alive else None
 
@@ -98,13 +98,13 @@ def gateway_names(num_workers: int) -> list[str]:
 
 
 def platform_names(num_workers: int, behind: Iterable[str] = AFTER_GATEWAY) -> list[str]:
-    """Every process of a platform whose gateway has so many workers, in the platform's order."""
+    """Every process of a platform with `num_workers` gateway workers, in the platform's order."""
     workers = gateway_names(num_workers)
     return ["up", "watcher", *workers, *behind]
 
 
 def recorded_names(home: Home) -> list[str]:
-    """Every process with a run file, dead ones and those of earlier starts too, in order."""
+    """Every process with a run file, including dead processes of earlier starts, in order."""
     return sorted((path.stem for path in home.run.glob("[a-z]*.json")), key=place)
 
 
@@ -135,8 +135,8 @@ def remove_run_file(home: Home, name: str) -> None:
 
 
 @contextmanager
-def only_one(home: Home, held: int | None = None) -> Iterator[None]:
-    """Hold the home's lock; `held` is a descriptor that has it already.
+def lock_home(home: Home, held: int | None = None) -> Iterator[None]:
+    """Hold the home's lock. `held` is a descriptor that has the lock already.
 
     Raises TerminalError naming the `up` that has it.
     """

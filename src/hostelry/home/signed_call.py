@@ -47,7 +47,7 @@ class SignedApi:
         body: bytes = b"",
         headers: Mapping[str, str] = NO_HEADERS,
     ) -> CallAnswer:
-        """The answer, of any status; raises RetryableError without one.
+        """The answer, of any status. Raises RetryableError without an answer.
 
         `path` is percent-encoded. `headers` have lower-case names.
         """
@@ -77,7 +77,7 @@ def call(
     *,
     timeout_s: float,
 ) -> CallAnswer:
-    """The answer to a request as it is given, of any status; raises RetryableError without one."""
+    """Send a request as given. Returns the answer, of any status. Raises RetryableError."""
     connection = connection_to(url, timeout_s)
     try:
         connection.request(method, target, body or None, headers)

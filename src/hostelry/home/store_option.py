@@ -11,9 +11,9 @@ OWN_FILE = "sqlite"  # back to the home's own file
 
 
 def choose_store_url(option: str | None, before: UpConfig | None) -> str | None:
-    """The URL that ``--store`` chooses; without it, that of the home's last start.
+    """The URL that ``--store`` chooses, by default the URL of the home's last start.
 
-    Raises TerminalError, which repeats nothing of the value, where it is neither a URL nor sqlite.
+    Raises TerminalError, which repeats nothing of the value, if it is neither a URL nor sqlite.
     """
     if option is None:
         return before.store_url if before else None
@@ -33,7 +33,7 @@ def secret_in(url: str) -> bool:
 
 
 def place_shown(home: Home, config: UpConfig) -> str | None:
-    """Where the records are, without user and password; None on a host that has no control."""
+    """The place of the records, without user and password. None on a host without control."""
     if config.is_gateway_host:
         return None
     if config.store_url is None:
@@ -44,5 +44,5 @@ def place_shown(home: Home, config: UpConfig) -> str | None:
 
 
 def involves_server(config: UpConfig, before: UpConfig | None) -> bool:
-    """Whether PostgreSQL has the store of this start, or had that of the last one."""
+    """Whether PostgreSQL has the store of this start, or had the store of the last start."""
     return config.store_url is not None or (before is not None and before.store_url is not None)

@@ -255,7 +255,7 @@ def check_endpoint(url: str) -> None:
 def decide_credentials(
     options: UpOptions, stored: Credentials | None, environment: Mapping[str, str]
 ) -> Credentials:
-    """The keys of this start: those of the home, or the operator's AWS pair with --s3-endpoint.
+    """The keys of this start: the home's keys, or with --s3-endpoint the operator's AWS pair.
 
     Raises TerminalError if the flags contradict the home's account or region, or if no key is known
     for another object store.

@@ -1,6 +1,6 @@
 """The lock between commands that upload artifacts and `hostelry prune`, which removes unused ones.
 
-Uploads share it, from their look at what is there until records name it.
+An upload holds the lock, shared, from its look at existing artifacts until records name its own.
 """
 
 import fcntl
@@ -14,7 +14,7 @@ from hostelry.home.home import Home
 
 @contextmanager
 def uploading(home: Home) -> Iterator[None]:
-    """Keep uploads from being removed, for the block; waits while `hostelry prune` removes some."""
+    """Keep uploads from being removed, for the block. Waits while `hostelry prune` removes some."""
     with _lock_path(home).open("a") as file:
         fcntl.flock(file, fcntl.LOCK_SH)
         yield
@@ -22,7 +22,7 @@ def uploading(home: Home) -> Iterator[None]:
 
 @contextmanager
 def removing(home: Home) -> Iterator[None]:
-    """Keep uploads from beginning, for the block; raises TerminalError while one is under way."""
+    """Keep uploads from beginning, for the block. Raises TerminalError during an upload."""
     with _lock_path(home).open("a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -3,14 +3,14 @@
     an instance, above the minimum, within `max_step`         result
     -------------------------------------------------------   --------------------------------------
     without copies                                            released first
-    all its copies may move, fit on instances in use beside   released, the fewest bytes to load
-    everything there, and SPREAD stays over two instances     first, once its copies have moved
+    all its copies may move and fit on instances in use,      released, the fewest bytes to load
+    and SPREAD stays over two instances                       first, once its copies have moved
     any other                                                 stays
 
-A copy starts at its new place before the old one stops; nothing moves unless an instance is
-released. A SPREAD component that is on several instances stays on at least two, so that the loss of
-one does not take all of it. A stricter rule would forbid nearly every release, as SPREAD uses as
-many instances as there are: it is a preference, and an instance costs more than some imbalance.
+A copy starts at its new place before the old copy stops. Nothing moves unless an instance is
+released. A SPREAD component on several instances stays on at least two, so that the loss of one
+does not take all its copies. A stricter rule would forbid nearly every release, because SPREAD uses
+all instances. But SPREAD is a preference, and an instance costs more than some imbalance.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,7 +28,7 @@ from hostelry.placement.values import Consolidation, CopyRequest, Held, Host, Mo
 
 
 def idle_instances(hosts: Sequence[Host], held: Sequence[Held]) -> tuple[str, ...]:
-    """Ids of instances without a copy; one with a leaving copy is not idle yet."""
+    """Ids of instances without a copy. An instance is not idle while its last copy leaves."""
     used = {it.instance_id for it in held}
     return tuple(sorted(it.instance_id for it in hosts if it.instance_id not in used))
 
@@ -41,11 +41,11 @@ def consolidate(
     max_step: int = 1,
     min_instances: int = 0,
 ) -> Consolidation | None:
-    """The instances to release next, and the moves that empty them; None if none can go.
+    """The instances to release next, and the moves that empty them, or None.
 
-    `requests` has one copy of each owner: its reservation by type, and its strategy; copies of
-    other owners stay. At most `max_step` instances go, and `min_instances` are left. Copies of
-    another generation than the one in `requests` must not be movable.
+    `requests` has one copy of each owner, with its reservation by type and its strategy. Copies of
+    other owners stay. At most `max_step` instances go, and `min_instances` are left. Copies whose
+    generation differs from `requests` must not be movable.
     """
     may_go = max(0, min(max_step, len(hosts) - min_instances))
     idle = idle_instances(hosts, held)
@@ -97,7 +97,7 @@ def _load_bytes(copies: Sequence[Held]) -> int:
 def _moves_to(
     targets: list[Room], copies: Sequence[Held], requests: Mapping[str, CopyRequest]
 ) -> tuple[Move, ...] | None:
-    """A place among `targets` for each copy, the largest first; None if one has none."""
+    """A place among `targets` for each copy, the largest first. None if a copy fits nowhere."""
     shapes = {it.host.instance_type: it.host.shape for it in targets}
     needs = {it.copy_id: to_needs(requests[it.owner]) for it in copies}
     moves: list[Move] = []

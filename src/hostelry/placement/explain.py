@@ -39,7 +39,7 @@ class HostUse:
 
 
 def list_uses(hosts: Iterable[Host], held: Iterable[Held]) -> tuple[HostUse, ...]:
-    """One value per instance, by id; copies in the order of their ids."""
+    """One value per instance, by id. Copies are in the order of their ids."""
     hosts, held = tuple(hosts), tuple(held)
     device_ids = assign_device_ids(hosts, held)
     by_host: dict[str, list[CopyReservation]] = {it.instance_id: [] for it in hosts}
@@ -75,7 +75,7 @@ def reservation_text(use: CopyReservation) -> str:
 
 
 def devices_text(device_ids: Sequence[int]) -> str:
-    """Accelerators by id as text: " (devices 0, 1)"; empty where there are none."""
+    """Accelerators by id as text: " (devices 0, 1)". Empty without accelerators."""
     if not device_ids:
         return ""
     noun = "device" if len(device_ids) == 1 else "devices"
@@ -87,7 +87,7 @@ def why_here(
 ) -> str:
     """Why a copy is on its instance, by its component's strategy and the present placement.
 
-    What was placed later may differ from what stood there when the copy was placed.
+    The placement may have changed since the copy was placed.
     """
     by_id = {it.instance_id: it for it in hosts}
     mine = [it for it in held if it.owner == copy.owner and not it.leaving]
@@ -112,9 +112,10 @@ def why_here(
 
 
 def what_would_help(why: WhyNot, max_more: int | None) -> str:
-    """What would give a copy a place, as text.
+    """Describe the changes that would give a copy a place.
 
-    `max_more` is how many instances ManagedInstanceScaling still allows; None where it is off.
+    `max_more` is the number of instances that ManagedInstanceScaling still allows, or None if it is
+    off.
     """
     if why.obstacle is Obstacle.TYPE_TOO_SMALL:
         return "less in ComputeResourceRequirements, or an instance type that declares more"

@@ -2,7 +2,7 @@
 
     a request                                              result
     ----------------------------------------------------   -----------------------------------------
-    fits beside others on a new instance                   shares it
+    fits with others on a new instance                     shares it
     fits on no new instance yet, below the maximum         a new instance of the first pool, by
                                                            priority, that is available and holds it
     ... at the maximum                                     AT_MAXIMUM
@@ -40,11 +40,11 @@ from hostelry.placement.values import (
 )
 
 SIZES: tuple[Size, ...] = (get_largest_share, add_up_shares, get_memory_share, get_cpu_share)
-MORE_ORDERS_UP_TO = 400  # requests; beyond it the time is worth more than one instance
+MORE_ORDERS_UP_TO = 400  # requests. Beyond this the time is worth more than one instance
 
 
 class _Filling:
-    """New instances being filled; their types are tried in order of priority."""
+    """New instances being filled. Their types are tried in order of priority."""
 
     def __init__(self, pools: Sequence[Pool], max_more: int, *, tightest: bool) -> None:
         self.rooms: list[Room] = []

@@ -2,19 +2,20 @@
 
 a model is                        evicted
 pinned, or in use                 never
-loaded, of the disk's tier        after all that are not loaded, since it has to be unloaded first
+loaded, of the disk's tier        after all that are not loaded, since it must be unloaded first
 any other                         the least `keep_value` first, until there is room
 
 keep_value = P(next request is for it) * (saved + burstiness * typical saved)
 saved      = sqrt(seconds to bring it back) / bytes it takes
 
-With the seconds themselves the mean load time per request is least, with a constant in their place
-the hit rate is highest; the square root comes near both (docs/multi-model.md). In a burst, what is
-evicted comes back at once and displaces others again: the larger it is, the more, which is as much
-again per byte for all. A model that must serve is always loaded: one that is asked for once has the
-least value and leaves first, so that it takes the place of others like it and not of popular ones.
+With the seconds themselves the mean load time per request is least. With a constant in their place
+the hit rate is highest. The square root comes near both (docs/multi-model.md). In a burst, an
+evicted model comes back at once and displaces others again, in proportion to its size. Per byte
+this cost is the same for all models. A requested model is always loaded. A model that is requested
+only once has the least value and leaves first, so that it displaces models like it, not popular
+models.
 
-Source: GreedyDual-Size-Frequency, Cherkasova 1998, for the ratio; the popularity differs.
+Source: GreedyDual-Size-Frequency, Cherkasova 1998, for the ratio. The popularity differs.
 """
 
 from collections.abc import Iterable, Sequence
@@ -36,15 +37,15 @@ from hostelry.placement.model_cache_values import (
     size_text,
 )
 
-# Added to what was measured, so that popularity counts where nothing was.
+# Added to measurements, so that popularity counts without a measurement.
 LEAST_SECONDS, LEAST_BYTES = 1e-3, 4096
 
 
 def make_room(cache: ModelCacheState, key: str, need_bytes: int, now_s: float) -> RoomPlan:
     """The evictions after which `need_bytes` more fit for model `key`, or why they cannot.
 
-    What `key` itself holds in the tier is never evicted, and stays beside the need. With a need of
-    0 the plan brings a tier back to its capacity, for example after models grew.
+    The room of `key` itself in the tier is never evicted, and adds to the need. With a need of 0
+    the plan brings a tier back to its capacity, for example after models grew.
     """
     if need_bytes < 0:
         raise ValueError(f"need_bytes is {need_bytes} for model {key}; it must be at least 0")
@@ -130,10 +131,10 @@ def least_known(models: Sequence[CachedModel], most: int, demand: Demand, now_s:
 
 
 def expected_memory_bytes(model: CachedModel, others: Iterable[CachedModel]) -> int:
-    """Memory to expect of a model: what its last load took, else by the size of its files.
+    """Memory to expect of a model: the memory of its last load, else by the size of its files.
 
-    Files of `others` that are loaded show how much memory a byte of files takes; without any, as
-    much as the files.
+    Loaded models among `others` show how much memory a byte of files takes. Without loaded models
+    it is one byte.
     """
     if model.memory_bytes:
         return model.memory_bytes
@@ -144,7 +145,7 @@ def expected_memory_bytes(model: CachedModel, others: Iterable[CachedModel]) -> 
 
 
 def expected_disk_bytes(model: CachedModel, others: Iterable[CachedModel]) -> int:
-    """Disk to expect of a model: what its files took before, else the mean of `others`."""
+    """Disk to expect of a model: the earlier size of its files, else the mean of `others`."""
     known = [other.disk_bytes for other in others if other.on_disk and other.disk_bytes]
     return model.disk_bytes or (sum(known) // len(known) if known else 1)
 
@@ -174,9 +175,9 @@ def keep_values(
 def _evict(
     cache: ModelCacheState, key: str, lacking: int, cause: str, now_s: float
 ) -> RoomMade | ModelsInUse | None:
-    """The least valuable idle models with `lacking` bytes together; those in use where too few.
+    """The least valuable idle models with `lacking` bytes together, else also models in use.
 
-    None where both together are too few.
+    None if all together have too few bytes.
     """
     others = [
         (model, size)

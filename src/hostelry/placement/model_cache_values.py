@@ -7,7 +7,7 @@ their weights. The weights are learned from the requests, so that there is nothi
 shortest half-life only a model's last request counts, as a burst's length says little about whether
 it is over.
 
-Source: the weights are those of a mixture by online EM, Cappe and Moulines 2009.
+Source: the weights of a mixture by online EM, Cappe and Moulines 2009.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,7 +20,7 @@ FADING_PER_S = tuple(-1 / half_life_s for half_life_s in HALF_LIVES_S)  # of 2 *
 NONE = (0.0,) * len(HALF_LIVES_S)
 EQUAL = (1 / len(HALF_LIVES_S),) * len(HALF_LIVES_S)
 LEARNED = 0.005  # of a weight, at each request: the last 200 requests decide
-SHARED = 0.01  # of what is learned goes to all alike, so that no weight is lost for good
+SHARED = 0.01  # of the learned weight goes to all alike, so that no weight is lost for good
 LEAST_PROBABILITY = 1e-9
 LN_2 = log(2)
 
@@ -32,8 +32,8 @@ class DecayedCounts:
     counts: tuple[float, ...] = NONE
     at_s: float = 0.0
 
-    def as_of(self, now_s: float) -> tuple[float, ...]:
-        """The counts at `now_s`; a clock that went back fades nothing."""
+    def decay_to(self, now_s: float) -> tuple[float, ...]:
+        """The counts at `now_s`. A clock that went back fades nothing."""
         age_s = max(now_s - self.at_s, 0.0)
         return tuple(
             [
@@ -44,12 +44,12 @@ class DecayedCounts:
 
     def after_request(self, now_s: float) -> "DecayedCounts":
         """The counts of a model with one request more, at `now_s`."""
-        _, *longer = self.as_of(now_s)
+        _, *longer = self.decay_to(now_s)
         return DecayedCounts((1.0, *[count + 1.0 for count in longer]), max(now_s, self.at_s))
 
     def expected_requests(self, within_s: float, now_s: float) -> float:
-        """How many requests to expect `within_s` seconds, by those of the last minutes."""
-        return self.as_of(now_s)[1] * LN_2 / HALF_LIVES_S[1] * within_s
+        """The requests to expect within `within_s` seconds, by the requests of the last minutes."""
+        return self.decay_to(now_s)[1] * LN_2 / HALF_LIVES_S[1] * within_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +60,9 @@ class Demand:
     weights: tuple[float, ...] = EQUAL
 
     def after_request(self, model: DecayedCounts, now_s: float) -> "Demand":
-        """The demand with one request more; `model` counts the requests for its model before it."""
+        """The demand after a further request. `model` counts the earlier requests for its model."""
         now_s = max(now_s, self.total.at_s)
-        before, totals = model.as_of(now_s), self.total.as_of(now_s)
+        before, totals = model.decay_to(now_s), self.total.decay_to(now_s)
         _, *longer = totals
         counts = (totals[0] - before[0] + 1.0, *[total + 1.0 for total in longer])
         return Demand(DecayedCounts(counts, now_s), self._learn(before, totals))
@@ -74,7 +74,7 @@ class Demand:
 
     def factors(self, now_s: float) -> tuple[float, ...]:
         """Factors that make a model's counts at `now_s` a probability, by their scalar product."""
-        totals = self.total.as_of(now_s)
+        totals = self.total.decay_to(now_s)
         return tuple(
             weight / total if total > 0 else 0.0
             for weight, total in zip(self.weights, totals, strict=True)
@@ -137,8 +137,8 @@ class CachedModel:
         on_disk: whether its files are there, or being made.
         loaded: whether it is in memory, or being loaded.
         disk_bytes: of its unpacked files.
-        memory_bytes: measured after its last load; before that an estimate.
-        accelerator_bytes: declared; what it takes of the accelerator while it is loaded.
+        memory_bytes: measured after its last load, and estimated before.
+        accelerator_bytes: its declared accelerator memory while it is loaded.
         download_s: measured, unpacking included.
         load_s: measured.
         popularity: its requests.
@@ -211,7 +211,7 @@ class ModelCacheState:
 
     @property
     def free_bytes(self) -> int:
-        """Bytes left; less than zero where models grew beyond the capacity."""
+        """Bytes left. Less than zero if models grew beyond the capacity."""
         return self.capacity_bytes - self.used_bytes
 
 
@@ -239,7 +239,7 @@ class RoomMade:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelTooLarge:
-    """No wait and no eviction makes room; `text` names the sizes."""
+    """No wait and no eviction makes room. `text` names the sizes."""
 
     text: str
 
@@ -248,8 +248,9 @@ class ModelTooLarge:
 class ModelsInUse:
     """There is room once models that are in use are idle.
 
-    `drain` names what has to go, idle models included. A caller that has waited for long sends
-    these no new request until they are evicted; else one or another could be in use forever.
+    `drain` names the models that must go, including idle models. A caller that has waited for long
+    sends these no new requests until they are evicted. Otherwise one of them might always be in
+    use.
     """
 
     text: str

@@ -1,4 +1,4 @@
-"""Bin packing of requested copies onto instances; copies that run already never move.
+"""Bin packing of requested copies onto instances. Copies that run already never move.
 
     order of the requests              instance                          tried
     --------------------------------   -------------------------------   --------------------------
@@ -113,7 +113,7 @@ class Attempt:
         return all(it.strategy is packed and it.max_imbalance is None for it in self._requests)
 
     def _least_opened(self) -> int:
-        """A lower bound of the empty instances needed; 0 where types differ."""
+        """A lower bound of the empty instances needed, 0 if types differ."""
         types = {it.host.instance_type for it in self.rooms}
         if len(types) != 1:
             return 0
@@ -160,7 +160,7 @@ class Attempt:
         return Packing(outcomes=tuple(outcomes))
 
     def keys(self, needs: Needs) -> list[FitKey | None]:
-        """The fit of such a copy on each instance now; None where it does not fit."""
+        """The fit of such a copy on each instance now, or None if it does not fit."""
         kind = id(needs)
         if kind not in self._keys:
             self._keys[kind] = [get_fit_key(it, needs.by_type) for it in self.rooms]

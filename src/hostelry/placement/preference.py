@@ -30,7 +30,7 @@ def build_fit_key(room: Room, need: Need) -> FitKey:
 
 
 def get_fit_key(room: Room, needs: Mapping[str, Need]) -> FitKey | None:
-    """`build_fit_key` of a copy with these needs by type; None if the instance cannot hold it."""
+    """`build_fit_key` of a copy with these needs by type. None if the instance cannot hold it."""
     need = needs.get(room.host.instance_type)
     return build_fit_key(room, need) if need is not None and room.fits(need) else None
 

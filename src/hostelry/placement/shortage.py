@@ -1,4 +1,4 @@
-"""Reasons why a copy fits nowhere: its request, what is free, and what would help.
+"""Reasons why a copy fits nowhere: its request, the free resources, and a remedy.
 
 instances                                          obstacle
 ------------------------------------------------   ------------------------------
@@ -74,7 +74,7 @@ def explain_unplaced(
 
 
 def find_too_small(request: CopyRequest, pools: Iterable[Pool]) -> WhyNot | None:
-    """Why no empty instance of these types could hold such a copy; None if one can."""
+    """Why no empty instance of these types could hold such a copy, or None if one can."""
     asked = request.requirements_by_type
     by_type = {it.instance_type: it.shape for it in pools}
     shapes = {name: shape for name, shape in sorted(by_type.items()) if name in asked}
@@ -147,7 +147,7 @@ def _binding(lacks: Sequence[Lack]) -> tuple[str, ...]:
 
 
 def _free_text(lacks: Sequence[Lack], binding: Sequence[str]) -> str:
-    """The largest free blocks of what is short everywhere, else what each instance lacks."""
+    """The largest free blocks of resources that lack everywhere, else each instance's lack."""
     everywhere = [it for it in binding if all(get_amount(_missing(lack), it) > 0 for lack in lacks)]
     if everywhere:
         resource = everywhere[0]

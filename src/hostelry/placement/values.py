@@ -1,7 +1,7 @@
 """Inputs and results of placement, as plain values.
 
 An instance offers its *declared* shape. A copy reserves CPUs, its minimum of memory and whole
-accelerators; its maximum of memory is a limit on the copy, and reserves nothing.
+accelerators. Its maximum of memory is a limit on the copy, and reserves nothing.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,7 +14,7 @@ from hostelry.domain.shape import Requirements, Shape
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
-    """An instance that copies may be placed on; `zone` is its availability zone."""
+    """An instance that copies may be placed on. `zone` is its availability zone."""
 
     instance_id: str
     instance_type: str
@@ -48,7 +48,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyRequest:
-    """A request to place one copy: what it reserves on each instance type that can hold it.
+    """A request to place one copy, with its reservation on each instance type that can hold it.
 
     `max_imbalance` is how many more copies of the owner one zone may have than another before
     another zone is preferred. None: BINPACK ignores zones, and SPREAD takes it as 0.
@@ -73,7 +73,7 @@ class Obstacle(Enum):
     """Why a copy fits nowhere."""
 
     TYPE_TOO_SMALL = "TYPE_TOO_SMALL"  # no type could hold it, even an empty instance
-    NO_INSTANCE = "NO_INSTANCE"  # there is no instance of a type that it may run on
+    NO_INSTANCE = "NO_INSTANCE"  # no instance has a type that it may run on
     NO_ROOM = "NO_ROOM"  # too little is free now
     FRAGMENTED = "FRAGMENTED"  # moving copies would make room on one instance
     AT_MAXIMUM = "AT_MAXIMUM"  # another instance would hold it, but none is allowed
@@ -228,7 +228,7 @@ def to_reserved_shape(requirements: Requirements) -> Shape:
 
 
 def format_request(asked: Mapping[str, Requirements], first: Sequence[str] = ()) -> str:
-    """A request as text: "a copy needs 2 accelerators and 16384 MB"; by type if they differ."""
+    """A request as text: "a copy needs 2 accelerators and 16384 MB", by type if they differ."""
     kinds: dict[str, list[str]] = {}
     for name in sorted(asked):
         text = format_shape(to_reserved_shape(asked[name]), first, zeros=False)

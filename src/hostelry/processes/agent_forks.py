@@ -36,7 +36,7 @@ class AgentForks:
     async def fork(
         self, argv: Sequence[str], environment: Mapping[str, str], log: Path
     ) -> ForkedProcess | None:
-        """Fork a process that waits for `begin`; None if it is to be started as a program."""
+        """Fork a process that waits for `begin`. None if it must be started as a program."""
         if sum(len(os.fsencode(it)) + 1 for it in argv) >= TITLE_ROOM:
             return None  # it would not be found by its command line
         async with self._turn:
@@ -48,7 +48,7 @@ class AgentForks:
                 module=self._module,
                 argv=tuple(argv),
                 environment={k: v for k, v in environment.items() if k != SERVICE_VARIABLE},
-                marker=SERVICE_VARIABLE,  # which is blanked: an agent is no service
+                marker=SERVICE_VARIABLE,  # blanked, because an agent is not a service
                 folder=str(self._home),
                 log=str(log),
                 umask=PRIVATE_UMASK,
@@ -62,7 +62,7 @@ class AgentForks:
 
 
 def lent_forks(module: str, home: Path) -> AgentForks | None:
-    """Forks of `module` in `home`, by the stream that this process was given; None without one."""
+    """Forks of `module` in `home`, by the stream that this process was given, or None."""
     number = os.environ.pop(FORKS_VARIABLE, None)
     if number is None:
         return None

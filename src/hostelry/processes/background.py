@@ -34,8 +34,8 @@ class StartupProgress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 def start_detached(options: UpOptions, on_progress: Callable[[StartupProgress], None]) -> int:
     """Start `up` in the background and return its pid once it is ready.
 
-    `on_progress` receives each phase and note. Raises TerminalError with the reason when it cannot
-    start; by then it has stopped again.
+    `on_progress` receives each phase and note. Raises TerminalError with the reason if it cannot
+    start, after it has stopped again.
     """
     home = make_home(options.home)
     # A URL has a password: it is on no command line, where every user of the machine reads it.
@@ -67,7 +67,7 @@ def start_detached(options: UpOptions, on_progress: Callable[[StartupProgress], 
 
 
 def command_line(options: UpOptions, python: str = sys.executable) -> list[str]:
-    """The command that starts `up` in the background; the watcher appends the lock's descriptor."""
+    """The command that starts `up` in the background. The watcher appends the lock's descriptor."""
     return [python, *PYTHON[1:], "-m", "hostelry.processes.detached", encode_options(options)]
 
 
@@ -84,7 +84,7 @@ def decode_options(text: str) -> UpOptions:
 def until_ready(
     process: "subprocess.Popen[bytes]", home: Home, on_progress: Callable[[StartupProgress], None]
 ) -> int:
-    """Read the progress of `up` until it is ready; its pid."""
+    """Read the progress of `up` until it is ready. Returns its pid."""
     assert process.stdout is not None
     with process.stdout as lines:
         for line in lines:

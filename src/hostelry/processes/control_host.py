@@ -21,7 +21,7 @@ from hostelry.cluster.start import add_host_address, check_cluster, prepare_cert
 from hostelry.home.copy_user_option import open_home
 from hostelry.home.fleet_option import LOCAL, check_fleet
 from hostelry.home.home import Credentials, Home, UpConfig, make_home, save_config
-from hostelry.home.run_file import only_one, remove_run_file, save_run_file
+from hostelry.home.run_file import lock_home, remove_run_file, save_run_file
 from hostelry.home.store_option import choose_store_url
 from hostelry.home.up_options import UpOptions
 from hostelry.processes.adoption import adoption_sentence, decide_adoption
@@ -67,7 +67,7 @@ async def run_control(
     """
     check_cluster(options)
     home = make_home(options.home)
-    with only_one(home, relaunch.lock if relaunch else None):
+    with lock_home(home, relaunch.lock if relaunch else None):
         if relaunch is None:  # in the foreground no watcher starts it again
             home.kept.unlink(missing_ok=True)
         watchers = [watcher_service(home, environment, relaunch.argv)] if relaunch else []

@@ -106,7 +106,7 @@ def kill(record: RunFile) -> None:
 
 
 def sweep(home: Home, *, at_once: bool = False) -> bool:
-    """End services, agents and copies without a supervisor. False if there were none."""
+    """End services, agents and copies without a supervisor. False if nothing ran."""
     ended = end_services(home, BEFORE_COPIES, at_once=at_once)
     agents = not home.instances.is_symlink() and any(home.instances.glob("*/agent.json"))
     problem = stop_fleet(home)

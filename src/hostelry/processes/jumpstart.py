@@ -1,7 +1,7 @@
-"""The JumpStart catalogue of the embedded object store: where AWS has it, with no model to use.
+"""The JumpStart catalogue of the embedded object store, at AWS's place, without a usable model.
 
-The SageMaker SDK v3 reads it for every model that a program names by a text; it takes only a
-catalogue of at least one model for the answer that the text is no JumpStart model.
+The SageMaker SDK v3 reads it for every model that a program names by a text. It learns that the
+text does not name a JumpStart model only from a catalogue with at least one model.
 """
 
 import logging
@@ -13,7 +13,7 @@ from hostelry.base.errors import RetryableError
 from hostelry.home.home import Credentials
 from hostelry.home.signed_call import SignedApi
 
-# The SDK shows this name beside "Did you mean", and refuses it: its version is below every SDK's.
+# The SDK shows this name after "Did you mean", and refuses it, as its version is below every SDK's.
 NO_MODEL: Mapping[str, str] = {
     "model_id": "hostelry-has-no-jumpstart-models",
     "version": "1.0.0",
@@ -32,14 +32,14 @@ def catalogue_bucket(region: str) -> str:
 
 
 def stock_catalogues(url: str, credentials: Credentials) -> None:
-    """Put each catalogue that is not there; an operator's own, a mirror of AWS's, stays.
+    """Put each missing catalogue. An operator's own catalogue, such as a mirror of AWS's, stays.
 
-    Without them only programs fail that ask for them, so an error is logged and no more.
+    An error is only logged, because only programs that ask for a catalogue fail without it.
     """
     s3 = SignedApi(service="s3", url=url, credentials=credentials, timeout_s=CALL_S)
 
     def ask(method: str, key: str = "", body: bytes = b"") -> bool:
-        """Whether the bucket, or the object in it, is there; raises RetryableError."""
+        """Whether the bucket, or the object in it, exists. Raises RetryableError."""
         path = f"/{catalogue_bucket(credentials.region)}{key and f'/{key}'}"
         answer = s3.call(method, path, body)
         if answer.status != 200 and (method, answer.status) != ("HEAD", 404):

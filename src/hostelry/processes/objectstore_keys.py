@@ -18,12 +18,12 @@ from hostelry.base.clock import SystemClock
 from hostelry.base.files import write_whole
 
 CERTIFICATE, KEY = "grpc.crt", "grpc.key"
-# Every server and client of SeaweedFS; security.toml has a section for each.
+# Every server and client of SeaweedFS. security.toml has a section for each.
 PARTS = ("MASTER", "VOLUME", "FILER", "S3", "ADMIN", "WORKER", "CLIENT")
 
 
 def grpc_environment(folder: Path, now: float) -> Mapping[str, str]:
-    """Make a certificate in `folder`; the settings that have SeaweedFS require it (mTLS)."""
+    """Make a certificate in `folder`. Returns settings with which SeaweedFS requires it (mTLS)."""
     certificate, key = self_signed("hostelry-objectstore", now)
     write_whole(folder / CERTIFICATE, certificate)
     write_whole(folder / KEY, key)

@@ -4,7 +4,7 @@ Root's Python often lies below a folder that others cannot enter, such as /root.
 by another one of the same version, in an environment of the home that has the same packages:
 
     HOME/python/bin/python                     the other interpreter
-    HOME/python/bin/...                        the programs beside the first one
+    HOME/python/bin/...                        the programs next to the first interpreter
     HOME/python/lib/.../hostelry.pth           the folders of its packages
 
 this interpreter  home, packages  another of the version  the platform runs with
@@ -37,9 +37,10 @@ TRIAL = "import bz2, ctypes, lzma, sqlite3, ssl, venv, hostelry.base.json"
 
 
 def other_interpreter(asked: str, home: Home) -> Path | None:
-    """The interpreter to run by, for `--copy-user` `asked`; None if this one stays.
+    """The interpreter to run by, for `--copy-user` `asked`. None if this one stays.
 
-    It stays if an `up` runs on the home, whose environment may not change: this one is refused.
+    It stays if an `up` runs on the home, whose environment must not change. This `up` is then
+    refused.
     """
     if live_run_file(home, "up") is not None:
         return None
@@ -64,14 +65,14 @@ def open_bases(uid: int, home: Home) -> Iterator[Path]:
 
 
 def package_folders() -> Iterator[Path]:
-    """The folder with Hostelry's code, and those with what is installed beside it."""
+    """The folder with Hostelry's code, and the folders of its installed packages."""
     yield Path(str(hostelry.__file__)).resolve().parents[1]
     for name in dict.fromkeys((sysconfig.get_path("purelib"), sysconfig.get_path("platlib"))):
         yield Path(name)
 
 
 def made_environment(folder: Path, base: Path, packages: list[Path]) -> Path:
-    """The interpreter of an environment over `base` with `packages`; it is made if it differs."""
+    """The interpreter of an environment over `base` with `packages`, made if it differs."""
     python = folder / "bin" / "python"
     site = folder / "lib" / f"python{VERSION}" / "site-packages"
     files = {
@@ -104,7 +105,7 @@ def made_environment(folder: Path, base: Path, packages: list[Path]) -> Path:
 
 
 def _is_closed(uid: int, path: Path) -> bool:
-    """True if the user cannot pass to the file or folder, or to where its links lead."""
+    """True if the user cannot pass to the file or folder, or to the target of its links."""
     places = dict.fromkeys((path.absolute(), path.resolve()))
     return any(find_closed_folder(uid, folders_above(place)) is not None for place in places)
 

@@ -1,6 +1,6 @@
 """Readiness checks: a signed call to the gateway and one to the object store.
 
-A check is called until it returns None; before, it returns the reason in words.
+A check is called until it returns None. Until then it returns the reason as text.
 """
 
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from hostelry.base.errors import RetryableError
 from hostelry.home.home import Credentials
 from hostelry.home.signed_call import CallAnswer, SignedApi, call
 
-# A cold object store answers its first call slowly; a slower call is tried again.
+# A cold object store answers its first call slowly. A slower call is tried again.
 ONE_CALL_S = 3.0
 GET_CALLER_IDENTITY = b"Action=GetCallerIdentity&Version=2011-06-15"
 FORM = {"content-type": "application/x-www-form-urlencoded"}
@@ -36,7 +36,7 @@ def gateway_check(url: str, credentials: Credentials) -> Callable[[], str | None
 
 
 def health_check(url: str) -> Callable[[], str | None]:
-    """A check that the gateway would be sent requests by a load balancer; control may be away."""
+    """A check that a load balancer would send requests to the gateway, even without control."""
     return lambda: why_not_ready(lambda: call(url, "GET", "/health", timeout_s=ONE_CALL_S), b"")
 
 

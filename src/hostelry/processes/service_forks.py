@@ -96,7 +96,7 @@ class ServiceForks:
     async def fork(
         self, module: str, command: Command, service: str, log: Path
     ) -> ForkedProcess | None:
-        """Fork the service with the files `service`; None if it is to be started as a program."""
+        """Fork the service with the files `service`. None if it must be started as a program."""
         if command.env != self._environment or len(os.fsencode(service)) > MARK_ROOM:
             return None
         self.prepare()
@@ -137,7 +137,7 @@ class ServiceForks:
         return forked
 
     def close(self) -> None:
-        """End the interpreter; its forks keep running."""
+        """End the interpreter. Its forks keep running."""
         if self._parent is not None:
             self._parent.end("up ends")
 

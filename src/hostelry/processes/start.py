@@ -13,7 +13,7 @@ from hostelry.base.errors import HostelryError, TerminalError
 from hostelry.base.peers import PeerRole
 from hostelry.base.ports import free_port, reserve_port
 from hostelry.cluster.start import add_host_address, prepare_certificates
-from hostelry.home.copy_user_option import decided_copy_user, open_home
+from hostelry.home.copy_user_option import decide_copy_user, open_home
 from hostelry.home.cut_off_copy import refuse_marked
 from hostelry.home.heartbeat import line_path, take_listener
 from hostelry.home.home import (
@@ -68,7 +68,7 @@ def start_plan(
     """
     stored = load_earlier_credentials(home)
     credentials = decide_credentials(options, stored, environment)
-    user, note = decided_copy_user(options.copy_user, home)
+    user, note = decide_copy_user(options.copy_user, home)
     if note is not None:
         say(note)
     found = find_services(home)

@@ -6,7 +6,7 @@ Instants are seconds of one clock. A check of a service's liveness:
 | --- | --- | --- |
 | yes | | it has answered, no misses |
 | no | >= `late_s` | unchanged: the whole machine stood still |
-| no | less | one miss more; hung after `max_misses`, unless it is still starting |
+| no | less | one miss more. Hung after `max_misses`, unless it is still starting |
 
 A service that hangs is killed and started again, but at most MAX_HANG_KILLS times within
 HANG_WINDOW_S. If it hangs again and again, it needs time or the operator, not another kill.

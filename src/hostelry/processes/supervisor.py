@@ -100,7 +100,7 @@ class Forks(Protocol):
     async def fork(
         self, module: str, command: Command, service: str, log: Path
     ) -> WatchedProcess | None:
-        """Fork the service with the files `service`; None if it is to be started as a program."""
+        """Fork the service with the files `service`. None if it must be started as a program."""
         ...
 
 
@@ -124,7 +124,7 @@ class SupervisedService:
 class ServiceProcess:
     """One process of a service, started or adopted.
 
-    `started_at` is on the supervisor's clock. `ended` waits for the exit code, which is None for an
+    `started_at` is on the supervisor's clock. `ended` waits for the exit code, or `None` for an
     adopted process, because only the parent of a process gets the code.
     """
 
@@ -350,7 +350,7 @@ class Supervisor:
         service, policy, liveness = running.service, running.service.liveness, living.liveness
         if policy is None:
             return
-        is_alive, is_left = service.is_alive or heartbeat.answered, False
+        is_alive, is_left = service.is_alive or heartbeat.ping, False
         check_at = monotonic_s()
         while True:
             check_at = next_check_at(liveness, check_at, monotonic_s(), WALL.now(), policy)

@@ -20,7 +20,7 @@ from hostelry.home.run_file import (
     RunFile,
     gateway_names,
     get_service_kind,
-    only_one,
+    lock_home,
     remove_run_file,
     save_run_file,
     worker_numbers,
@@ -90,7 +90,7 @@ async def run_up(
     check_options(options)
     check_cluster(options)
     home = make_home(options.home)
-    with only_one(home, relaunch.lock if relaunch else None):
+    with lock_home(home, relaunch.lock if relaunch else None):
         if relaunch is None:  # in the foreground no watcher starts it again
             home.kept.unlink(missing_ok=True)
         home.draining.unlink(missing_ok=True)
@@ -310,7 +310,7 @@ async def wait_until_ready(
 
 
 async def wait_for_answer(check: Callable[[], str | None], name: str, deadline: float) -> None:
-    """Poll `check` until it is None. Raises TerminalError with its last reason at the deadline."""
+    """Poll `check` until it returns None. Raises TerminalError with its last reason if late."""
     while (reason := await asyncio.to_thread(check)) is not None:
         if monotonic_s() > deadline:
             raise TerminalError(f"the {name} did not answer in {READY_WITHIN_S:g} s: {reason}")

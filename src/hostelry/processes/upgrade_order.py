@@ -17,7 +17,7 @@ class ControlMember(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ControlsThatRun(msgspec.Struct, frozen=True, kw_only=True):
-    """GET /internal/leader of the control `me`; without members it is the only one."""
+    """GET /internal/leader of the control `me`. Without members it is the only control."""
 
     me: str = ""
     members: tuple[ControlMember, ...] = ()
@@ -39,7 +39,7 @@ class ControlsThatRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def why_later(found: ControlsThatRun, version: str) -> str | None:
-    """Why a host is not to be upgraded to `version` yet; None: it may be."""
+    """Why a host must not be upgraded to `version` yet, or None if it may be."""
     if not found.own_leads:
         return None
     others = [it for it in found.members if not it.leads and it.version != version]

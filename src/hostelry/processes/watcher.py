@@ -1,4 +1,4 @@
-"""Watcher that starts a detached `up` again after it was killed; `up` supervises it in turn.
+"""Watcher that starts a detached `up` again after it was killed. `up` supervises it in turn.
 
 ``python -I -S watcher.py KEPT LOCK LOG PROGRAM ARGUMENT...`` blocks until it has the lock on the
 file LOCK, which `up` holds for its life. If the file KEPT is there, which `up` and `hostelry down`

@@ -5,7 +5,7 @@ build for CPUs, as in AWS's images for CPUs. PyPI has only the build for CUDA, w
 as large and also runs on CPUs. From torch 2.6, which changed the default of torch.load, the second
 choice is a later version's build for CPUs.
 
-Source: the Dockerfiles and requirements of AWS's containers; the SDK's image_uris.
+Source: the Dockerfiles and requirements of AWS's containers, and the SDK's image_uris.
 """
 
 from collections.abc import Mapping, Sequence
@@ -134,13 +134,13 @@ def tensorflow(version: str, pythons: Sequence[str], *bounds: str) -> Devices:
 def autogluon(version: str, torch_version: str, *pythons: str) -> Devices:
     """A version of AutoGluon for tables, without torch if torch has no build for CPUs."""
 
-    def made(extras: str, *more: str) -> Recipe:
+    def build_recipe(extras: str, *more: str) -> Recipe:
         package = f"autogluon-tabular[{extras}]=={version}"
         packages = (package, *more, "typing_extensions", "setuptools<81", *COMMON_PACKAGES)
         return Recipe(packages=packages, imports="autogluon.tabular", pythons=pythons)
 
-    trees = replace(made("catboost,lightgbm,xgboost"), lacks="it has no neural networks")
-    return {"cpu": replace(made("all", f"torch=={torch_version}+cpu"), instead=trees)}
+    trees = replace(build_recipe("catboost,lightgbm,xgboost"), lacks="it has no neural networks")
+    return {"cpu": replace(build_recipe("all", f"torch=={torch_version}+cpu"), instead=trees)}
 
 
 OLD_TENSORFLOW = ("protobuf<3.20", "numpy<1.24")

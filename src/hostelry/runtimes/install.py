@@ -130,7 +130,7 @@ def build_locked(folder: Path, lock: Path, recipe: Recipe, say: Say) -> dict[str
 def lock_packages(
     lock: Path, recipe: Recipe, say: Say, compile_: Sequence[str], variables: Mapping[str, str]
 ) -> None:
-    """Resolve the recipe's packages, or those of its `instead`, into `lock`."""
+    """Resolve the packages of the recipe, or of its `instead`, into `lock`."""
     wanted, found = lock.with_suffix(".in.partial"), lock.with_suffix(".partial")
     kept = ["--generate-hashes", "--no-header", "--no-annotate", "--output-file", str(found)]
     interpreter = get_interpreter(recipe.pythons, say, variables)

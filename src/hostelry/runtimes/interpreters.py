@@ -44,7 +44,7 @@ def candidates(version: str, env: Mapping[str, str]) -> Iterator[Path]:
     for folder in env.get("PATH", "").split(os.pathsep):
         if folder:
             yield Path(folder) / f"python{version}"
-    home = Path(env.get("HOME") or os.path.expanduser("~"))  # a literal "~" is no path
+    home = Path(env.get("HOME") or os.path.expanduser("~"))  # a literal "~" is not a path
     pyenv = Path(env.get("PYENV_ROOT") or home / ".pyenv")
     yield from sorted(pyenv.glob(f"versions/{version}.*/bin/python"))
     managed = Path(env.get("XDG_DATA_HOME") or home / ".local" / "share") / "uv" / "python"

@@ -66,7 +66,7 @@ from hostelry.gateway.mirroring.line import MirrorIntake, OwnMirror
 from hostelry.gateway.mirroring.port import MirrorPort, ShadowTurns, TapDefects
 from hostelry.gateway.queueing.pending_queue import PendingQueue
 from hostelry.gateway.queueing.request_queues import QueueLimits
-from hostelry.home.heartbeat import answer_heartbeats, connected
+from hostelry.home.heartbeat import answer_heartbeats, connect
 from hostelry.home.home import (
     Credentials,
     Home,
@@ -344,7 +344,7 @@ async def serve(home: Home, worker: int, listening: socket.socket | None) -> Non
     memory = replace(
         memory,
         spool=open_spool(home, config, name),
-        mirror=partial(connected, home.mirror) if config.mirror_process else None,
+        mirror=partial(connect, home.mirror) if config.mirror_process else None,
         workers=workers,
         is_draining=home.draining.exists,
         to_control=to_control,

@@ -36,7 +36,7 @@ from hostelry.gateway.mirroring.port import TapDefects
 from hostelry.home.heartbeat import (
     SupervisorLines,
     answer_heartbeats,
-    listened,
+    listen,
     wait_for_client,
 )
 from hostelry.home.home import Home, UpConfig, load_config, load_credentials, log_format
@@ -147,7 +147,7 @@ def main() -> None:
     parser.add_argument("--home", type=Path, required=True, help="the home folder")
     home = Home(parser.parse_args().home)
     try:
-        listener = listened(home.mirror)
+        listener = listen(home.mirror)
         lines = wait_for_client(listener)
         configure_logging(NAME, log_format=log_format(home))
         raise_file_limit()

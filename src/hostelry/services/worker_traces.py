@@ -12,7 +12,7 @@ import msgspec
 from hostelry.base.json import decode
 from hostelry.dataplane.tracing.call_ring import CallRing
 from hostelry.dataplane.tracing.question import TraceQuestion, WorkerCalls, answer
-from hostelry.home.heartbeat import CALLS_REQUEST, asked_line, line_path
+from hostelry.home.heartbeat import CALLS_REQUEST, ask_line, line_path
 from hostelry.home.home import Home
 from hostelry.home.run_file import gateway_name, gateway_names, service_path
 
@@ -45,7 +45,7 @@ class AllWorkers:
         path = line_path(service_path(self._home, name))
         line = CALLS_REQUEST + msgspec.json.encode(question)
         try:
-            return decode(await asked_line(path, line, TIMEOUT_S), WorkerCalls)
+            return decode(await ask_line(path, line, TIMEOUT_S), WorkerCalls)
         except (OSError, TimeoutError, msgspec.DecodeError):
             return None
 

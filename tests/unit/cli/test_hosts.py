@@ -10,7 +10,7 @@ from hostelry.base.errors import TerminalError
 from hostelry.base.peers import PeerRole
 from hostelry.cli.hosts import join_platform
 from hostelry.home.home import Home, UpConfig, save_config
-from hostelry.home.run_file import only_one
+from hostelry.home.run_file import lock_home
 
 URL = "https://127.0.0.1:1"  # where nothing answers
 TOKEN = f"h1.{'0' * 64}.{'A' * 43}"
@@ -45,5 +45,5 @@ def test_a_home_joins_by_a_token_and_while_it_does_not_run(home: Home, tmp_path:
         join_platform(empty, URL, None, PeerRole.CONTROL, None)
     with pytest.raises(TerminalError, match="--host-name x: a host has its name by --join URL"):
         join_platform(empty, None, None, PeerRole.GATEWAY, "x")
-    with only_one(home), pytest.raises(TerminalError, match="a hostelry already runs on"):
+    with lock_home(home), pytest.raises(TerminalError, match="a hostelry already runs on"):
         join_platform(home, URL, TOKEN, PeerRole.GATEWAY, None)

@@ -9,7 +9,7 @@ from tests.cases import case, cases
 from hostelry.base.errors import TerminalError
 from hostelry.fleet.rules.copy_user import AUTO, EACH_ITS_OWN, NONE, CopyUser
 from hostelry.home import copy_user_option
-from hostelry.home.copy_user_option import admitted_copy_user, decided_copy_user, open_home
+from hostelry.home.copy_user_option import check_copy_user, decide_copy_user, open_home
 from hostelry.home.home import Home, UpConfig, load_config, save_config
 
 ROOT = os.geteuid() == 0
@@ -51,7 +51,7 @@ def open_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_a_user_that_copies_cannot_have_is_refused(home: Home, asked: str, text: str) -> None:
     with pytest.raises(TerminalError, match=text):
-        admitted_copy_user(asked, home)
+        check_copy_user(asked, home)
 
 
 def test_a_home_that_the_user_cannot_reach_is_named_with_what_mends_it(
@@ -60,7 +60,7 @@ def test_a_home_that_the_user_cannot_reach_is_named_with_what_mends_it(
     closed = tmp_path.resolve() / "closed"
     closed.mkdir(mode=0o700)
     with pytest.raises(TerminalError) as refused:
-        admitted_copy_user("61234", Home(closed / "home"))
+        check_copy_user("61234", Home(closed / "home"))
     # Pytest's own folders above may be closed too: then the first of them is named.
     first = next(it for it in reversed((closed / "x").parents) if not it.stat().st_mode & 0o001)
     assert (f"`chmod o+x {first}` mends it" if ROOT else NOT_ROOT) in str(refused.value)
@@ -75,9 +75,9 @@ def test_a_home_that_the_user_cannot_reach_is_named_with_what_mends_it(
 def test_a_user_that_can_run_the_code_is_taken(home: Home, asked: str, user: CopyUser) -> None:
     if not ROOT:
         with pytest.raises(TerminalError, match=NOT_ROOT):
-            admitted_copy_user(asked, home)
+            check_copy_user(asked, home)
         return
-    assert admitted_copy_user(asked, home) == user
+    assert check_copy_user(asked, home) == user
 
 
 @pytest.mark.usefixtures("open_machine")
@@ -86,32 +86,32 @@ def test_a_user_that_cannot_run_the_code_is_refused_with_its_last_line(
 ) -> None:
     monkeypatch.setattr(copy_user_option, "TRIAL", "echo first >&2; echo no module >&2; exit 3")
     with pytest.raises(TerminalError, match=r"exit code 3\): no module" if ROOT else NOT_ROOT):
-        admitted_copy_user("61234", home)
+        check_copy_user("61234", home)
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
     with pytest.raises(TerminalError, match="/nowhere/python" if ROOT else NOT_ROOT):
-        admitted_copy_user("61234", home)
+        check_copy_user("61234", home)
 
 
 def test_by_default_each_copy_is_a_user_of_its_own_where_that_can_be_had(
     home: Home, request: pytest.FixtureRequest
 ) -> None:
-    user, note = decided_copy_user(AUTO, home)
+    user, note = decide_copy_user(AUTO, home)
     assert user is None, "pytest's folders are closed"
     assert note is not None
     assert "copies run as hostelry's own user, not each as one of its own: " in note
     assert ("`chmod o+x " if ROOT else f"{NOT_ROOT}; start it as root") in note
     assert "\n" not in note
     request.getfixturevalue("open_machine")
-    user, note = decided_copy_user(AUTO, home)
+    user, note = decide_copy_user(AUTO, home)
     assert (user, note is None) == ((EACH_ITS_OWN, True) if ROOT else (None, False))
 
 
 def test_none_gives_no_note_and_a_named_user_is_taken_or_refused(
     home: Home,
 ) -> None:
-    assert decided_copy_user(NONE, home) == (None, None)
+    assert decide_copy_user(NONE, home) == (None, None)
     with pytest.raises(TerminalError, match="chmod o\\+x" if ROOT else NOT_ROOT):
-        decided_copy_user("61234", home)
+        decide_copy_user("61234", home)
 
 
 @pytest.mark.usefixtures("open_machine")
@@ -122,7 +122,7 @@ def test_an_accelerator_that_is_not_everybodys_is_named(
     for name, bits in (("nvidia0", 0o666), ("nvidiactl", 0o660), ("null", 0o600)):
         (tmp_path / name).touch()
         (tmp_path / name).chmod(bits)
-    _, note = decided_copy_user(AUTO, home)
+    _, note = decide_copy_user(AUTO, home)
     assert (f"{tmp_path}/nvidiactl (mode 0660)" if ROOT else NOT_ROOT) in str(note)
 
 

@@ -35,7 +35,7 @@ def service(
 
 async def received(pulse: Heartbeat) -> None:
     """Return once the service answers."""
-    while not await pulse.answered(PATIENT_S):  # noqa: ASYNC110 - it sends no signal
+    while not await pulse.ping(PATIENT_S):  # noqa: ASYNC110 - it sends no signal
         await asyncio.sleep(0)
 
 
@@ -46,7 +46,7 @@ def test_a_loop_that_turns_answers_each_question_of_each_supervisor(service: Pat
         for _ in range(2):  # the second is the successor of one that was killed
             with Heartbeat(line_path(service), os.getpid()) as pulse:
                 await received(pulse)
-                answers += [await pulse.answered(PATIENT_S) for _ in range(3)]
+                answers += [await pulse.ping(PATIENT_S) for _ in range(3)]
         answering.cancel()
         return answers
 
@@ -62,10 +62,10 @@ def test_an_answer_to_an_earlier_question_is_none(service: Path) -> None:
             os.chdir(service.parent)  # the path may be too long
             listening.bind(line_path(service).name)
             listening.listen()
-            missed = [await pulse.answered(IMPATIENT_S) for _ in range(2)]
+            missed = [await pulse.ping(IMPATIENT_S) for _ in range(2)]
             line, _ = listening.accept()
             with line:
-                asking = asyncio.create_task(pulse.answered(PATIENT_S))
+                asking = asyncio.create_task(pulse.ping(PATIENT_S))
                 line.sendall(b"1\n2\n")
                 await asyncio.sleep(0)
                 assert not asking.done()
@@ -82,13 +82,13 @@ def test_an_answer_to_an_earlier_question_is_none(service: Path) -> None:
 def test_a_service_that_is_gone_answers_nothing_and_its_successor_does(service: Path) -> None:
     async def work() -> list[bool]:
         with Heartbeat(line_path(service), os.getpid()) as pulse:
-            answers = [await pulse.answered(PATIENT_S)]
+            answers = [await pulse.ping(PATIENT_S)]
             first = asyncio.create_task(answer_heartbeats())
             await received(pulse)
             first.cancel()
             await asyncio.wait([first])
             await asyncio.sleep(0)
-            answers.append(await pulse.answered(IMPATIENT_S))
+            answers.append(await pulse.ping(IMPATIENT_S))
             os.environ[SERVICE_VARIABLE] = str(service)
             second = asyncio.create_task(answer_heartbeats())
             await received(pulse)
@@ -104,7 +104,7 @@ def test_a_predecessor_that_listens_in_its_place_answers_nothing(service: Path) 
         with Heartbeat(line_path(service), os.getpid()) as pulse:
             await received(pulse)
         with Heartbeat(line_path(service), os.getppid()) as other:
-            answered = await other.answered(PATIENT_S)
+            answered = await other.ping(PATIENT_S)
         assert is_listening(line_path(service), os.getpid())
         assert not is_listening(line_path(service), os.getppid())
         answering.cancel()
@@ -152,9 +152,9 @@ def test_a_service_without_a_client_answers_its_supervisors_and_goes_on_with_the
             await received(pulse)
             with Heartbeat(line_path(service), os.getpid()) as passing:
                 await received(passing)
-            answers.extend([await pulse.answered(PATIENT_S) for _ in range(3)])
+            answers.extend([await pulse.ping(PATIENT_S) for _ in range(3)])
             with socket.create_connection(address, timeout=PATIENT_S):
-                answers.extend([await pulse.answered(PATIENT_S) for _ in range(3)])
+                answers.extend([await pulse.ping(PATIENT_S) for _ in range(3)])
 
     async def serve(listener: socket.socket) -> None:
         lines = wait_for_client(listener)

@@ -26,8 +26,8 @@ def after(requests: list[tuple[float, str]]) -> tuple[dict[str, DecayedCounts], 
 @pytest.mark.parametrize("position", range(len(HALF_LIVES_S)))
 def test_a_count_halves_in_each_half_life(position: int) -> None:
     counts = DecayedCounts().after_request(10.0)
-    assert counts.as_of(10.0 + HALF_LIVES_S[position])[position] == pytest.approx(0.5)
-    assert counts.as_of(1e9) == pytest.approx((0.0,) * 4)
+    assert counts.decay_to(10.0 + HALF_LIVES_S[position])[position] == pytest.approx(0.5)
+    assert counts.decay_to(1e9) == pytest.approx((0.0,) * 4)
 
 
 def test_a_clock_that_goes_back_fades_nothing_and_moves_nothing() -> None:

@@ -12,7 +12,7 @@ from hostelry.dataplane.tracing.question import TraceQuestion, WorkerCalls
 from hostelry.home.heartbeat import (
     CALLS_REQUEST,
     answer_heartbeats,
-    asked_line,
+    ask_line,
     line_path,
 )
 from hostelry.home.home import SERVICE_VARIABLE, Home
@@ -35,7 +35,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
     return made
 
 
-async def listened(home: Home) -> None:
+async def listen(home: Home) -> None:
     while not line_path(service_path(home, "gateway-2")).exists():  # noqa: ASYNC110 - no signal
         await asyncio.sleep(0)
 
@@ -44,7 +44,7 @@ def test_a_worker_asks_the_others_and_names_those_that_are_silent(home: Home) ->
     async def work() -> tuple[Sequence[WorkerCalls], Sequence[str]]:
         second = AllWorkers(home, 3, 2, ring_with("x" * 5000, "both"))
         answering = asyncio.create_task(answer_heartbeats(None, second.answer_line))
-        await listened(home)
+        await listen(home)
         first = AllWorkers(home, 3, 1, ring_with("both"))
         found = await first.ask(TraceQuestion(ids=frozenset({"both", "x" * 5000})))
         answering.cancel()
@@ -61,11 +61,11 @@ def test_a_question_that_is_none_ends_its_line_alone(home: Home, question: bytes
     async def work() -> None:
         worker = AllWorkers(home, 2, 2, ring_with("a"))
         answering = asyncio.create_task(answer_heartbeats(None, worker.answer_line))
-        await listened(home)
+        await listen(home)
         path = line_path(service_path(home, "gateway-2"))
         with pytest.raises(ConnectionError):
-            await asked_line(path, CALLS_REQUEST + question, 10)
-        assert await asked_line(path, b"7", 10) == b"7\n"
+            await ask_line(path, CALLS_REQUEST + question, 10)
+        assert await ask_line(path, b"7", 10) == b"7\n"
         answering.cancel()
 
     asyncio.run(work())

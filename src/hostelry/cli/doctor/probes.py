@@ -42,7 +42,7 @@ from hostelry.fleet.launch.container_engine import find_engine
 from hostelry.fleet.rules.copy_user import AUTO, FIRST_NUMBER, is_offline
 from hostelry.fleet.rules.devices import find_real_devices
 from hostelry.fleet.rules.limits import CopyLimits
-from hostelry.home.copy_user_option import decided_copy_user
+from hostelry.home.copy_user_option import decide_copy_user
 from hostelry.home.home import Home, UpConfig, load_config, load_credentials
 from hostelry.home.run_file import live_run_files
 from hostelry.processes.objectstore import weed_binary
@@ -169,7 +169,7 @@ def _nvidia() -> tuple[tuple[str, ...], str | None]:
 
 def _copy_user_problem(home: Home) -> str | None:
     """Why copies cannot have separate users. None if they can, maybe by another interpreter."""
-    _, problem = decided_copy_user(AUTO, home)
+    _, problem = decide_copy_user(AUTO, home)
     has_other = problem is not None and os.geteuid() == 0 and any(open_bases(FIRST_NUMBER, home))
     return None if has_other else problem
 

@@ -342,7 +342,7 @@ def serve_fork(owner: socket.socket, parent: int, log: str) -> int:
             if not received:
                 return 0
             text += received
-        return serve(owner, msgspec.json.decode(text, type=list[str]), math.inf)
+        return serve(owner, decode(text, list[str]), math.inf)
 
 
 def serve(owner: socket.socket, modules: Sequence[str], idle_s: float) -> int:
