@@ -1,7 +1,6 @@
-"""An agent obeys the newest leader that ever called it, whatever an older one still sends."""
-
 import asyncio
 import os
+import socket
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -14,7 +13,7 @@ from hostelry.base.guards import INTERNAL_KEY_HEADER
 from hostelry.base.peers import EPOCH_HEADER
 from hostelry.domain.copy import CopySpec
 from hostelry.fleet.agent.agent import InstanceAgent
-from hostelry.fleet.agent.server import AgentRoutes, EpochGuard
+from hostelry.fleet.agent.server import AgentRoutes, EpochGuard, loopback_socket
 from hostelry.fleet.records import InstanceFolder
 
 KEY = "internal"
@@ -124,3 +123,11 @@ def test_an_epoch_that_cannot_be_recorded_is_not_obeyed(rig: Rig) -> None:
         assert (await rig.put("2")).status_code == 204, "there is room again"
 
     run(work)
+
+
+def test_answers_to_gateways_are_not_held_back_until_the_last_one_is_acknowledged() -> None:
+    """Asyncio sets TCP_NODELAY for sockets of that protocol number only."""
+    with loopback_socket() as listener, socket.create_connection(listener.getsockname()):
+        accepted, _ = listener.accept()
+        with accepted:
+            assert accepted.proto == socket.IPPROTO_TCP

@@ -1,5 +1,3 @@
-"""The object store's client is created once, by the first thread that needs it."""
-
 import subprocess
 import sys
 import threading
