@@ -45,7 +45,7 @@ READ_IN_TURN = {
 }
 LISTED = {
     "api/sagemaker/serverless.py:ACCELERATED_TAG": "an image has 255 characters at most",
-    "aws/constraints.py:compiled": "bounds the text that a pattern is tried on",
+    "aws/constraints.py:compile_pattern": "bounds the text that a pattern is tried on",
     "aws/rest.py:_all_routes": "slashes of the service models' paths separate the repeats",
     "base/shown_paths.py:ShownPaths": "fixed texts, and names whose end no other part takes",
     "cells/request_claims.py:SIGNED": "a key id has 128 characters at most",

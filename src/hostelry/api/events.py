@@ -22,10 +22,15 @@ from hostelry.domain.event_rule import (
     rule_arn,
 )
 from hostelry.events.call_rows import TooManyCallsError
-from hostelry.events.calls import build_bus_calls
+from hostelry.events.calls import (
+    PatternError,
+    build_bus_calls,
+    matches_event,
+    names_source,
+    read_pattern,
+)
 from hostelry.events.input_text import InputError, check_input
 from hostelry.events.object_message import SOURCE
-from hostelry.events.pattern import PatternError, matches_event, names_source, read_pattern
 from hostelry.messaging.failed_delivery import queue_at
 from hostelry.messaging.filter_policy import Policy
 from hostelry.schedules.targets import TargetError, check_arn

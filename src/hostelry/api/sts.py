@@ -9,7 +9,7 @@ from hostelry.aws.temporary_keys import Session
 from hostelry.base.errors import ServiceError
 from hostelry.base.ids import new_temporary_key_id
 from hostelry.domain.role import Role, assumed_role_arn, parse_role_name
-from hostelry.permissions.document import DocumentKind, statements_of
+from hostelry.permissions.document import DocumentKind, parse_statements
 from hostelry.permissions.evaluation import trusts
 
 SESSION_NAME = "hostelry"
@@ -124,7 +124,7 @@ def _trusts_caller(context: CallContext, role: Role, caller: str, params: Params
     for member, key in (("ExternalId", "sts:externalid"), ("SourceIdentity", "sts:sourceidentity")):
         if params.get(member):
             keys[key] = (params[member],)
-    statements = statements_of(role.trust_policy, DocumentKind.TRUST)
+    statements = parse_statements(role.trust_policy, DocumentKind.TRUST)
     return trusts(statements, frozenset(f"AWS:{it}" for it in names), keys)
 
 

@@ -34,7 +34,7 @@ _NUMBERS = frozenset({"integer", "long", "float", "double"})
 
 
 @lru_cache(maxsize=1024)
-def compiled(pattern: str) -> re.Pattern[str]:
+def compile_pattern(pattern: str) -> re.Pattern[str]:
     """`pattern` for `fullmatch`. As in Java, classes are ASCII unless they name Unicode."""
     pattern = pattern.replace(r"\w-_", r"\w\-_")  # Java takes this hyphen for itself
     joined = _SURROGATE_PAIR.sub(_code_point, _LINEAR.get(pattern, pattern)).replace("${", "(?:$){")
@@ -103,7 +103,7 @@ def violations_error(broken: Sequence[str], code: str) -> ServiceError:
 
 def violation(shape: Shape, value: object, path: str, demand: str) -> str:
     """One violation in AWS's words, without sensitive values."""
-    shown = "" if shape.metadata.get("sensitive") else f" '{_shown(value)}'"
+    shown = "" if shape.metadata.get("sensitive") else f" '{_format(value)}'"
     return f"Value{shown} at '{path}' failed to satisfy constraint: {demand}"
 
 
@@ -126,7 +126,7 @@ def _demands(shape: Shape, value: Any) -> Iterator[tuple[str, bool]]:
     pattern = shape.metadata.get("pattern")
     if pattern is not None:
         limit = MAX_MATCHED_CHARACTERS if most is None else max(most, MAX_MATCHED_OVERLONG)
-        met = len(value) <= limit and compiled(pattern).fullmatch(value) is not None
+        met = len(value) <= limit and compile_pattern(pattern).fullmatch(value) is not None
         yield f"Member must satisfy regular expression pattern: {pattern}", met
     choices = shape.metadata.get("enum")
     if choices and shape.name not in OPEN_ENUMS:
@@ -190,11 +190,11 @@ def member_path(name: str) -> str:
     return name[:1].lower() + name[1:]
 
 
-def _shown(value: object) -> str:
+def _format(value: object) -> str:
     if isinstance(value, Mapping):
-        text = "{" + ", ".join(f"{key}={_shown(item)}" for key, item in value.items()) + "}"
+        text = "{" + ", ".join(f"{key}={_format(item)}" for key, item in value.items()) + "}"
     elif isinstance(value, list):
-        text = "[" + ", ".join(_shown(item) for item in value) + "]"
+        text = "[" + ", ".join(_format(item) for item in value) + "]"
     else:
         text = str(value)
     return text if len(text) <= MAX_SHOWN_CHARACTERS else text[:MAX_SHOWN_CHARACTERS] + "..."

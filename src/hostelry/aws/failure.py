@@ -47,7 +47,7 @@ def error_members(error: ServiceError, shape: StructureShape | None) -> dict[str
 def serialize_failure(
     error: ServiceError, service: str | None, protocol: str, request_id: str
 ) -> HttpResponse:
-    """The error answer in `protocol`. `service` may be None for a request without a service."""
+    """The error answer in `protocol`. A request without a service has no `service`."""
     shape = error_shapes(service).get(error.code) if service else None
     status = error_status(error, shape)
     headers = {"x-amzn-RequestId": request_id}

@@ -98,7 +98,7 @@ class EncodedMembers(Mapping[str, Any]):
 
 @cache
 def model_file(service: str) -> ModelFile:
-    """The newest model of `service` that the installed botocore ships; a user's own are ignored.
+    """The newest model of `service` in the installed botocore. A user's models are ignored.
 
     It has no documentation, which is most of the file.
     """
@@ -118,7 +118,7 @@ def service_model(service: str) -> ServiceModel:
 
 
 def modelled_errors(service: str) -> list[StructureShape]:
-    """The errors that `service` models; botocore's own list would decode every shape."""
+    """The errors that `service` models. botocore's list would decode every shape."""
     model = service_model(service)
     named = [name for name, it in model_file(service).shapes.items() if b'"exception"' in bytes(it)]
     return [shape for shape in map(model.shape_for, named) if shape.metadata.get("exception")]
@@ -131,7 +131,7 @@ def service_operations(service: str) -> frozenset[str]:
 
 
 def operation_model(service: str, operation: str) -> OperationModel:
-    """The model of one operation; raises botocore's OperationNotFoundError for an unknown one."""
+    """The model of an operation. Raises botocore's OperationNotFoundError if it is unknown."""
     return service_model(service).operation_model(operation)
 
 

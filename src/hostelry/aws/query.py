@@ -1,8 +1,8 @@
 """The query protocols: form bodies to values, values to XML. Knows no services and no headers.
 
 A form names every leaf by its path: ``Dimensions.member.1.Name=x``, ``Map.entry.1.key=k``. The
-models that speak `QUERY` flatten no list and give own names only to keys and values of maps; a test
-holds that. ec2's protocol, `EC2`, flattens every list of a request and gives members own names.
+models that speak `QUERY` flatten no list and give own names only to keys and values of maps, which
+a test checks. ec2's protocol, `EC2`, flattens every list of a request and gives members own names.
 """
 
 import base64
@@ -37,7 +37,7 @@ _DECIMAL = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 class Dialect:
     """How a query protocol names members of structures in forms and answers, and items of lists.
 
-    `listed` stands between a list's name and its items' numbers in a form; empty: nothing does.
+    In a form `listed` stands between a list's name and its items' numbers, unless it is empty.
     """
 
     in_form: Callable[[str, Shape], str]
@@ -93,26 +93,28 @@ def read_form(
         for part in parts:
             node = node.setdefault(part, {}) if part else node
         node[_LEAF] = text
-    values: dict[str, Any] = _read(shape, root, "", dialect)
+    values: dict[str, Any] = _read_shape(shape, root, "", dialect)
     return values
 
 
-def _read(shape: Shape, node: Node, path: str, dialect: Dialect) -> Any:
+def _read_shape(shape: Shape, node: Node, path: str, dialect: Dialect) -> Any:
     if isinstance(shape, StructureShape):
         named = {dialect.in_form(name, it): name for name, it in shape.members.items()}
         return {
-            named[key]: _read(shape.members[named[key]], child, f"{path}.{named[key]}", dialect)
+            named[key]: _read_shape(
+                shape.members[named[key]], child, f"{path}.{named[key]}", dialect
+            )
             for key, child in node.items()
             if key in named
         }
     if isinstance(shape, ListShape):
-        items = _numbered(node.get(dialect.listed, {}) if dialect.listed else node, path)
-        return [_read(shape.member, child, f"{path}.{at}", dialect) for at, child in items]
+        items = _sort_numbered(node.get(dialect.listed, {}) if dialect.listed else node, path)
+        return [_read_shape(shape.member, child, f"{path}.{at}", dialect) for at, child in items]
     if isinstance(shape, MapShape):
         key, value = _entry_names(shape)
-        entries = _numbered(node.get("entry", {}), path)
+        entries = _sort_numbered(node.get("entry", {}), path)
         return {
-            _read(shape.key, child.get(key, {}), f"{path}.{at}.{key}", dialect): _read(
+            _read_shape(shape.key, child.get(key, {}), f"{path}.{at}.{key}", dialect): _read_shape(
                 shape.value, child.get(value, {}), f"{path}.{at}.{value}", dialect
             )
             for at, child in entries
@@ -131,7 +133,7 @@ def _entry_names(shape: MapShape) -> tuple[str, str]:
     return key or "key", value or "value"
 
 
-def _numbered(node: Node, path: str) -> list[tuple[int, Node]]:
+def _sort_numbered(node: Node, path: str) -> list[tuple[int, Node]]:
     """Children in the order of their numbers. Gaps are closed, as on AWS."""
     numbers = [name for name in node if name != _LEAF]
     odd = [name for name in numbers if not (name.isascii() and name.isdigit() and len(name) < 10)]

@@ -16,7 +16,7 @@ from botocore.model import Shape
 from hostelry.aws.codecs import encode_json
 from hostelry.aws.constraints import (
     broken_demands,
-    compiled,
+    compile_pattern,
     member_path,
     violation,
     violations_error,
@@ -53,7 +53,7 @@ _ASYNC_FIELDS = {
 class InvokeRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One InvokeEndpoint, or InvokeEndpointWithResponseStream with `stream`, without its body.
 
-    Missing headers are None. Source: SageMaker runtime API reference, InvokeEndpoint.
+    Missing headers have no value. Source: SageMaker runtime API reference, InvokeEndpoint.
     """
 
     endpoint_name: str
@@ -113,7 +113,7 @@ def _rule(name: str, shape: Shape) -> _Rule:
         shape=shape,
         least=shape.metadata.get("min", 0),
         most=shape.metadata.get("max", _UNBOUNDED),
-        fullmatch=compiled(shape.metadata.get("pattern", r"[\s\S]*")).fullmatch,
+        fullmatch=compile_pattern(shape.metadata.get("pattern", r"[\s\S]*")).fullmatch,
     )
 
 
@@ -125,8 +125,8 @@ def is_runtime_path(path: str) -> bool:
 def parse_invocation(request: HttpRequest) -> InvokeRequest:
     """The invocation of a request. Its body is not read.
 
-    Raises ServiceError ValidationError (400) for a header or name that breaks the model, and for a
-    path or method that is no invocation.
+    Raises ServiceError ValidationError (400) for a header or name that breaks the model, and for
+    another path or method than an invocation's.
     """
     name, operation = _split(request)
     rules = _rules(operation)
@@ -218,7 +218,7 @@ def _cut(shape: Shape, value: Any) -> Any:
 
 
 class AsyncInvokeRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """One InvokeEndpointAsync without its body. Missing headers are None.
+    """One InvokeEndpointAsync without its body. Missing headers have no value.
 
     Source: SageMaker runtime API reference, InvokeEndpointAsync.
     """

@@ -35,7 +35,7 @@ class OwnKey:
     region: str
 
 
-def stamp_of(now: float) -> str:
+def format_date(now: float) -> str:
     """The X-Amz-Date of an instant, in seconds since the epoch."""
     return time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now))
 
@@ -54,7 +54,7 @@ def signed_request_head(
 
     `headers` have Host, and with a body its SHA-256 as X-Amz-Content-SHA256.
     """
-    stamp = stamp_of(now)
+    stamp = format_date(now)
     all_headers = {"X-Amz-Content-SHA256": EMPTY_SHA256, **headers, "X-Amz-Date": stamp}
     values = {name.lower(): value for name, value in all_headers.items()}
     all_headers["Authorization"] = authorization(method, target, values, key, stamp)

@@ -126,7 +126,7 @@ class Verifier:
     Args:
         secret_of: access key id -> its secret, None for a key that does not exist.
         max_skew_s: how far a client's clock may be off, both ways.
-        seal: opens the session tokens of temporary keys; without it there are none.
+        seal: opens the session tokens of temporary keys. Without it they are refused.
         is_s3: verify as S3 does, by the head alone: paths are encoded once and not resolved, and
             the body may be signed in pieces, or in a presigned request not at all.
         is_private: requests come by TLS or from this machine. Headers of an invocation
@@ -157,7 +157,7 @@ class Verifier:
 
     def verify(self, request: HttpRequest, now: float) -> Identity:
         """The signer of `request` at `now` in epoch seconds. Raises ServiceError (403)."""
-        asked = self._asked(request, now)
+        asked = self._parse_head(request, now)
         stated = _stated_hash(request, asked.claims)
         if stated is None:
             return self._prove(request, asked, _hash(request.body))
@@ -171,12 +171,12 @@ class Verifier:
 
         Raises ServiceError (403) as `verify` would.
         """
-        asked = self._asked(request, now)
+        asked = self._parse_head(request, now)
         stated = s3_stated_hash(request) if self._is_s3 else _stated_hash(request, asked.claims)
         return NeedsBody() if stated is None else Proven(self._prove(request, asked, stated))
 
-    def _asked(self, request: HttpRequest, now: float) -> _Asked:
-        """What the head says, as far as it can be checked without the signature."""
+    def _parse_head(self, request: HttpRequest, now: float) -> _Asked:
+        """Parse and check the head, except the signature."""
         authorization = request.headers.get("authorization")
         token = None
         if authorization is not None:
@@ -214,7 +214,7 @@ class Verifier:
         """The secret of temporary keys. Raises for foreign, expired and too long sessions."""
         secret = self._temporary.get(token or "")
         if secret is None:
-            opened = self._seal.opened(token) if self._seal and token else None
+            opened = self._seal.open_with_secret(token) if self._seal and token else None
             if token is None or opened is None:
                 _refuse(claims, "UnrecognizedClientException", INVALID_TOKEN)
             session, key = opened
@@ -437,13 +437,13 @@ def _canonical_request(
         value = headers.get(name)
         if value is None:
             _mismatch(claims, f"The signed header '{name:.100}' is not in the request.")
-        lines.append(f"{name}:{_folded(value)}")
+        lines.append(f"{name}:{_fold(value)}")
     lines += ("", claims.signed_names, payload_hash)
     return "\n".join(lines).encode(*_UTF8)
 
 
-def _folded(value: str) -> str:
-    """`value` with its blanks folded; no other character counts as one, or it could be swapped."""
+def _fold(value: str) -> str:
+    """Fold the blanks of `value`. Other white space is kept, or it could be swapped."""
     if "  " in value or "\t" in value:
         value = " ".join([it for it in value.replace("\t", " ").split(" ") if it])
     return value.strip(" ")

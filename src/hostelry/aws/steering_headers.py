@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable
 
 # Added between the signer and the gateway, by load balancers, tracers and CloudFront. Nothing reads
-# them; every other header of these families changes what is done.
+# them. Every other header of these families has an effect.
 ADDED_ON_THE_WAY = frozenset({"x-amzn-trace-id", "x-amz-cf-id"})
 STEERING = ("x-amz", "x-hostelry")
 # Headers of an invocation, which AWS believes unsigned: over TLS none can be added on the way.
@@ -15,8 +15,8 @@ def unsigned_headers(
 ) -> list[str]:
     """The headers of `names` that must be signed and are not.
 
-    `is_private`: requests come by TLS or from this machine, so that those of an invocation are
-    believed.
+    `is_private`: requests come by TLS or from this machine, so that an invocation's headers are
+    trusted.
     """
     return [
         name

@@ -46,7 +46,7 @@ def find_target(request: HttpRequest) -> OperationTarget:
     header = request.headers.get("x-amz-target")
     if header is not None:
         prefix, _, operation = header.rpartition(".")
-        return _known(TARGETS.get(prefix), operation, JSON, header)
+        return _find_known(TARGETS.get(prefix), operation, JSON, header)
     service = rest_service(request.path)
     if service is not None:
         return _rest_target(service, request)
@@ -96,7 +96,7 @@ def _smithy_target(path: str) -> OperationTarget:
     parts = path.split("/")
     if len(parts) != 5 or parts[3] != "operation":
         raise unknown_operation(f"{path:.200} is not /service/NAME/operation/OPERATION")
-    return _known(TARGETS.get(parts[2]), parts[4], CBOR, f"{parts[2]}.{parts[4]}")
+    return _find_known(TARGETS.get(parts[2]), parts[4], CBOR, f"{parts[2]}.{parts[4]}")
 
 
 def _rest_target(service: str, request: HttpRequest) -> OperationTarget:
@@ -104,7 +104,7 @@ def _rest_target(service: str, request: HttpRequest) -> OperationTarget:
     found = rest_operation(service, request.method, request.path)
     if found is None:
         raise unknown_operation(f"{asked:.200} is no call of {service}")
-    return _known(service, found[0], REST, asked, found[1])
+    return _find_known(service, found[0], REST, asked, found[1])
 
 
 def _form_target(fields: dict[str, str]) -> OperationTarget:
@@ -112,10 +112,10 @@ def _form_target(fields: dict[str, str]) -> OperationTarget:
     operation = fields.pop("Action", "")
     service = VERSIONS.get(version)
     protocol = EC2 if service == "ec2" else QUERY
-    return _known(service, operation, protocol, f"{operation} of version {version}", fields)
+    return _find_known(service, operation, protocol, f"{operation} of version {version}", fields)
 
 
-def _known(
+def _find_known(
     service: str | None,
     operation: str,
     protocol: str,
@@ -139,10 +139,10 @@ def plain_body(request: HttpRequest) -> bytes:
         return request.body
     if encoding != "gzip":
         raise serialization_error(f"Content-Encoding '{encoding:.50}' is not gzip")
-    return _unzipped(request.body)
+    return _unzip(request.body)
 
 
-def _unzipped(body: bytes) -> bytes:
+def _unzip(body: bytes) -> bytes:
     stream = zlib.decompressobj(_GZIP_WINDOW_BITS)
     try:
         plain = stream.decompress(body, MAX_UNZIPPED_BYTES + 1)

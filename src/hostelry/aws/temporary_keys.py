@@ -1,4 +1,4 @@
-"""Temporary keys: a session token says itself whose it is and until when, under a seal.
+"""Temporary keys: a sealed session token contains its owner and its end.
 
 ::
 
@@ -8,8 +8,8 @@
 
 A process with the key verifies a token by itself. The claims are not secret.
 
-A home has two sealing keys: its own, of control and gateways, seals any session; that of agents,
-which is derived from it (`agents_key`), seals sessions of an agent alone (`Session.is_agents`).
+A home has two sealing keys. The key of control and gateways seals any session. The key of agents,
+which is derived from it (`agents_key`), seals only sessions of an agent (`Session.is_agents`).
 """
 
 import base64
@@ -32,10 +32,10 @@ _SECRET_CHARACTERS = 40
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
-    """Claims of temporary keys; those of a role are empty where the account itself asked.
+    """Claims of temporary keys. The role's claims are empty if the account itself asked.
 
-    Keys that an agent issues have a session name, its instance, and no role: for a copy, which
-    invokes models by them, or with the `purpose` FOR_OBJECTS for itself, to read artifacts.
+    Keys that an agent issues have its instance as the session name, and no role. A copy invokes
+    models with them. With the `purpose` FOR_OBJECTS the agent reads artifacts with them.
     """
 
     access_key_id: str
@@ -80,11 +80,11 @@ class AgentSeal:
 
     def issue(self, session: Session) -> TemporaryKeys:
         """The keys of `session`, which verifiers accept only for an agent's session."""
-        return _issued(self._key, session)
+        return _issue(self._key, session)
 
 
 class TokenSeal:
-    """Issues temporary keys, and opens their tokens and those of the home's agents.
+    """Issues temporary keys, and opens their tokens and the tokens of the home's agents.
 
     Args:
         home_key: a secret that control and gateways of one platform share, and no other process
@@ -97,17 +97,17 @@ class TokenSeal:
 
     def issue(self, session: Session) -> TemporaryKeys:
         """The keys of `session`."""
-        return _issued(self._key, session)
+        return _issue(self._key, session)
 
     def open(self, token: str) -> Session | None:
         """The session of a token, which may be expired. None for foreign tokens."""
-        opened = self.opened(token)
+        opened = self.open_with_secret(token)
         return None if opened is None else opened[0]
 
-    def opened(self, token: str) -> tuple[Session, str] | None:
-        """The session of a token, expired or not, and its secret; None if it was not sealed here.
+    def open_with_secret(self, token: str) -> tuple[Session, str] | None:
+        """The session of a token, expired or not, and its secret. None if it was not sealed here.
 
-        Sealed by an agent, it must be an agent's.
+        A session that an agent sealed must be an agent's session.
         """
         if len(token) > MAX_TOKEN_CHARACTERS:
             return None
@@ -128,7 +128,7 @@ def _agents_sealing_key(key: str) -> bytes:
     return hmac_digest(key.encode(), b"hostelry agents' temporary keys 1", "sha256")
 
 
-def _issued(key: bytes, session: Session) -> TemporaryKeys:
+def _issue(key: bytes, session: Session) -> TemporaryKeys:
     # Without an empty purpose, which earlier versions do not know.
     claims = msgspec.json.encode(
         {name: it for name, it in asdict(session).items() if it or name != "purpose"}
@@ -151,9 +151,9 @@ def _secret(key: bytes, claims: bytes) -> str:
 
 
 def claimed_account(token: str) -> str | None:
-    """The account that a token claims, sealed here or not; None where it is no token.
+    """The account that a token claims, sealed here or not. None for an invalid token.
 
-    The seal is not looked at: this says where to ask, never whose the request is.
+    The seal is not verified. The account says where to ask, and never who sent the request.
     """
     if len(token) > MAX_TOKEN_CHARACTERS:
         return None
@@ -169,6 +169,6 @@ def session_header(session: Session) -> str:
     return base64.urlsafe_b64encode(msgspec.json.encode(session)).decode()
 
 
-def session_of_header(value: str) -> Session:
+def parse_session_header(value: str) -> Session:
     """The session of such a header."""
     return decode(base64.urlsafe_b64decode(value), Session)

@@ -1,7 +1,7 @@
 """JSON and CBOR trees <-> values, walked along a shape, without constraints and HTTP.
 
-Values are what operations work with: dicts by member name, lists, str, int, float, bool, bytes, and
-timestamps as float epoch seconds. A tree is what a JSON or CBOR library decodes to or encodes.
+Operations work with values: dicts by member name, lists, str, int, float, bool, bytes, and
+timestamps as float epoch seconds. A JSON or CBOR library decodes and encodes trees.
 """
 
 import base64
@@ -37,7 +37,7 @@ def serialization_error(message: str) -> ServiceError:
 
 
 def read_tree(shape: Shape, node: Any, path: str, readers: Mapping[str, Reader]) -> Any:
-    """The value of `node`; unknown members and nulls of structures and maps are left out.
+    """The value of `node`. Unknown members and nulls of structures and maps are left out.
 
     Raises ServiceError SerializationException for a node of another type than `shape`'s.
     """
@@ -83,20 +83,20 @@ def type_word(node: object) -> str:
     return words.get(type(node), "START_ARRAY" if isinstance(node, list) else "VALUE")
 
 
-def _refused(node: object, wanted: str) -> ValueError:
+def _build_type_error(node: object, wanted: str) -> ValueError:
     return ValueError(f"{type_word(node)} can not be converted to {wanted}")
 
 
 def _text(node: Any) -> str:
     if isinstance(node, str):
         return node
-    raise _refused(node, "a String")
+    raise _build_type_error(node, "a String")
 
 
 def _truth(node: Any) -> bool:
     if isinstance(node, bool):
         return node
-    raise _refused(node, "a Boolean")
+    raise _build_type_error(node, "a Boolean")
 
 
 def _whole(node: Any) -> int:
@@ -104,7 +104,7 @@ def _whole(node: Any) -> int:
         return node
     if isinstance(node, float) and node.is_integer():
         return int(node)
-    raise _refused(node, "an Integer")
+    raise _build_type_error(node, "an Integer")
 
 
 def integer_reader(type_name: str, parse: Callable[[Any], int] = _whole) -> Reader:
@@ -123,7 +123,7 @@ def integer_reader(type_name: str, parse: Callable[[Any], int] = _whole) -> Read
 def finite(node: Any) -> float:
     """A number as a float. Raises ValueError for NaN, infinities and other types."""
     if isinstance(node, bool) or not isinstance(node, int | float):
-        raise _refused(node, "a Number")
+        raise _build_type_error(node, "a Number")
     value = float(node)
     if not math.isfinite(value):
         raise ValueError(f"{node} is not a finite number")
@@ -151,9 +151,9 @@ JSON_READERS: Mapping[str, Reader] = {
 
 
 def write_tree(shape: Shape, value: Any, path: str, writers: Mapping[str, Reader]) -> Any:
-    """The tree of `value`, for an encoder; `writers` turns scalars by shape type, where needed.
+    """The tree of `value`, for an encoder. `writers` converts scalars by shape type, if needed.
 
-    Raises TypeError or ValueError where `value` breaks `shape`: a defect of ours, not a client's.
+    Raises TypeError or ValueError if `value` breaks `shape`, which is a defect of the platform.
     """
     if isinstance(shape, StructureShape):
         members = present_members(shape, value, path)
@@ -178,7 +178,7 @@ def present_members(
 ) -> Iterator[tuple[str, Shape, Any]]:
     """Name, shape and value of every member that is not None, in the model's order.
 
-    Raises TypeError for a value that is no mapping, ValueError for unknown and missing members.
+    Raises TypeError unless the value is a mapping, ValueError for unknown and missing members.
     """
     if not isinstance(value, Mapping):
         raise TypeError(f"{path}: {shape.name} is a structure, got {type(value).__name__}")

@@ -1,15 +1,15 @@
-"""The cut of a backup: every file of a home's state as of one moment, while processes write it.
+"""The cut of a backup: every file of a home's state at one moment, while processes write it.
 
-| what | how it stays as it is while it is copied |
+| state | how it stays unchanged during the copy |
 | --- | --- |
-| databases | each in a transaction that reads (`store.sqlite_snapshot`) |
+| databases | a reading transaction for each (`store.sqlite_snapshot`) |
 | objects | hard links and sizes, made while the object store stands still |
 | files that only grow, or are replaced whole | hard links and sizes |
 | settings and keys | their bytes |
 
-The object store stands still for the time of the links, some milliseconds: SIGSTOP, and SIGCONT.
-What its files have then is what SIGKILL would leave, which is how it is ended at each stop. If the
-backup is killed in between, `up` takes the store for hung, and starts it again.
+The object store stands still for the time of the links, some milliseconds, by SIGSTOP and SIGCONT.
+Its files are then as after SIGKILL, which ends it at each stop. If the backup is killed in between,
+`up` finds that the store hangs, and starts it again.
 """
 
 import contextlib
@@ -48,7 +48,7 @@ class CutFile:
 
 @contextmanager
 def one_backup(home: Home) -> Iterator[None]:
-    """The only backup of the home, for the block; raises TerminalError while there is another."""
+    """Hold the lock of the home's backups. Raises TerminalError during another backup."""
     home.run.mkdir(mode=0o700, exist_ok=True)
     with (home.run / "backup.lock").open("w") as file:
         try:
@@ -67,8 +67,8 @@ def remove_leftovers(home: Home) -> None:
 
 
 @contextmanager
-def cut_of(home: Home, pause: Callable[[float], None]) -> Iterator[list[CutFile]]:
-    """The state of a home as of one moment, for the block, in which it changes.
+def make_cut(home: Home, pause: Callable[[float], None]) -> Iterator[list[CutFile]]:
+    """The state of a home at one moment. The home may change during the block.
 
     Raises TerminalError if the cut cannot be made.
     """
@@ -82,7 +82,7 @@ def cut_of(home: Home, pause: Callable[[float], None]) -> Iterator[list[CutFile]
         # after the databases' moment have what any row names.
         links.add_folder(home.files)
         databases = []
-        for path in databases_of(home):
+        for path in list_databases(home):
             database = SqliteSnapshot(path)
             stack.callback(database.close)
             databases.append(
@@ -95,19 +95,19 @@ def cut_of(home: Home, pause: Callable[[float], None]) -> Iterator[list[CutFile]
             links.add_folder(home.objects / "data", skip=_is_per_run)
         for grown in (home.files, home.metrics, home.capture, home.tls, home.root / "topics"):
             links.add_folder(grown)
-        for single in settings_of(home):
+        for single in list_settings(home):
             links.add(single)
         yield [*databases, *links.files()]
 
 
-def databases_of(home: Home) -> list[Path]:
-    """The databases of a home that are there."""
+def list_databases(home: Home) -> list[Path]:
+    """List the existing databases of a home."""
     known = (home.state, home.messages, home.jobs, home.object_events, home.log_events)
     return [it for it in known if it.exists()]
 
 
-def settings_of(home: Home) -> list[Path]:
-    """The single files of a home that are there: keys, settings, the audit log."""
+def list_settings(home: Home) -> list[Path]:
+    """List the existing single files of a home: keys, settings, the audit log."""
     known = (
         home.credentials,
         home.config,
@@ -122,7 +122,7 @@ def settings_of(home: Home) -> list[Path]:
 
 
 class _Links:
-    """Links to a home's files in `folder`; to none where nothing runs, and the files are taken."""
+    """Links to a home's files in `folder`. If nothing runs, the files are used without links."""
 
     def __init__(self, root: Path, folder: Path, *, is_live: bool) -> None:
         self._root = root
@@ -150,11 +150,11 @@ class _Links:
         )
 
     def add(self, path: Path) -> bool:
-        """Add a file; False if it is gone."""
+        """Add a file. False if it is gone."""
         name = path.relative_to(self._root).as_posix()
         try:
             num_bytes = path.stat().st_size
-            source = path if not self._is_live else self._kept(path, num_bytes)
+            source = path if not self._is_live else self._keep(path, num_bytes)
         except FileNotFoundError:
             return False
         self._files[name] = CutFile(path=name, num_bytes=num_bytes, source=source)
@@ -164,7 +164,7 @@ class _Links:
         """The files, by path."""
         return [self._files[name] for name in sorted(self._files)]
 
-    def _kept(self, path: Path, num_bytes: int) -> Path:
+    def _keep(self, path: Path, num_bytes: int) -> Path:
         kept = self._folder / f"{self._num_kept}"
         self._num_kept += 1
         if num_bytes <= COPIED_BYTES:
@@ -225,7 +225,7 @@ def _still(home: Home, pause: Callable[[float], None]) -> Iterator[None]:
 
 
 def _stop(process: int, pid: int, pause: Callable[[float], None]) -> None:
-    """Stop every thread; raises TerminalError if one does not leave the kernel in time."""
+    """Stop every thread. Raises TerminalError if one does not leave the kernel in time."""
     for _ in range(STILL_ATTEMPTS):
         _send(process, signal.SIGSTOP)
         until_s = monotonic_s() + STILL_WITHIN_S

@@ -1,7 +1,7 @@
-"""Manifest of a backup: what it has, file by file. Pure.
+"""Manifest of a backup, which lists its files. Pure.
 
-The manifest is written last, so a folder without one is no backup. It has a digest of itself, and a
-size and digest of each file.
+The manifest is written last, so a folder without a manifest is not a backup. It has a digest of
+itself, and the size and digest of each file.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ UNFINISHED = "backup.unfinished"  # present until the manifest is written
 MAX_VERSION_CHARS = 64
 LATEST_S = 253_402_300_799.0  # the last second of the year 9999
 MAX_MANIFEST_BYTES = 1024 * 1024 * 1024
-# What a backup may have at the top of its folder of files; in a home these are its state.
+# Names that a backup may have at the top of its folder of files. In a home these are its state.
 TOP_NAMES = frozenset(
     {
         "actions.toml",
@@ -48,7 +48,7 @@ TOP_NAMES = frozenset(
 
 
 class BackedUpFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A file of a backup; `path` is that in the home, with slashes."""
+    """A file of a backup. `path` is its path in the home, with slashes."""
 
     path: str
     num_bytes: int
@@ -56,10 +56,10 @@ class BackedUpFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BackupManifest(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that a backup has; `version` is of the program that made it.
+    """The content of a backup. `version` is the version of the program that made it.
 
-    `s3_endpoint` is the object store of a home that has none of its own, whose objects are not in
-    the backup.
+    `s3_endpoint` is set if the home uses an external object store, whose objects are not in the
+    backup.
     """
 
     format: int
@@ -84,18 +84,18 @@ class _Versions(msgspec.Struct):
 
 def encode_manifest(manifest: BackupManifest) -> bytes:
     """The manifest as its file, with its digest."""
-    signed = msgspec.structs.replace(manifest, digest=_digest_of(manifest))
+    signed = msgspec.structs.replace(manifest, digest=_compute_digest(manifest))
     return msgspec.json.format(msgspec.json.encode(signed), indent=1) + b"\n"
 
 
 def decode_manifest(body: bytes, name: str, own_version: str) -> BackupManifest:
-    """The manifest in a file; raises TerminalError if it is changed, or of a newer version."""
+    """Decode a manifest. Raises TerminalError if it is changed, or has a newer version."""
     try:
         check_version(decode(body, _Versions), name, own_version)
         manifest = decode(body, BackupManifest)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise TerminalError(f"{name} was changed or cut: {error}") from None
-    if manifest.digest != _digest_of(manifest):
+    if manifest.digest != _compute_digest(manifest):
         raise TerminalError(f"{name} was changed: its digest is another one than it says")
     seen = set[str]()
     if not 0 <= manifest.created_at <= LATEST_S or any(it.num_bytes < 0 for it in manifest.files):
@@ -133,6 +133,6 @@ def problems_text(problems: Sequence[str], most: int = 10) -> str:
     return "; ".join(problems[:most]) + more
 
 
-def _digest_of(manifest: BackupManifest) -> str:
+def _compute_digest(manifest: BackupManifest) -> str:
     plain = msgspec.structs.replace(manifest, digest="")
     return hashlib.sha256(msgspec.json.encode(plain)).hexdigest()

@@ -19,11 +19,11 @@ from hostelry.backup.manifest import (
 )
 from hostelry.backup.write import (
     Report,
+    build_progress,
     check_room,
     copy_file,
     disk_errors,
     make_private,
-    reported,
 )
 from hostelry.base.errors import TerminalError
 from hostelry.base.files import sync_folder
@@ -54,7 +54,7 @@ def verify(folder: Path, report: Report) -> BackupManifest:
 
 
 def read_manifest(folder: Path) -> BackupManifest:
-    """The manifest of a backup; raises TerminalError."""
+    """Read the manifest of a backup. Raises TerminalError."""
     path = folder / MANIFEST
     if not folder.is_dir():
         raise TerminalError(f"{folder} is not a folder")
@@ -114,7 +114,7 @@ def _restore_files(folder: Path, manifest: BackupManifest, home: Home, report: R
         target = home.root / file.path
         make_private(target.parent)
         folders.add(target.parent)
-        copied = reported(report, file.path, done, total)
+        copied = build_progress(report, file.path, done, total)
         digest = copy_file(folder / DATA / file.path, target, file.num_bytes, copied)
         if digest != file.sha256:
             raise TerminalError(f"{folder} is no whole backup: {file.path} was changed")
@@ -133,14 +133,14 @@ def _check_empty(home: Home) -> None:
 
 
 def _has_content(path: Path) -> bool:
-    """Whether there is a file; folders alone, which `up` makes, are none."""
+    """True if there is a file. Empty folders, which `up` creates, do not count."""
     if path.is_dir() and not path.is_symlink():
         return any(names for _, _, names in os.walk(path))
     return path.exists() or path.is_symlink()
 
 
 def _clear(home: Home) -> None:
-    """Remove what a restore has written."""
+    """Remove the files that a restore has written."""
     for name in TOP_NAMES:
         path = home.root / name
         if path.is_dir() and not path.is_symlink():

@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from hostelry import __version__
-from hostelry.backup.cut import CutFile, cut_of, one_backup
+from hostelry.backup.cut import CutFile, make_cut, one_backup
 from hostelry.backup.manifest import (
     DATA,
     FORMAT,
@@ -38,9 +38,9 @@ def back_up(
     now: float,
     pause: Callable[[float], None],
 ) -> BackupManifest:
-    """Write a backup of a home into a new or empty folder; the home may run.
+    """Write a backup of a home into a new or empty folder. The home may run.
 
-    Raises TerminalError, with nothing left in the folder, if that cannot be done.
+    Raises TerminalError, and leaves nothing in the folder, if that is impossible.
     """
     check_home(home, config)
     check_place(home, folder)
@@ -49,9 +49,9 @@ def back_up(
         if not live_run_files(home):
             stack.enter_context(lock_home(home))  # it does not start meanwhile
         stack.enter_context(_new_folder(folder))
-        files = stack.enter_context(cut_of(home, pause))
+        files = stack.enter_context(make_cut(home, pause))
         check_room(folder, sum(it.num_bytes for it in files))
-        written = _copied(files, folder / DATA, report)
+        written = _copy(files, folder / DATA, report)
         manifest = BackupManifest(
             format=FORMAT,
             version=__version__,
@@ -126,7 +126,7 @@ def disk_errors(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def _new_folder(folder: Path) -> Iterator[None]:
-    """The folder, empty and private; emptied again if the block raises."""
+    """Create the folder, empty and private. Empties it again if the block raises."""
     with disk_errors(folder):
         made = not folder.exists()
         make_private(folder)
@@ -148,7 +148,7 @@ def _empty(folder: Path, *, made: bool) -> None:
         folder.rmdir()
 
 
-def _copied(files: list[CutFile], data: Path, report: Report) -> list[BackedUpFile]:
+def _copy(files: list[CutFile], data: Path, report: Report) -> list[BackedUpFile]:
     total, before = sum(it.num_bytes for it in files), 0
     written, folders = [], {data}
     data.mkdir(mode=0o700)
@@ -157,13 +157,13 @@ def _copied(files: list[CutFile], data: Path, report: Report) -> list[BackedUpFi
         if target.parent not in folders:
             make_private(target.parent)
             folders.add(target.parent)
-        copied = reported(report, file.path, before, total)
+        copied = build_progress(report, file.path, before, total)
         copied(0)
         if file.database is not None:
             os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
             file.database.copy_to(target, copied)
             file.database.close()
-            num_bytes, digest = digest_of(target)
+            num_bytes, digest = sync_and_digest(target)
         else:
             num_bytes, digest = (
                 file.num_bytes,
@@ -182,15 +182,15 @@ def make_private(folder: Path) -> None:
         place.mkdir(mode=0o700, exist_ok=True)
 
 
-def reported(report: Report, path: str, done: int, total: int) -> Callable[[int], None]:
-    """A callback for the bytes of one file, of `total`, of which `done` were before it."""
+def build_progress(report: Report, path: str, done: int, total: int) -> Callable[[int], None]:
+    """Build a callback for the bytes of one file. `done` bytes of `total` were before it."""
     return lambda num_bytes: report(path, done + num_bytes, total)
 
 
 def copy_file(source: Path, target: Path, num_bytes: int, copied: Callable[[int], None]) -> str:
-    """Copy the first `num_bytes` into a new private file; its digest, once it is on disk.
+    """Copy the first `num_bytes` durably into a new private file, and return its digest.
 
-    Raises TerminalError if there are fewer.
+    Raises TerminalError if there are fewer bytes.
     """
     digest, left = hashlib.sha256(), num_bytes
     descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -207,8 +207,8 @@ def copy_file(source: Path, target: Path, num_bytes: int, copied: Callable[[int]
     return digest.hexdigest()
 
 
-def digest_of(path: Path) -> tuple[int, str]:
-    """The size and digest of a file, once it is on disk."""
+def sync_and_digest(path: Path) -> tuple[int, str]:
+    """Make a file durable, and return its size and digest."""
     with path.open("rb+") as file:
         os.fsync(file.fileno())
         digest = hashlib.file_digest(file, "sha256").hexdigest()

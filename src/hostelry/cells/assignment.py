@@ -6,7 +6,7 @@ shows a key of an account, and names a          the cell of that resource
   resource that is assigned apart from it
 shows a key of an account, otherwise            the account's cell
 shows a session token that claims an account    the same, for the claimed account
-shows a key that no account has                 the default cell; without one it is refused, 403
+shows a key that no account has                 the default cell, or is refused (403) without one
 shows no key                                    the same
 """
 
@@ -21,7 +21,7 @@ from hostelry.cells.request_claims import NamedKind, NamedResource, RequestClaim
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """A whole platform; `url` is its gateway's."""
+    """A whole platform. `url` is its gateway's URL."""
 
     name: str
     url: str
@@ -39,7 +39,7 @@ class CellAccount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssignedApart:
-    """Resources of an account that are in another cell than the rest; names may end in ``*``."""
+    """Resources of an account that are in another cell than the rest. Names may end in ``*``."""
 
     account_id: str
     cell: str
@@ -54,7 +54,7 @@ class AssignedApart:
 
 @dataclass(frozen=True, kw_only=True)
 class Assignment:
-    """Accounts and resources divided among cells; of entries that both fit, the first counts."""
+    """Accounts and resources divided among cells. If several entries fit, the first counts."""
 
     cells: Mapping[str, Cell]
     accounts: Sequence[CellAccount] = ()
@@ -96,7 +96,7 @@ class Assignment:
 
 
 def unknown_caller(claims: RequestClaims) -> ServiceError:
-    """The refusal of a request whose keys no account has; AWS's codes for the same."""
+    """The refusal of a request whose keys no account has, with AWS's codes."""
     if claims.is_anonymous:
         return ServiceError(
             "MissingAuthenticationTokenException",

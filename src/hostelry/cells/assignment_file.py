@@ -85,7 +85,7 @@ class AssignmentDocument(
 
 
 def read_document(path: Path) -> AssignmentDocument:
-    """The file's content, checked; raises TerminalError that names the file and each fault."""
+    """Read and check the file. Raises TerminalError, which names the file and each fault."""
     try:
         if path.stat().st_size > MAX_FILE_BYTES:
             raise TerminalError(f"{path} has more than {MAX_FILE_BYTES} bytes")
@@ -133,7 +133,7 @@ def build_assignment(document: AssignmentDocument) -> Assignment:
 
 
 def write_document(path: Path, document: AssignmentDocument) -> None:
-    """Replace the file, whole or not at all; comments in it are lost."""
+    """Replace the file, whole or not at all. Its comments are lost."""
     try:
         write_whole(path, (HEADER + document_text(document)).encode())
     except OSError as error:

@@ -34,7 +34,7 @@ class NamedKind(StrEnum):
     MODEL = "model"
 
 
-# Members of a JSON call in the order in which they say where it goes.
+# Members of a JSON call that decide its target, in order of priority.
 MEMBERS = {
     "EndpointName": NamedKind.ENDPOINT,
     "InferenceComponentName": NamedKind.COMPONENT,
@@ -60,7 +60,7 @@ class NamedResource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestClaims:
-    """Whose request it says it is, and what it names; all of it unverified.
+    """The account that a request claims, and the resources that it names. Unverified.
 
     `bearer_sha256` is the digest of an OpenAI client's key, in hexadecimal digits.
     """
@@ -93,7 +93,7 @@ def read_claims(request: HttpRequest) -> RequestClaims:
 
 
 def query_fields(query: str) -> dict[str, list[str]]:
-    """The members of a query; none of one that has more than any client of AWS sends."""
+    """Parse the members of a query. Empty if there are more than any client of AWS sends."""
     try:
         return parse_qs(query, max_num_fields=MAX_FIELDS)
     except ValueError:

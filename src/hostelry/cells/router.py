@@ -25,7 +25,7 @@ from hostelry.http1.reply import ConnectError, Reply, UpstreamError
 from hostelry.http1.upstream import Timeouts, Upstream
 
 LOG = logging.getLogger(__name__)
-# A cell has time limits of its own; these end requests to one that keeps none any more.
+# Cells have time limits. These limits end requests to a cell that hangs.
 TIMEOUTS: Final = Timeouts(total_s=3900.0, connect_s=2.0, first_byte_s=900.0)
 WHOLE_BELOW_BYTES = 1024 * 1024
 MAX_IN_FLIGHT = 4096  # of each cell
@@ -48,9 +48,9 @@ class CellRouter:
     """Passes requests on to cells.
 
     Args:
-        assignment: what holds now.
+        assignment: returns the current assignment.
         pool: connections to cells.
-        max_in_flight: requests under way to each cell; more are answered 503.
+        max_in_flight: limit of requests under way to each cell. More are answered with 503.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class CellRouter:
         self.in_flight: Counter[str] = Counter()
 
     async def handle(self, exchange: Exchange) -> None:
-        """Answer one request; never raises, except when cancelled."""
+        """Answer one request. Never raises, except when cancelled."""
         request = exchange.request
         if request.path in OWN_PATHS:
             exchange.respond(answer_own_path(request))
@@ -94,7 +94,7 @@ class CellRouter:
             raise unavailable(f"{self._max_in_flight} requests to the cell are under way")
         self.in_flight[cell.name] += 1
         try:
-            reply = await self._sent(exchange.request, cell)
+            reply = await self._send(exchange.request, cell)
             try:
                 await pass_answer_on(exchange, reply)
             finally:
@@ -116,7 +116,7 @@ class CellRouter:
         finally:
             self.in_flight[cell.name] -= 1
 
-    async def _sent(self, request: HttpRequest, cell: Cell) -> Reply:
+    async def _send(self, request: HttpRequest, cell: Cell) -> Reply:
         target = f"{request.path}?{request.query}" if request.query else request.path
         given = {name: value for name, value in request.headers.items() if name not in HOP_HEADERS}
         head = build_request_head(request.method, target, given, len(request.body))
@@ -124,7 +124,7 @@ class CellRouter:
 
 
 async def pass_answer_on(exchange: Exchange, reply: Reply) -> None:
-    """Answer with `reply`: small answers whole, others as they come; raises UpstreamError."""
+    """Answer with `reply`: small answers whole, others as they come. Raises UpstreamError."""
     headers = {name: value for name, value in reply.headers.items() if name not in OWN_HEADERS}
     length = reply.headers.get("content-length", "")
     if (

@@ -286,7 +286,8 @@ def _read(home: Home, name: str, read: Read) -> dict[str, list[str]]:
     store = LogStore(home.log_events)
     try:
         return {
-            f"{stream.name} of {group}": read(store, stream) for group, stream in store.named(name)
+            f"{stream.name} of {group}": read(store, stream)
+            for group, stream in store.find_named(name)
         }
     except LogsUnavailable:
         return {}

@@ -27,7 +27,7 @@ from hostelry.aws.call import (
     serialize_result,
 )
 from hostelry.aws.models import signing_name
-from hostelry.aws.temporary_keys import Session, TemporaryKeys, TokenSeal, session_of_header
+from hostelry.aws.temporary_keys import Session, TemporaryKeys, TokenSeal, parse_session_header
 from hostelry.base.clock import Clock, monotonic_s, worked_s
 from hostelry.base.errors import RetryableError, ServiceError
 from hostelry.base.guards import INTERNAL_KEY_HEADER, KeyGuard, OwnHostsOnly
@@ -344,5 +344,5 @@ def _read_caller(request: Request) -> VerifiedCaller:
     return VerifiedCaller(
         scope=Owner(account, region),
         signed_for=request.headers.get("x-hostelry-service", ""),
-        session=session_of_header(session) if session else None,
+        session=parse_session_header(session) if session else None,
     )

@@ -237,7 +237,7 @@ def build_call_runner(
             clock=clock,
             gateway_url=messaging.gateway_url,
             invoke=invoke,
-            letters_of=lambda call, error: build_dead_letters(state, call, error, clock.now()),
+            build_letters=lambda call, error: build_dead_letters(state, call, error, clock.now()),
             announce=messaging.arrivals.announce,
             count=count,
         )

@@ -47,7 +47,7 @@ class TooManyCallsError(Exception):
 
 
 class CallRows:
-    """The calls that wait, in `tables`; `on_new` is called after each event that asks for one."""
+    """The waiting calls, in `tables`. `on_new` is called after each event with calls."""
 
     def __init__(self, tables: MessageTables, on_new: Callable[[], None] = lambda: None) -> None:
         self._tables = tables

@@ -1,16 +1,26 @@
-"""Calls that follow an event. PURE.
+"""Calls that follow an event, and the event patterns of rules. PURE.
 
-an event                                    calls
-------------------------------------------  ----------------------------------------------------
-an object that was written                  each topic and queue that its bucket notifies; where the
-                                            bucket notifies EventBridge, each target of a rule below
-one of PutEvents                            each target of a rule below
-a rule that is enabled, whose pattern the   its targets, each with an input of its own
-event matches
+an event                                calls
+--------------------------------------  ----------------------------------------------------------
+a written object                        each topic and queue that its bucket notifies. If the
+                                        bucket notifies EventBridge, each target of a rule below
+an event of PutEvents                   each target of a rule below
+an enabled rule with a matching         its targets, each with its input
+pattern
 
 A call is named by event, source and target, so that an event that is reported twice is one call.
+
+A pattern is a filter policy (`messaging/filter_policy.py` has the table of conditions) on the whole
+event, with a few more conditions:
+
+    {"wildcard": "a*b"}                                 has this form, with any text for `*`
+    {"prefix": {"equals-ignore-case": "a"}}, suffix     begins or ends so in any case
+    {"anything-but": {"wildcard" | "equals-ignore-case": "a" or a list}}
+
+Source: "Comparison operators for use in event patterns" in the EventBridge user guide.
 """
 
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -18,7 +28,45 @@ from hostelry.domain.event_rule import EventCall, EventRule
 from hostelry.domain.object_event import ObjectEvent
 from hostelry.events.input_text import build_input
 from hostelry.events.object_message import bucket_arn, bus_event, records_text
-from hostelry.events.pattern import PatternError, matches_event, read_pattern
+from hostelry.messaging.filter_policy import (
+    PATTERN_SCOPE,
+    FilterPolicyError,
+    Policy,
+    check_object,
+    list_branches,
+    matches,
+)
+
+
+class PatternError(ValueError):
+    """The pattern is invalid. The message says why."""
+
+
+def read_pattern(text: str) -> Policy:
+    """Parse a pattern. Raises PatternError."""
+    try:
+        pattern = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise PatternError(f"Event pattern is not valid. Reason: no JSON ({error})") from None
+    if not isinstance(pattern, dict) or not pattern:
+        raise PatternError("Event pattern is not valid. Reason: it must be an object with a field")
+    try:
+        check_object(pattern, PATTERN_SCOPE)
+        list_branches(pattern)
+    except FilterPolicyError as error:
+        raise PatternError(f"Event pattern is not valid. Reason: {error}") from None
+    return pattern
+
+
+def matches_event(pattern: Policy, event: Any, check: Callable[[], None] = lambda: None) -> bool:
+    """True if an event, which is parsed JSON, matches. `check` may raise between steps."""
+    return isinstance(event, dict) and matches(pattern, event, check)
+
+
+def names_source(pattern: Policy, source: str) -> bool:
+    """Whether the pattern asks for events of `source` by name."""
+    branches = list_branches(pattern)
+    return any(path == ("source",) and source in them for each in branches for path, them in each)
 
 
 def build_object_calls(

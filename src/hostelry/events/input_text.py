@@ -4,11 +4,11 @@ the target has      its input
 ------------------  ----------------------------------------------------------------
 nothing             the event
 Input               that text
-InputPath           what is there in the event
+InputPath           the value at the path in the event
 InputTransformer    InputTemplate, with a value for each <name>
 
-A value within quotes of the template is escaped as JSON asks, so that no object's key can end the
-text that it stands in; one outside quotes is JSON. What is not in the event is empty, or null.
+A value within quotes of the template is escaped as in JSON, so that no object's key can end the
+text. A value outside quotes is JSON. A value that is missing in the event is empty, or null.
 
 Source: "Amazon EventBridge input transformation" in the EventBridge user guide.
 """
@@ -29,7 +29,7 @@ NOTHING = object()
 
 
 class InputError(ValueError):
-    """The target's input cannot be made; the message says why."""
+    """The target's input cannot be built. The message says why."""
 
 
 def check_input(rule: EventRule, target: RuleTarget) -> None:
@@ -58,7 +58,7 @@ def build_input(rule: EventRule, target: RuleTarget, event: Mapping[str, Any], n
     if target.template is None:
         return _json(event)
     values = {name: value_at(event, path) for name, path in target.template_paths.items()}
-    return fill_template(target.template, {**values, **_predefined(rule, event, now)})
+    return fill_template(target.template, {**values, **_build_predefined(rule, event, now)})
 
 
 def fill_template(template: str, values: Mapping[str, Any]) -> str:
@@ -69,7 +69,7 @@ def fill_template(template: str, values: Mapping[str, Any]) -> str:
             is_quoted = not is_quoted
         if token[1] is None or token[1] not in values:
             continue
-        parts += [template[at : token.start()], _shown(values[token[1]], is_quoted=is_quoted)]
+        parts += [template[at : token.start()], _format(values[token[1]], is_quoted=is_quoted)]
         at = token.end()
     return "".join([*parts, template[at:]])
 
@@ -88,7 +88,7 @@ def value_at(event: Any, path: str) -> Any:
 
 def _check_template(rule: EventRule, target: RuleTarget) -> None:
     template = target.template or ""
-    known = {*target.template_paths, *_predefined(rule, {}, 0.0)}
+    known = {*target.template_paths, *_build_predefined(rule, {}, 0.0)}
     unknown = [it for it in TOKEN.findall(template) if it and it not in known]
     if unknown:
         raise InputError(f"InputTemplate names <{unknown[0]}>, which InputPathsMap does not have.")
@@ -98,7 +98,7 @@ def _check_template(rule: EventRule, target: RuleTarget) -> None:
         raise InputError(f"InputTemplate is not JSON once it is filled: {error}.") from None
 
 
-def _predefined(rule: EventRule, event: Mapping[str, Any], now: float) -> Mapping[str, Any]:
+def _build_predefined(rule: EventRule, event: Mapping[str, Any], now: float) -> Mapping[str, Any]:
     whole = dict(event)
     return {
         f"{RESERVED}rule-arn": rule.arn,
@@ -111,7 +111,7 @@ def _predefined(rule: EventRule, event: Mapping[str, Any], now: float) -> Mappin
     }
 
 
-def _shown(value: Any, *, is_quoted: bool) -> str:
+def _format(value: Any, *, is_quoted: bool) -> str:
     if value is NOTHING:
         return "" if is_quoted else "null"
     if not is_quoted:

@@ -100,7 +100,7 @@ def bucket_arn(bucket: str) -> str:
     return f"arn:aws:s3:::{bucket}"
 
 
-def is_of_scope(arn: str, scope: Scope) -> bool:
+def has_scope(arn: str, scope: Scope) -> bool:
     """Whether a topic's or queue's ARN is of this account and region."""
     parts = arn.split(":")
     return len(parts) == 6 and parts[3:5] == [scope.region, scope.account]

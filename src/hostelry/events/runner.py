@@ -30,22 +30,22 @@ MESSAGES = ("sns", "sqs")
 class CallDeps:
     """Dependencies of a runner.
 
-    `invoke` makes a call in the event's scope, or raises ServiceError. `letters_of` are the dead
-    letters of a call that is given up, with the reason; `announce` says that one has come to a
-    queue. `count` counts under a metric's name.
+    `invoke` makes a call in the event's scope, or raises ServiceError. `letters_of` builds the dead
+    letters of a call that is given up, with the reason. `announce` wakes the receivers of a queue.
+    `count` counts under a metric's name.
     """
 
     rows: CallRows
     clock: Clock
     gateway_url: str
     invoke: Callable[[EventCall, TargetCall], None]
-    letters_of: Callable[[EventCall, ServiceError], Sequence[NewMessage]]
+    build_letters: Callable[[EventCall, ServiceError], Sequence[NewMessage]]
     announce: Callable[[str], None]
     count: Callable[[EventCall, str], None]
 
 
 class CallRunner:
-    """Makes the calls that events ask for; `run_due` is called by one thread."""
+    """Makes the calls that events ask for. `run_due` is called by one thread."""
 
     def __init__(self, deps: CallDeps) -> None:
         self._deps = deps
@@ -95,7 +95,7 @@ class CallRunner:
         if next_at is not None:
             deps.rows.postpone(call, waiting.attempts + 1, next_at)
             return
-        letters = deps.letters_of(call, failure)
+        letters = deps.build_letters(call, failure)
         if letters:
             deps.count(call, DEAD)
         deps.rows.finish(call, letters)
@@ -132,7 +132,7 @@ def check_chain(call: EventCall, target: TargetCall) -> None:
 
 
 def next_attempt_at(waiting: WaitingCall, error: ServiceError, now: float) -> float | None:
-    """When a call that has just failed is made again; None: never."""
+    """When a call that has just failed is repeated. None means never."""
     call = waiting.call
     may_pass = error.http_status >= 500 or error.http_status == 429
     if not may_pass or waiting.attempts >= call.max_retries:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from urllib.parse import urlsplit
 
-from hostelry.aws.s3_signing import OwnKey, authorization, stamp_of
+from hostelry.aws.s3_signing import OwnKey, authorization, format_date
 from hostelry.base.clock import SystemClock
 from hostelry.base.errors import RetryableError
 from hostelry.home.home import Credentials
@@ -51,7 +51,7 @@ class SignedApi:
 
         `path` is percent-encoded. `headers` have lower-case names.
         """
-        parts, stamp = urlsplit(self.url), stamp_of(SystemClock().now())
+        parts, stamp = urlsplit(self.url), format_date(SystemClock().now())
         target = f"{parts.path.rstrip('/')}{path}"
         key = OwnKey(
             access_key_id=self.credentials.access_key_id,

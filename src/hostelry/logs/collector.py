@@ -25,12 +25,12 @@ class LogFiles:
         self._sources: dict[Path, LogSource] = {}
 
     def find(self) -> list[LogFile]:
-        """All log files of copies; running ones first, so that none that ends meanwhile is missed.
+        """List the log files of copies, running copies first, so that no ending copy is missed.
 
         Raises OSError.
         """
         with contextlib.suppress(FileNotFoundError):
-            found = [*self._running(), *self._ended()]
+            found = [*self._running(), *self._find_ended()]
             known = {it.path.parent for it in found}
             self._sources = {path: it for path, it in self._sources.items() if path in known}
             return found
@@ -41,7 +41,7 @@ class LogFiles:
             for copy in _folders(instance.root / "copies"):
                 yield from self._file(copy, is_ended=False)
 
-    def _ended(self) -> Iterator[LogFile]:
+    def _find_ended(self) -> Iterator[LogFile]:
         for copy in _folders(self._instances / ENDED_LOGS):
             yield from self._file(copy, is_ended=True)
 
@@ -65,12 +65,12 @@ def _folders(root: Path) -> list[Path]:
 #
 # Lines and the position after them are stored in one transaction, so each line is stored once,
 # whatever is killed. Positions count all output of a copy, so that a log that its agent cut is read
-# on from the right place, and what was cut before it was read is known.
+# on from the right place, and the number of bytes that were cut unread is known.
 #
 #     a file                        result
 #     ---------------------------   ------------------------------------------------------------
 #     has new lines                 events, at the instant of the file's last write
-#     ends in a part of a line      is left for later; an event once IDLE_S passed without more
+#     ends in a part of a line      is left for later, or is an event after IDLE_S without more
 #     was cut beyond the position   a line that names the number of lost bytes
 #     became shorter otherwise      the copy cut it itself: read from its start, with a line
 #     of a copy that is gone        read to its end, then removed
@@ -95,9 +95,9 @@ class Reading:
 
 
 class Collector:
-    """Collects the files that `find` returns into `store`; call `look` again and again.
+    """Collects the files that `find` returns into `store`. `look` is called periodically.
 
-    `shown` gives a line as callers get it.
+    `shown` converts a line for callers.
     """
 
     def __init__(
@@ -175,7 +175,7 @@ class Collector:
 
 
 def read_new(file: LogFile, known: int, budget: int, now: float) -> Reading | None:
-    """What a file has beyond the position `known`, `budget` bytes at most; None: not now."""
+    """Read up to `budget` bytes of a file after the position `known`. None if not now."""
     try:
         with file.path.open("rb") as opened:
             found = os.fstat(opened.fileno())

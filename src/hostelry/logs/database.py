@@ -1,7 +1,7 @@
 """The SQLite file of log events: its tables, connections and failures.
 
-One connection writes, under a lock; each read has a connection of its own. A commit is not flushed
-to the disk: after a power failure the last seconds are missing, positions in copies' logs included,
+One connection writes, under a lock. Each read has a separate connection. A commit is not flushed to
+the disk. After a power failure the last seconds are missing, including positions in copies' logs,
 so that these lines are collected again.
 """
 
@@ -61,7 +61,7 @@ class LogDatabase:
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
-        """A transaction; raises LogsUnavailable with nothing written."""
+        """A transaction. Raises LogsUnavailable, and nothing is written."""
         with self._lock, _translate_errors():
             db = self._open()
             db.execute("BEGIN IMMEDIATE")
@@ -75,7 +75,7 @@ class LogDatabase:
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
-        """A connection that only reads; raises LogsUnavailable."""
+        """A connection that only reads. Raises LogsUnavailable."""
         with _translate_errors():
             if self._writer is None:
                 with self._lock:
@@ -108,7 +108,7 @@ class LogDatabase:
                 self._writer.close()
 
     def _open(self) -> sqlite3.Connection:
-        """The connection that writes; raises LogsUnavailable."""
+        """The connection that writes. Raises LogsUnavailable."""
         if self._writer is None:
             try:
                 self._writer = self._prepare()
@@ -125,7 +125,7 @@ class LogDatabase:
         self._path.replace(aside)
 
     def _prepare(self) -> sqlite3.Connection:
-        """A new connection to a file with the tables; raises LogsUnavailable, DatabaseError."""
+        """A new connection to a file with the tables. Raises LogsUnavailable, DatabaseError."""
         try:
             os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         except OSError as error:
@@ -150,7 +150,7 @@ class LogDatabase:
 
 
 def connect(path: Path) -> sqlite3.Connection:
-    """A connection to the file, which must exist; transactions are explicit."""
+    """A connection to the file, which must exist. Transactions are explicit."""
     return sqlite3.connect(
         f"{path.absolute().as_uri()}?mode=rw",
         uri=True,

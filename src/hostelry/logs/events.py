@@ -11,11 +11,11 @@ from hostelry.base.errors import RetryableError
 
 
 class LogsUnavailable(RetryableError):  # noqa: N818 - named like StoreUnavailable
-    """Log events cannot be read or written now; nothing was changed."""
+    """Log events cannot be read or written now. Nothing was changed."""
 
 
 EVENT_OVERHEAD_BYTES = 26  # that CloudWatch Logs counts for each event
-MAX_EVENT_BYTES = 256 * 1024 - EVENT_OVERHEAD_BYTES  # of a line; longer ones become several
+MAX_EVENT_BYTES = 256 * 1024 - EVENT_OVERHEAD_BYTES  # longer lines are divided
 
 Position = tuple[int, int]
 """A place between events: before all events whose (instant, id) is not less."""
@@ -35,7 +35,7 @@ class LogGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogStream:
-    """A log stream. The instants are None before its first event."""
+    """A log stream. The instants are missing before its first event."""
 
     id: int
     name: str

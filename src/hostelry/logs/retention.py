@@ -4,7 +4,7 @@
     -----------------------------------   ----------------------------------------------------
     events of deleted groups and streams  next
     events older than their group's days  its PutRetentionPolicy, else RetentionLimits.days
-    the oldest of a stream                it has more than `max_stream_bytes`; a line says so
+    the oldest of a stream                it has more than `max_stream_bytes`. A line says so
     the oldest of all                     the file holds more than `max_bytes`
     empty streams and groups of copies    nothing was written to them for their group's days
 
@@ -40,7 +40,7 @@ class RetentionLimits:
 
 
 class Retention:
-    """Removes events of `store`; `sweep` again and again."""
+    """Removes events of `store`. `sweep` is called periodically."""
 
     def __init__(self, store: LogStore, limits: RetentionLimits) -> None:
         self._store = store

@@ -1,7 +1,7 @@
 """Store of log groups, streams and events over one SQLite file.
 
-Events of a group are found by time, over all its streams or in some; a stream is read from any
-place, forwards and backwards. Names are unique within account and region.
+Events of a group are found by time, in all its streams or in some. A stream is read from any place,
+forwards and backwards. Names are unique within account and region.
 """
 
 import sqlite3
@@ -91,13 +91,13 @@ class LogStore:
             return [_group(row) for row in db.execute(query, given)]
 
     def set_retention(self, group: LogGroup, days: int | None) -> None:
-        """Keep the group's events for `days`; None: for the platform's own time."""
+        """Keep the group's events for `days`. None means the platform's default."""
         with self.database.writing() as db:
             query = "UPDATE log_group SET retention_days = ? WHERE id = ?"
             db.execute(query, (days, group.id))
 
     def delete_group(self, group: LogGroup) -> None:
-        """Delete a group with its streams; their events are removed by and by."""
+        """Delete a group with its streams. Their events are removed later."""
         with self.database.writing() as db:
             ids = db.execute("SELECT id FROM log_stream WHERE group_id = ?", (group.id,))
             _delete_streams(db, [row[0] for row in ids])
@@ -145,12 +145,12 @@ class LogStore:
             return [_stream(db, row) for row in rows]
 
     def delete_stream(self, stream: LogStream) -> None:
-        """Delete a stream; its events are removed by and by."""
+        """Delete a stream. Its events are removed later."""
         with self.database.writing() as db:
             _delete_streams(db, [stream.id])
 
     def append(self, stream: LogStream, events: Sequence[NewEvent], now_ms: int) -> bool:
-        """Store events; False where the stream was deleted meanwhile."""
+        """Store events. False if the stream was deleted meanwhile."""
         with self.database.writing() as db:
             return insert_events(db, stream.id, events, now_ms)
 
@@ -195,7 +195,7 @@ class LogStore:
     ) -> tuple[list[LogEvent], Position | None]:
         """Selected events of the group's streams, and the new `start` (newest first: `end`).
 
-        It is None once all events were examined.
+        Without a new position all events were examined.
         """
         order = "DESC" if search.newest_first else "ASC"
         query = (
@@ -251,7 +251,7 @@ class LogStore:
         with self.database.writing() as db:
             db.executemany("DELETE FROM log_file WHERE key = ?", [(key,) for key in keys])
 
-    def named(self, name: str) -> list[tuple[str, LogStream]]:
+    def find_named(self, name: str) -> list[tuple[str, LogStream]]:
         """Streams, with their groups, of the endpoint, component, job, instance or copy `name`."""
         query = (
             "SELECT g.name, s.id, s.name, s.created_ms, s.last_ms, s.ingested_ms, s.bytes "
@@ -306,7 +306,7 @@ def _insert_stream(
 def insert_events(
     db: sqlite3.Connection, stream_id: int, events: Sequence[NewEvent], now_ms: int
 ) -> bool:
-    """Store events in a transaction; False where the stream is gone."""
+    """Store events in a transaction. False if the stream is gone."""
     sizes = [get_size(it.message) for it in events]
     last_ms = max((it.at_ms for it in events), default=0)
     if not events:

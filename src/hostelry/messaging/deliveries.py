@@ -60,7 +60,7 @@ class NewDelivery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingDelivery:
-    """A delivery as it is kept; `attempts` have failed."""
+    """A delivery in the tables. `attempts` counts the failed attempts."""
 
     id: int
     subscription_arn: str
@@ -83,9 +83,9 @@ class Deliveries:
         queued: Sequence[NewMessage],
         once: RepeatablePublication | None = None,
     ) -> Sequence[NewDelivery]:
-        """Keep all in one transaction; the result are those refused: too many wait already.
+        """Add all in one transaction, and return the refused deliveries, if too many wait.
 
-        Raises RepeatedPublicationError, and keeps nothing, where `once` is known already.
+        Raises RepeatedPublicationError, and adds nothing, if `once` is known already.
         """
         refused = []
         with self._tables.changing(adds=True) as connection:

@@ -1,13 +1,14 @@
-"""Delivery to web addresses and files: a lane a subscription, so that none waits for another.
+"""Delivery to web addresses and files. Subscriptions have lanes, so that none waits for another.
 
-    outcome of an attempt                 then
-    accepted (2xx; written)               forgotten, counted as delivered
-    4xx other than 429; address refused   failed for good
-    else, and retries are left            again after the delivery policy's pause
-    else, or 4 hours after its Publish    failed for good: counted, logged, dead letter
+    outcome of an attempt                  then
+    accepted (2xx), or written             removed, and counted as delivered
+    4xx except 429, or address refused     failed for good
+    any other, and retries are left        again after the delivery policy's pause
+    any other, or 4 hours after Publish    failed for good: counted, logged, dead letter
 
-A delivery is at least once: one that was accepted just before a kill is made again. While a full
-disk refuses an attempt's outcome, the loop keeps it in memory and makes no further attempt.
+Messages are delivered at least once. If a delivery was accepted just before a kill, it is repeated.
+While a full disk refuses an attempt's outcome, the loop keeps it in memory and makes no further
+attempt.
 """
 
 import asyncio
@@ -49,7 +50,7 @@ Append = Callable[[str, str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveryDeps:
-    """Dependencies; `post` and `append` deliver to a web address and to a file."""
+    """Dependencies. `post` and `append` deliver to a web address and to a file."""
 
     state: State
     deliveries: Deliveries
@@ -62,14 +63,14 @@ class DeliveryDeps:
 
 @dataclass(frozen=True, slots=True)
 class FailedAttempt:
-    """Why an attempt failed; `is_final` where another would too."""
+    """Why an attempt failed. `is_final` is True if another attempt would fail, too."""
 
     problem: str
     is_final: bool = False
 
 
 class DeliveryLoop:
-    """Delivers until cancelled; `wake` may be called from any thread."""
+    """Delivers until cancelled. `wake` may be called from any thread."""
 
     def __init__(self, deps: DeliveryDeps) -> None:
         self._deps = deps
@@ -92,7 +93,7 @@ class DeliveryLoop:
         """Deliver waiting and new messages until cancelled."""
         self._loop = asyncio.get_running_loop()
         try:
-            for arn in await self._read(self._deps.deliveries.subscriptions):
+            for arn in await self._read_in_thread(self._deps.deliveries.subscriptions):
                 self._open(arn)
             await asyncio.Event().wait()
         finally:
@@ -133,12 +134,14 @@ class DeliveryLoop:
             failing = kept[0]
 
     async def _step(self, arn: str, failing: bool, event: asyncio.Event) -> bool | None:
-        """Attempt what is due, or wait for it; whether attempts fail; None where none waits."""
+        """Attempt due deliveries, or wait for them. Returns whether attempts fail, None if idle."""
         deps = self._deps
         now = deps.clock.now()
-        due = await self._read(deps.deliveries.due, arn, now, 1 if failing else LANE_WIDTH)
+        due = await self._read_in_thread(
+            deps.deliveries.due, arn, now, 1 if failing else LANE_WIDTH
+        )
         if not due:
-            next_at = await self._read(deps.deliveries.next_at, arn)
+            next_at = await self._read_in_thread(deps.deliveries.next_at, arn)
             if next_at is None:
                 return None
             waiting = asyncio.create_task(event.wait())
@@ -149,9 +152,9 @@ class DeliveryLoop:
                 waiting.cancel()
                 sleeping.cancel()
             return failing
-        subscription = await self._read(self._subscription, arn)
+        subscription = await self._read_in_thread(self._subscription, arn)
         if subscription is None:
-            await self._read(deps.deliveries.drop, arn)
+            await self._read_in_thread(deps.deliveries.drop, arn)
             return failing
         slots = self._failing if failing else self._healthy
         outcomes: list[bool] = []
@@ -179,18 +182,18 @@ class DeliveryLoop:
         """Keep the outcome of an attempt."""
         deps = self._deps
         if refused is None:
-            await self._read(deps.deliveries.finish, delivery)
+            await self._read_in_thread(deps.deliveries.finish, delivery)
             if subscription.is_confirmed:
-                await self._read(deps.metrics.count, subscription.topic_arn, DELIVERED)
+                await self._read_in_thread(deps.metrics.count, subscription.topic_arn, DELIVERED)
             return
-        delays = await self._read(self._delays_s, subscription)
+        delays = await self._read_in_thread(self._delays_s, subscription)
         now = deps.clock.now()
         is_late = now - delivery.accepted_at >= MAX_AGE_S
         if refused.is_final or is_late or delivery.attempts >= len(delays):
-            await self._read(self._fail, subscription, delivery, refused.problem, now)
+            await self._read_in_thread(self._fail, subscription, delivery, refused.problem, now)
         else:
             next_at = now + delays[delivery.attempts]
-            await self._read(deps.deliveries.postpone, delivery, next_at)
+            await self._read_in_thread(deps.deliveries.postpone, delivery, next_at)
 
     async def _attempt(
         self, subscription: Subscription, delivery: WaitingDelivery
@@ -243,7 +246,7 @@ class DeliveryLoop:
             deps.arrivals.announce(letter.queue_arn)
             deps.metrics.count(subscription.topic_arn, REDRIVEN)
 
-    async def _read(self, call: Callable[..., T], *arguments: object) -> T:
+    async def _read_in_thread(self, call: Callable[..., T], *arguments: object) -> T:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, lambda: call(*arguments))
 

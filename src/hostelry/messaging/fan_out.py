@@ -22,7 +22,7 @@ DEFAULT_BODY = "default"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicMessage:
-    """One message as it was published; `bodies` has `default`, and those for one protocol only."""
+    """A published message. `bodies` has the text `default`, and texts for single protocols."""
 
     id: str
     topic_arn: str
@@ -113,7 +113,7 @@ def _url(gateway_url: str, fields: Mapping[str, str]) -> str:
 # subscription                  gets
 # not confirmed                 nothing
 # its filter policy fails       nothing
-# raw delivery                  the message's text; a queue also its attributes
+# raw delivery                  the message's text, and for a queue its attributes
 # else                          SNS's JSON
 
 
@@ -122,7 +122,7 @@ MAX_RAW_ATTRIBUTES = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outgoing:
-    """A message for one subscription; `problem` says why it cannot be delivered at all."""
+    """A message for one subscription. `problem` says why it cannot be delivered at all."""
 
     subscription: Subscription
     message_id: str
@@ -138,7 +138,7 @@ def fan_out(
     gateway_url: str,
     check: Callable[[], None] = lambda: None,
 ) -> Sequence[Outgoing]:
-    """What each subscription that gets `message` gets; `check` may raise between steps."""
+    """Build the message for each subscription that gets it. `check` may raise between steps."""
     return [
         outgoing(message, subscription, gateway_url)
         for subscription in subscriptions

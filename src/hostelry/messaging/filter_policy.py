@@ -1,16 +1,16 @@
 """Filter policies of subscriptions. PURE: which messages pass.
 
-    condition                          a value passes where it
+    condition                          a value passes if it
     "text", 5, true, null              equals it
     {"prefix": "a"}, {"suffix": "a"}   begins or ends so
     {"equals-ignore-case": "a"}        equals it in any case
     {"anything-but": ...}              is not among these, or lacks this prefix or suffix
     {"numeric": [">", 0, "<=", 5]}     is a number in this range
     {"cidr": "10.0.0.0/24"}            is an address in this network
-    {"exists": true}                   is there at all; false: is not
+    {"exists": true}                   exists. With false: does not exist
 
-Every key must pass; of a key's conditions, and of an array's values, one; of `$or`, one branch.
-Event patterns are policies of the scope EventPattern, with the conditions of `events/pattern.py`.
+Every key must pass. Of a key's conditions, of an array's values, and of `$or`, one must pass.
+Event patterns are policies of the scope EventPattern, with the conditions of `events/calls.py`.
 
 Source: Amazon SNS Developer Guide, "Subscription filter policies" and its constraints.
 """
@@ -46,7 +46,7 @@ class FilterPolicyError(ValueError):
 
 
 def read_policy(text: str, scope: str = ATTRIBUTE_SCOPE) -> Policy:
-    """The policy that `text` states; raises FilterPolicyError."""
+    """Parse a policy. Raises FilterPolicyError."""
     if len(text.encode()) > MAX_BYTES:
         raise FilterPolicyError("Filter policy is larger than 256 KB")
     try:
@@ -74,7 +74,7 @@ def passes_filter(
     body: str,
     check: Callable[[], None] = lambda: None,
 ) -> bool:
-    """Whether a message passes; `attributes` are (type, value) by name.
+    """True if a message passes. `attributes` are (type, value) by name.
 
     `check` is called between steps and may raise, so that the work has a limit.
     """
@@ -93,7 +93,7 @@ def passes_filter(
 def matches(
     policy: Policy, content: Mapping[str, Any], check: Callable[[], None] = lambda: None
 ) -> bool:
-    """Whether content, as JSON has it, passes; `check` is as for `passes_filter`."""
+    """True if parsed JSON passes. `check` is called as by `passes_filter`."""
     return any(
         all(_passes(conditions, _values_at(content, path), check) for path, conditions in branch)
         for branch in list_branches(policy)
@@ -280,9 +280,9 @@ def _meets(condition: Mapping[str, Any], values: Sequence[Any] | None) -> bool:
 
 
 def _equal_by(value: Any) -> Any:
-    """What two equal values have in common; None, which no condition has, for objects and arrays.
+    """A key that equal values share. None for objects and arrays, which no condition has.
 
-    1 and 1.0 are equal, 1 and true are not.
+    1 and 1.0 are equal, but 1 and true are not.
     """
     if isinstance(value, dict | list | tuple):
         return None

@@ -14,7 +14,7 @@ NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,99}\.jsonl")
 
 
 class LineFiles:
-    """The files of a folder; a full one is renamed to NAME.1, and NAME.3 is the oldest kept.
+    """The files of a folder. A full file is renamed to NAME.1, and NAME.3 is the oldest kept.
 
     Thread-safe.
     """
@@ -25,7 +25,7 @@ class LineFiles:
         self._lock = threading.Lock()
 
     def append(self, name: str, text: str) -> None:
-        """Write one line, which is on disk then; raises OSError, and then no part of it is kept."""
+        """Write one line durably. Raises OSError, and keeps no part of the line."""
         if not is_file_name(name):
             raise OSError(f"{name!r} is not a name of a file of topics")
         path = self._folder / name
@@ -54,7 +54,7 @@ class LineFiles:
 
 
 def _append(file: FileIO, line: bytes) -> None:
-    """Write and sync `line`; raises OSError once the file is as it was before."""
+    """Write and sync `line`. Raises OSError after the file is restored."""
     size = os.fstat(file.fileno()).st_size
     try:
         while line:

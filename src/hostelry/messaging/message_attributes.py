@@ -17,12 +17,12 @@ RESERVED = ("aws.", "amazon.")
 
 
 class MessageAttributeError(ValueError):
-    """An attribute is not valid; the message says which and why."""
+    """An attribute is invalid. The message says which and why."""
 
 
 def read_attributes(given: Mapping[str, Mapping[str, Any]] | None) -> dict[str, AttributeValue]:
-    """The attributes of a request; raises MessageAttributeError."""
-    return {name: _read(name, it) for name, it in (given or {}).items()}
+    """Parse the attributes of a request. Raises MessageAttributeError."""
+    return {name: _read_value(name, it) for name, it in (given or {}).items()}
 
 
 def size_bytes(attributes: Mapping[str, AttributeValue]) -> int:
@@ -60,7 +60,7 @@ def digest_attributes(attributes: Mapping[str, AttributeValue]) -> str:
     return hashlib.md5(bytes(encoded), usedforsecurity=False).hexdigest()
 
 
-def _read(name: str, given: Mapping[str, Any]) -> AttributeValue:
+def _read_value(name: str, given: Mapping[str, Any]) -> AttributeValue:
     if not NAME.fullmatch(name) or name.lower().startswith(RESERVED):
         raise MessageAttributeError(f"The message attribute name '{name:.256}' is invalid.")
     kind = given.get("DataType") or ""

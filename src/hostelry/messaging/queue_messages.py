@@ -117,7 +117,7 @@ class QueueMessages:
         self._tables = tables
 
     def send(self, messages: Sequence[NewMessage]) -> None:
-        """Keep `messages`; once this returns they survive the process."""
+        """Add `messages`. On return they survive the process."""
         with self._tables.changing(adds=True) as connection:
             insert(connection, messages)
 
@@ -141,7 +141,7 @@ class QueueMessages:
             in_flight = connection.execute(_IN_FLIGHT, place).scalar_one()
             limit = max(0, min(most, MAX_IN_FLIGHT - in_flight))
             rows = connection.execute(_VISIBLE, {**place, "most": limit}).all()
-            return [_received(connection, row, now, visibility_s) for row in rows]
+            return [_to_queued_message(connection, row, now, visibility_s) for row in rows]
 
     def delete(self, queue_arn: str, handle: str) -> None:
         """Delete the message of `handle`, unless it was received again since."""
@@ -150,7 +150,7 @@ class QueueMessages:
             connection.execute(_DELETE, {"name": name, "arn": queue_arn, "receipt": nonce})
 
     def change_visibility(self, queue_arn: str, handle: str, visible_at: float, now: float) -> None:
-        """Show a received message again at `visible_at`; raises NotInFlightError."""
+        """Show a received message again at `visible_at`. Raises NotInFlightError."""
         name, nonce = parse_handle(handle)
         with self._tables.changing() as connection:
             receipt = {"name": name, "arn": queue_arn, "receipt": nonce}
@@ -223,7 +223,7 @@ def parse_handle(handle: str) -> tuple[str, str]:
     return content[0], content[1]
 
 
-def _received(
+def _to_queued_message(
     connection: Connection, row: Row[Any], now: float, visibility_s: float
 ) -> QueuedMessage:
     nonce = secrets.token_urlsafe(NONCE_BYTES)
@@ -246,7 +246,7 @@ MAX_WATCHERS = 1000
 
 
 class Arrivals:
-    """Events of those that wait for a queue; `announce` may be called from any thread."""
+    """Events of receivers that wait for a queue. `announce` may be called from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -21,12 +21,12 @@ FUNCTIONS = ("linear", "arithmetic", "geometric", "exponential")
 
 
 class DeliveryPolicyError(ValueError):
-    """The policy is not valid; the message says why."""
+    """The policy is invalid. The message says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
-    """SNS's healthyRetryPolicy, under its own names; the defaults are SNS's."""
+    """SNS's healthyRetryPolicy, with SNS's names and defaults."""
 
     minDelayTarget: int = 20  # seconds, as in every policy
     maxDelayTarget: int = 20
@@ -68,7 +68,7 @@ DEFAULT_POLICY = RetryPolicy()
 
 
 def topic_retries(text: str | None) -> tuple[RetryPolicy | None, bool]:
-    """A topic's policy, None where it states none, and whether subscriptions may override it.
+    """A topic's policy, None if it states none, and whether subscriptions may override it.
 
     Raises DeliveryPolicyError.
     """

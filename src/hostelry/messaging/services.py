@@ -14,10 +14,11 @@ from hostelry.store.records import State
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Messaging:
-    """What operations of sns and sqs use.
+    """Dependencies of operations of sns and sqs.
 
-    `address_refusal` says why the operator does not allow a web address, None where that is
-    allowed; `is_trusted` whether it needs no confirmation. QueueUrls begin with `gateway_url`.
+    `address_refusal` says why the operator does not allow a web address. None if it is allowed.
+    `is_trusted` is True for an address that needs no confirmation. QueueUrls begin with
+    `gateway_url`.
     """
 
     queues: QueueMessages

@@ -11,7 +11,7 @@ from hostelry.store.database import Database
 from hostelry.store.protocol import StoreUnavailable
 from hostelry.store.tables import OPAQUE_TEXT
 
-# Tables of messages, and of calls that events ask for; statements on them are portable SQL.
+# Tables of messages, and of calls that events ask for. Statements on them are portable SQL.
 #
 # They stand apart from the store's: messages come and go often, and no reconciler watches them.
 
@@ -86,10 +86,10 @@ BODIES = (QUEUED.c.body, DELIVERIES.c.body, EVENT_CALLS.c.body)
 
 
 class MessageTables:
-    """The tables of messages in `database`, which takes none beyond `max_bytes`.
+    """The tables of messages in `database`, which takes no message beyond `max_bytes`.
 
-    Raises StoreRefused where the database cannot be used, StoreUnavailable where a change cannot be
-    made now; then nothing was changed.
+    Raises StoreRefused if the database cannot be used, and StoreUnavailable if a change is
+    impossible now. Then nothing was changed.
     """
 
     def __init__(self, database: Database, *, max_bytes: int = MAX_BYTES) -> None:
@@ -100,9 +100,9 @@ class MessageTables:
 
     @contextmanager
     def changing(self, *, adds: bool = False) -> Iterator[Connection]:
-        """A durable transaction. With `adds` it is refused if there is no room."""
+        """A durable transaction. With `adds` it is refused without room."""
         with self._database.write() as connection:
-            if adds and self._used(connection) > self._max_bytes:
+            if adds and self._measure_used(connection) > self._max_bytes:
                 raise StoreUnavailable(
                     f"{self._database.place} has its limit of {self._max_bytes} bytes of messages"
                 )
@@ -112,7 +112,7 @@ class MessageTables:
         """A transaction for reads."""
         return self._database.read()
 
-    def _used(self, connection: Connection) -> int:
+    def _measure_used(self, connection: Connection) -> int:
         if connection.dialect.name == "sqlite":
             return _file_bytes(connection)
         now = monotonic_s()

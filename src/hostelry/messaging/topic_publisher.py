@@ -88,12 +88,11 @@ class TopicPublisher:
         message_id: str | None = None,
         check: Callable[[], None] = lambda: None,
     ) -> str:
-        """The id of the message, which is durable then; raises TopicMissingError.
+        """Publish a message durably, and return its id. Raises TopicMissingError.
 
-        `check` is called between steps of filtering, and may raise: nothing is published then.
-
-        `bodies` are texts for single protocols, instead of `message`. A message of the same
-        `message_id`, where that is given, is published to a topic once within a day.
+        `check` is called between steps of filtering. If it raises, nothing is published. `bodies`
+        are texts for single protocols, instead of `message`. Messages with the same `message_id`,
+        if it is given, are published to a topic once within a day.
         """
         topic = self.topic(topic_arn)
         if topic is None:
@@ -152,7 +151,7 @@ class TopicPublisher:
     def _accept(
         self, outgoing: Sequence[Outgoing], now: float, once: RepeatablePublication | None
     ) -> None:
-        """Keep everything in one transaction; count what cannot be delivered."""
+        """Add everything in one transaction, and count messages that cannot be delivered."""
         queued: list[NewMessage] = []
         letters: list[NewMessage] = []
         deliveries: list[NewDelivery] = []

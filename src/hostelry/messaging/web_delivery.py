@@ -27,17 +27,17 @@ Resolve = Callable[[str, int], list[str]]
 
 
 class AddressRefusedError(Exception):
-    """The address must not be posted to; the message says why."""
+    """The address must not be posted to. The message says why."""
 
 
 class GuardedPoster:
-    """HTTP client for subscribers; for one event loop.
+    """HTTP client for subscribers, for one event loop.
 
     Args:
-        refusal: why the operator does not allow an address, None where that is allowed.
+        refusal: why the operator does not allow an address, None if it is allowed.
         own_ports: the ports that the platform listens on now.
         resolve: the addresses of a host.
-        timeout_s: of one attempt as a whole.
+        timeout_s: limit of a whole attempt.
     """
 
     def __init__(
@@ -55,20 +55,20 @@ class GuardedPoster:
         self._client: httpx.AsyncClient | None = None
 
     async def post(self, address: str, headers: Mapping[str, str], body: bytes) -> int:
-        """The status of the answer, of which no more is read.
+        """Post a message, and return the status of the answer, which is not read further.
 
-        Raises AddressRefusedError; httpx.HTTPError, httpx.InvalidURL, TimeoutError or OSError
-        where there is no answer in time.
+        Raises AddressRefusedError, and httpx.HTTPError, httpx.InvalidURL, TimeoutError or OSError
+        without an answer in time.
         """
         async with asyncio.timeout(self._timeout_s):
             reason = self._refusal(address)
             if reason is not None:
                 raise AddressRefusedError(reason)
             url = httpx.URL(address)
-            found = await self._checked(url)
+            found = await self._resolve_checked(url)
             named = {**headers, "Host": url.netloc.decode("ascii")}
             extensions = {"sni_hostname": url.host} if url.scheme == "https" else {}
-            async with self._opened().stream(
+            async with self._get_client().stream(
                 "POST",
                 url.copy_with(host=found),
                 headers=named,
@@ -78,12 +78,12 @@ class GuardedPoster:
                 return answer.status_code
 
     async def close(self) -> None:
-        """Close the connections; a later post opens them again."""
+        """Close the connections. A later post opens them again."""
         if self._client is not None:
             await self._client.aclose()
             self._client = None
 
-    async def _checked(self, url: httpx.URL) -> str:
+    async def _resolve_checked(self, url: httpx.URL) -> str:
         """An address of the host that may be posted to."""
         port = url.port or {"http": 80, "https": 443}[url.scheme]
         loop = asyncio.get_running_loop()
@@ -97,7 +97,7 @@ class GuardedPoster:
             raise OSError(f"{url.host} has no address")
         return found[0]
 
-    def _opened(self) -> httpx.AsyncClient:
+    def _get_client(self) -> httpx.AsyncClient:
         if self._client is None:
             limits = httpx.Limits(max_keepalive_connections=0, max_connections=None)
             self._client = httpx.AsyncClient(

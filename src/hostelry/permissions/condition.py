@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from hostelry.permissions.wildcard import Context, MatchWork, expanded, matches
+from hostelry.permissions.wildcard import Context, MatchWork, expand, matches
 
 Test = Callable[[str, str], bool]
 """(value of the context, value of the policy) -> whether they fit."""
@@ -98,7 +98,7 @@ class PolicyCondition:
     wanted: tuple[str, ...]
 
 
-def condition_of(operator: str, key: str, wanted: Sequence[str]) -> PolicyCondition | None:
+def build_condition(operator: str, key: str, wanted: Sequence[str]) -> PolicyCondition | None:
     """The condition of a policy, or None for an unknown operator."""
     quantifier, colon, name = operator.rpartition(":")
     if colon and quantifier not in QUANTIFIERS:
@@ -140,7 +140,7 @@ def _patterns(
 ) -> Sequence[str]:
     """The values of the policy, as patterns where the operator knows wildcards."""
     wild = base in WILD
-    found = [expanded(it, context, missing, work, wild=wild) for it in condition.wanted]
+    found = [expand(it, context, missing, work, wild=wild) for it in condition.wanted]
     return [it for it in found if it is not None]
 
 

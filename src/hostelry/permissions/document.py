@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from hostelry.permissions.condition import PolicyCondition, condition_of
+from hostelry.permissions.condition import PolicyCondition, build_condition
 
 VERSIONS = ("2012-10-17", "2008-10-17")
 SYNTAX = "Syntax errors in policy."
@@ -55,7 +55,7 @@ class PolicyStatement:
     conditions: tuple[PolicyCondition, ...] = ()
 
 
-def statements_of(text: str, kind: DocumentKind) -> tuple[PolicyStatement, ...]:
+def parse_statements(text: str, kind: DocumentKind) -> tuple[PolicyStatement, ...]:
     """The statements of a document. Raises MalformedDocument."""
     invalid = SYNTAX if kind is DocumentKind.IDENTITY else "This policy contains invalid Json"
     try:
@@ -182,7 +182,7 @@ def _conditions(given: Any) -> tuple[PolicyCondition, ...]:
         if not isinstance(keys, dict):
             raise MalformedDocument(SYNTAX)
         for key, wanted in keys.items():
-            condition = condition_of(operator, key, _values(wanted))
+            condition = build_condition(operator, key, _values(wanted))
             if condition is None:
                 raise MalformedDocument(SYNTAX)
             found.append(condition)

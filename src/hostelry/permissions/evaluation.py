@@ -6,7 +6,7 @@ from enum import Enum
 
 from hostelry.permissions.condition import holds
 from hostelry.permissions.document import PolicyStatement
-from hostelry.permissions.wildcard import Context, MatchWork, compiled, expanded, matches
+from hostelry.permissions.wildcard import Context, MatchWork, expand, mark_wildcards, matches
 
 
 class Outcome(Enum):
@@ -37,9 +37,9 @@ class AccessRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessDecision:
-    """The outcome, the policies whose statements led to it, the keys that were asked for in vain.
+    """The outcome, the policies whose statements led to it, and the missing context keys.
 
-    `within_boundary` is None without a permissions boundary.
+    Without a permissions boundary there is no `within_boundary`.
     """
 
     outcome: Outcome
@@ -54,9 +54,9 @@ def decide(
     boundary: Sequence[Policy] | None = None,
     work: MatchWork | None = None,
 ) -> AccessDecision:
-    """What identity policies decide; a boundary has to allow the request as well.
+    """Decide by identity policies. A boundary has to allow the request, too.
 
-    `work` bounds several decisions together. Raises TooMuchMatching when it is used up.
+    `work` limits several decisions together. Raises TooMuchMatching when it is used up.
     """
     missing: set[str] = set()
     work = work or MatchWork()
@@ -123,7 +123,7 @@ def _conditions_hold(
 
 def _is_action(statement: PolicyStatement, action: str, work: MatchWork) -> bool:
     wanted = statement.actions or statement.not_actions
-    found = any(matches(compiled(it.lower()), action.lower(), work) for it in wanted)
+    found = any(matches(mark_wildcards(it.lower()), action.lower(), work) for it in wanted)
     return found == bool(statement.actions)
 
 
@@ -131,7 +131,7 @@ def _is_resource(
     statement: PolicyStatement, request: AccessRequest, missing: set[str], work: MatchWork
 ) -> bool:
     wanted = statement.resources or statement.not_resources
-    patterns = [expanded(it, request.context, missing, work) for it in wanted]
+    patterns = [expand(it, request.context, missing, work) for it in wanted]
     if None in patterns and not statement.resources:
         return False  # the excluded principals are not known
     found = any(it is not None and matches(it, request.resource, work) for it in patterns)

@@ -13,7 +13,7 @@ MAX_WORK_CHARACTERS = 50_000_000
 STEP_CHARACTERS = 16
 
 
-class TooMuchMatching(ValueError):  # noqa: N818 - reads as what it says
+class TooMuchMatching(ValueError):  # noqa: N818 - reads well
     """The decisions compare more characters than their budget has."""
 
 
@@ -30,23 +30,23 @@ class MatchWork:
             raise TooMuchMatching
 
 
-def compiled(text: str) -> str:
+def mark_wildcards(text: str) -> str:
     """`text` with its wildcards marked."""
     return text.replace("*", ANY).replace("?", ONE)
 
 
-def expanded(
+def expand(
     text: str, context: Context, missing: set[str], work: MatchWork, *, wild: bool = True
 ) -> str | None:
     """`text` as a marked pattern, its ``${key}`` replaced by the values of `context`.
 
     Unless `wild`, ``*`` and ``?`` are characters like others, and not marked.
-    ``${*}``, ``${?}`` and ``${$}`` are the characters themselves. None where a key has no single
-    value; such keys are added to `missing`.
+    ``${*}``, ``${?}`` and ``${$}`` are the characters themselves. None if a key has no single
+    value. Such keys are added to `missing`.
     """
     work.spend(len(text))
     parts, end = [], 0
-    mark = compiled if wild else str
+    mark = mark_wildcards if wild else str
     for found in _VARIABLE.finditer(text):
         name = found[1].partition(",")[0].strip()
         value = (name,) if name in _LITERAL else context.get(name.lower(), ())
@@ -75,7 +75,7 @@ def matches(pattern: str, text: str, work: MatchWork) -> bool:
         return False
     at = len(first)
     for piece in pieces:  # the first place is best: it leaves the most for the next pieces
-        found = _place_of(piece, text, at, end, work)
+        found = _find_place(piece, text, at, end, work)
         if found < 0:
             return False
         at = found + len(piece)
@@ -91,7 +91,7 @@ def _is_at(piece: str, text: str, at: int) -> bool:
     return True
 
 
-def _place_of(piece: str, text: str, start: int, end: int, work: MatchWork) -> int:
+def _find_place(piece: str, text: str, start: int, end: int, work: MatchWork) -> int:
     """The first place between `start` and `end` at which `piece` fits, or -1."""
     if ONE not in piece:
         return text.find(piece, start, end)

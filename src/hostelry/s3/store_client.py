@@ -5,7 +5,7 @@ from urllib.parse import parse_qsl, quote, urlencode
 
 import httpx
 
-from hostelry.aws.s3_signing import UNSIGNED_PAYLOAD, OwnKey, authorization, stamp_of
+from hostelry.aws.s3_signing import UNSIGNED_PAYLOAD, OwnKey, authorization, format_date
 from hostelry.base.clock import Clock
 from hostelry.base.peer_http import loopback_client
 from hostelry.s3.head import Head, parse_head, write_head
@@ -32,7 +32,7 @@ def signed_head(head: Head, key: OwnKey, now: float, added: Mapping[str, str]) -
     kept = [(name, it) for name, it in pairs if name.lower() not in REPLACED_QUERY]
     drop = REPLACED | {name.lower() for name in added}
     headers = [(name, it) for name, it in head.headers if name.lower() not in drop]
-    stamp = stamp_of(now)
+    stamp = format_date(now)
     headers += [*added.items(), ("X-Amz-Date", stamp)]
     if "x-amz-content-sha256" not in head.values:
         headers.append(("X-Amz-Content-SHA256", UNSIGNED_PAYLOAD))

@@ -33,9 +33,9 @@ LONGEST_PAUSE_S = 300.0
 
 
 def due_at(schedule: EventSchedule, now: float) -> float | None:
-    """The instant, by the schedule, of the firing that is to be done now; None: nothing is due.
+    """The scheduled time of the firing that is due now. None if nothing is due.
 
-    Raises ValueError where the record's expression or time zone is not known.
+    Raises ValueError if the record's expression or time zone is not known.
     """
     if not schedule.is_enabled or schedule.execution is not None:
         return None
@@ -59,7 +59,7 @@ def next_due_at(schedule: EventSchedule, now: float) -> float | None:
         return None
     parsed, zone = parse_schedule(schedule.expression), time_zone(schedule.timezone)
     window = _window(schedule, parsed)
-    # By the schedule it has passed; its instant in the flexible window may still come.
+    # Its scheduled time has passed, but its time in the flexible window may still come.
     begun = newest_fire(parsed, zone, _since(schedule), now, window)
     if begun is not None and now - begun <= schedule.target.max_age_s:
         return max(now, begun + window_offset_s(schedule, begun))
@@ -75,7 +75,7 @@ def is_over(schedule: EventSchedule, now: float) -> bool:
 def next_attempt_at(
     schedule: EventSchedule, execution: ScheduledExecution, now: float
 ) -> float | None:
-    """When an execution whose call has just failed is tried again; None: never."""
+    """When an execution whose call has just failed is tried again. None means never."""
     if execution.attempt > schedule.target.max_retries:
         return None
     pause_s = min(LONGEST_PAUSE_S, 2.0 ** min(execution.attempt - 1, 16))

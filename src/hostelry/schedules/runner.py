@@ -45,7 +45,7 @@ class ScheduleDeps:
 
 
 class ScheduleRunner:
-    """Every schedule of a store; `run_due` is called by one thread, as often as `next_at` says."""
+    """Every schedule of a store. `run_due` is called by one thread, at the times of `next_at`."""
 
     def __init__(self, deps: ScheduleDeps) -> None:
         self._deps = deps
@@ -114,7 +114,7 @@ class ScheduleRunner:
     def _try_call(
         self, schedule: EventSchedule, execution: ScheduledExecution
     ) -> ServiceError | None:
-        """Call the target; why the call failed, None if it did not."""
+        """Call the target. Returns the error, None if the call succeeded."""
         deps, text = self._deps, fill_template(schedule, execution)
         try:
             deps.invoke(schedule, build_call(schedule.target.arn, text, deps.gateway_url))
@@ -150,7 +150,7 @@ class ScheduleRunner:
         self._put(stored, replace(schedule, execution=again))
 
     def _settle(self, stored: Versioned[EventSchedule]) -> None:
-        """The execution is over; a schedule that deletes itself goes with its last one."""
+        """End the execution. A schedule that deletes itself goes with its last execution."""
         settled = replace(stored.value, execution=None)
         if settled.deletes_itself and is_over(settled, self._deps.clock.now()):
             self._delete(stored)

@@ -2,7 +2,7 @@
 
 target ARN                                           operation
 ---------------------------------------------------  ------------------------------------------
-arn:aws:scheduler:::aws-sdk:SERVICE:OPERATION        that one; Input has its parameters
+arn:aws:scheduler:::aws-sdk:SERVICE:OPERATION        the named one. Input has its parameters
 arn:aws:sns:REGION:ACCOUNT:TOPIC                     Publish, with Input as the message
 arn:aws:sqs:REGION:ACCOUNT:QUEUE                     SendMessage, with Input as the body
 any other                                            refused
@@ -61,7 +61,7 @@ _PLACE = re.compile(r"arn:aws:(sns|sqs):([a-z0-9-]+):(\d{12}):([A-Za-z0-9_.-]+)"
 
 
 class TargetError(ValueError):
-    """The target cannot be called; the message says why."""
+    """The target cannot be called. The message says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +74,7 @@ class TargetCall:
 
 
 def check_arn(arn: str) -> bool:
-    """Whether a target is an operation, not a topic or queue; raises TargetError for another."""
+    """True for an operation, False for a topic or queue. Raises TargetError for any other."""
     universal = _UNIVERSAL.fullmatch(arn)
     if universal is not None:
         _universal(arn, universal[1], universal[2])

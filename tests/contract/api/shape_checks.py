@@ -4,7 +4,7 @@ from typing import Any
 
 from botocore.validate import ParamValidator
 
-from hostelry.aws.constraints import compiled
+from hostelry.aws.constraints import compile_pattern
 from hostelry.aws.models import OPEN_ENUMS
 
 
@@ -36,5 +36,7 @@ def check_string(shape: Any, value: str, path: str) -> None:
     assert not enum or value in enum, f"{path}: {value}"
     pattern = shape.metadata.get("pattern")
     if pattern:
-        assert compiled(pattern).fullmatch(value), f"{path}: {value!r} does not match {pattern}"
+        assert compile_pattern(pattern).fullmatch(value), (
+            f"{path}: {value!r} does not match {pattern}"
+        )
     assert len(value) <= shape.metadata.get("max", 10**9), path

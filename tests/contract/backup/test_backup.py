@@ -17,7 +17,7 @@ import pytest
 from tests.cases import case, cases
 
 from hostelry import __version__
-from hostelry.backup.cut import cut_of, one_backup, remove_leftovers
+from hostelry.backup.cut import make_cut, one_backup, remove_leftovers
 from hostelry.backup.manifest import (
     DATA,
     MANIFEST,
@@ -390,7 +390,7 @@ def test_the_object_store_stands_still_for_the_cut_and_goes_on_after_it(home: Ho
             writer.stdout.readline()
             save_run_file(home, "objectstore", writer.pid, 0)
             for _ in range(20):
-                with cut_of(home, time.sleep) as files:
+                with make_cut(home, time.sleep) as files:
                     sizes = {it.path: it.num_bytes for it in files}
                     ahead = sizes["objects/data/a"] - sizes["objects/data/b"]
                     assert ahead in (0, 1), "the second follows the first at once"

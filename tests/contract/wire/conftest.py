@@ -14,7 +14,7 @@ from botocore.model import ListShape, MapShape, OperationModel, Shape, Structure
 from botocore.parsers import create_parser
 from botocore.serialize import create_serializer
 
-from hostelry.aws.constraints import compiled
+from hostelry.aws.constraints import compile_pattern
 from hostelry.aws.models import operation_model
 from hostelry.base.http import HttpRequest, HttpResponse
 
@@ -123,7 +123,7 @@ def texts(shape: Shape) -> list[str]:
     if choices:
         return list(choices)
     least, most = shape.metadata.get("min", 0), shape.metadata.get("max", 1 << 30)
-    pattern = compiled(shape.metadata.get("pattern", r"[\s\S]*"))
+    pattern = compile_pattern(shape.metadata.get("pattern", r"[\s\S]*"))
     fitting = [text for text in SAMPLES if pattern.fullmatch(text) and least <= len(text) <= most]
     assert fitting, f"no sample fits {shape.name}: {shape.metadata}"
     return fitting

@@ -6,7 +6,7 @@ import pytest
 from botocore.loaders import Loader
 from tests.cases import case, cases
 
-from hostelry.aws.constraints import compiled
+from hostelry.aws.constraints import compile_pattern
 from hostelry.aws.models import (
     CONTROL_SERVICES,
     TARGETS,
@@ -49,7 +49,7 @@ def test_every_pattern_of_the_models_can_be_read(service: str) -> None:
     patterns = {shape.metadata["pattern"] for shape in shapes if "pattern" in shape.metadata}
     assert patterns or service == "sqs"
     for pattern in patterns:
-        compiled(pattern)
+        compile_pattern(pattern)
 
 
 # jsonvalue: one member of CreateFlowDefinition; event: streams of logs; none of them is served.
@@ -104,8 +104,8 @@ def test_the_models_use_no_trait_that_the_walkers_leave_out(service: str) -> Non
     case("a line's end is the text's end", r"^(NEW)$|^[a-c]+$", "abc", "abc\n"),
 )
 def test_a_pattern_means_what_it_means_in_java(pattern: str, fits: str, fits_not: str) -> None:
-    assert compiled(pattern).fullmatch(fits)
-    assert not compiled(pattern).fullmatch(fits_not)
+    assert compile_pattern(pattern).fullmatch(fits)
+    assert not compile_pattern(pattern).fullmatch(fits_not)
 
 
 def test_the_tables_of_services_agree_with_the_models() -> None:

@@ -21,8 +21,8 @@ from hostelry.aws.temporary_keys import (
     TemporaryKeys,
     TokenSeal,
     agents_key,
+    parse_session_header,
     session_header,
-    session_of_header,
 )
 from hostelry.base.errors import ServiceError
 from hostelry.base.http import HttpRequest
@@ -173,4 +173,4 @@ def test_ordinary_keys_have_no_session() -> None:
 
 
 def test_a_session_travels_in_a_header() -> None:
-    assert session_of_header(session_header(SESSION)) == SESSION
+    assert parse_session_header(session_header(SESSION)) == SESSION

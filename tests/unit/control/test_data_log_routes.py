@@ -102,7 +102,7 @@ def test_lines_go_beside_the_output_of_their_copy_and_a_report_counts_once(tmp_p
         "main/data-log": ["r-1 waits"],
         "main/i-1/data-log": ["r-1 failed"],
     }
-    assert {stream.name for _, stream in rig.logs.named("nightly")} == set(rig.texts(JOBS))
+    assert {stream.name for _, stream in rig.logs.find_named("nightly")} == set(rig.texts(JOBS))
 
 
 @pytest.mark.parametrize("body", [b"", b"{}", b'{"started_at": 1}', b"\xff"])

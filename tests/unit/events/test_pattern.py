@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from tests.cases import case, cases
 
-from hostelry.events.pattern import PatternError, matches_event, names_source, read_pattern
+from hostelry.events.calls import PatternError, matches_event, names_source, read_pattern
 
 EVENT = {
     "source": "aws.s3",

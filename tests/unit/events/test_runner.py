@@ -59,7 +59,7 @@ class Control:
         if self.answers:
             raise self.answers.pop(0)
 
-    def letters_of(self, _: EventCall, error: ServiceError) -> Sequence[NewMessage]:
+    def build_letters(self, _: EventCall, error: ServiceError) -> Sequence[NewMessage]:
         self.given_up.append(error.code)
         return ()
 
@@ -70,7 +70,7 @@ class Control:
                 clock=clock,
                 gateway_url="http://g",
                 invoke=self.invoke,
-                letters_of=self.letters_of,
+                build_letters=self.build_letters,
                 announce=lambda _: None,
                 count=lambda _, name: self.counted.append(name),
             )

@@ -31,7 +31,7 @@ def test_a_model_endpoints_stream_is_the_instance(home: Any, write: Write) -> No
     write(home.copy(component=None), "one\n")
     home.collector().look(NOW)
     assert home.messages("/aws/sagemaker/Endpoints/e") == ["one"]
-    assert [stream.name for _, stream in home.store.named("c-1")] == ["main/i-1"]
+    assert [stream.name for _, stream in home.store.find_named("c-1")] == ["main/i-1"]
 
 
 def test_a_line_is_stored_once_whatever_is_started_again(home: Any, write: Write) -> None:

@@ -5,10 +5,10 @@ from typing import Any
 
 from tests.cases import case, cases
 
-from hostelry.permissions.condition import condition_of, holds
-from hostelry.permissions.document import DocumentKind, statements_of
+from hostelry.permissions.condition import build_condition, holds
+from hostelry.permissions.document import DocumentKind, parse_statements
 from hostelry.permissions.evaluation import AccessRequest, Outcome, Policy, decide
-from hostelry.permissions.wildcard import MatchWork, compiled, matches
+from hostelry.permissions.wildcard import MatchWork, mark_wildcards, matches
 
 
 @cases(
@@ -22,7 +22,7 @@ from hostelry.permissions.wildcard import MatchWork, compiled, matches
     case("many stars end in time", "*" * 50 + "b", "a" * 5000, False),
 )
 def test_patterns(pattern: str, text: str, fits: bool) -> None:
-    assert matches(compiled(pattern), text, MatchWork()) is fits
+    assert matches(mark_wildcards(pattern), text, MatchWork()) is fits
 
 
 @cases(
@@ -57,7 +57,7 @@ def test_patterns(pattern: str, text: str, fits: bool) -> None:
     case("a star itself", "StringEquals", ["${*}"], ["*"], True),
 )
 def test_conditions(operator: str, wanted: list[str], values: list[str] | None, held: bool) -> None:
-    condition = condition_of(operator, "Key", wanted)
+    condition = build_condition(operator, "Key", wanted)
     assert condition is not None
     context = {"other": ("v",), **({} if values is None else {"key": tuple(values)})}
     assert holds(condition, context, set(), MatchWork()) is held
@@ -65,7 +65,7 @@ def test_conditions(operator: str, wanted: list[str], values: list[str] | None, 
 
 def test_operators_that_there_are_not() -> None:
     for operator in ("StringNearly", "ForSome:StringEquals", "NullIfExists", ""):
-        assert condition_of(operator, "key", ["a"]) is None
+        assert build_condition(operator, "key", ["a"]) is None
 
 
 def allow(**more: Any) -> dict[str, Any]:
@@ -113,7 +113,7 @@ def test_decisions(statements: list[dict[str, Any]], outcome: Outcome) -> None:
     policies = []
     for statement in statements:
         text = json.dumps({"Version": "2012-10-17", "Statement": statement})
-        parsed = statements_of(text, DocumentKind.IDENTITY)
+        parsed = parse_statements(text, DocumentKind.IDENTITY)
         policies.append(Policy(id="p", type="role", statements=parsed))
     request = AccessRequest(
         action="s3:GetObject", resource="arn:aws:s3:::b/key", context={"bucket": ("b",)}

@@ -9,10 +9,16 @@ from typing import Any
 import pytest
 from tests.cases import case, cases
 
-from hostelry.permissions.condition import condition_of, holds
-from hostelry.permissions.document import DocumentKind, statements_of
+from hostelry.permissions.condition import build_condition, holds
+from hostelry.permissions.document import DocumentKind, parse_statements
 from hostelry.permissions.evaluation import AccessRequest, Policy, decide
-from hostelry.permissions.wildcard import MatchWork, TooMuchMatching, compiled, expanded, matches
+from hostelry.permissions.wildcard import (
+    MatchWork,
+    TooMuchMatching,
+    expand,
+    mark_wildcards,
+    matches,
+)
 
 
 @cache
@@ -31,7 +37,7 @@ def test_patterns_fit_the_same_texts_as_in_a_slow_reference() -> None:
         pattern = "".join(rng.choices("ab?*", k=rng.randrange(9)))
         text = "".join(rng.choices("ab", k=rng.randrange(11)))
         fits = fits_slowly(pattern, text)
-        assert matches(compiled(pattern), text, MatchWork()) is fits, (pattern, text)
+        assert matches(mark_wildcards(pattern), text, MatchWork()) is fits, (pattern, text)
         outcomes.add(fits)
     assert outcomes == {True, False}
 
@@ -76,7 +82,7 @@ def test_work_grows_as_the_lengths_do(case: Callable[[int], tuple[str, str]]) ->
     for length in (200, 400):
         pattern, text = case(length)
         work = CountedWork()
-        calls = calls_during(lambda: matches(compiled(pattern), text, work))  # noqa: B023 - runs now
+        calls = calls_during(lambda: matches(mark_wildcards(pattern), text, work))  # noqa: B023 - runs now
         counts.append((calls, work.spent))
     (calls, spent), (twice_calls, twice_spent) = counts
     assert twice_calls <= 2.2 * calls + 10
@@ -84,7 +90,7 @@ def test_work_grows_as_the_lengths_do(case: Callable[[int], tuple[str, str]]) ->
 
 
 def test_a_long_piece_with_a_character_is_counted_at_each_place() -> None:
-    pattern = compiled("*" + "a" * 500 + "?b*")
+    pattern = mark_wildcards("*" + "a" * 500 + "?b*")
     work = CountedWork()
     assert not matches(pattern, "a" * 2000, work)
     assert 500 * 1000 < work.spent < 600 * 2000
@@ -94,7 +100,7 @@ def test_a_long_piece_with_a_character_is_counted_at_each_place() -> None:
 
 def test_values_of_variables_are_counted_before_they_are_joined() -> None:
     with pytest.raises(TooMuchMatching):
-        expanded("${k}" * 30_000, {"k": ("v" * 1_000_000,)}, set(), MatchWork())
+        expand("${k}" * 30_000, {"k": ("v" * 1_000_000,)}, set(), MatchWork())
 
 
 @cases(
@@ -108,7 +114,7 @@ def test_values_of_variables_are_counted_before_they_are_joined() -> None:
 def test_conditions_have_a_budget(
     operator: str, wanted: list[str], values: list[str] | None
 ) -> None:
-    condition = condition_of(operator, "key", wanted)
+    condition = build_condition(operator, "key", wanted)
     assert condition is not None
     context = {} if values is None else {"key": tuple(values)}
     holds(condition, context, set(), MatchWork(100_000))
@@ -119,7 +125,7 @@ def test_conditions_have_a_budget(
 def test_decisions_share_a_budget() -> None:
     document = """{"Version": "2012-10-17",
         "Statement": {"Effect": "Allow", "Action": "s3:*", "Resource": "*"}}"""
-    statements = statements_of(document, DocumentKind.IDENTITY)
+    statements = parse_statements(document, DocumentKind.IDENTITY)
     policies = [Policy(id="p", type="role", statements=statements)]
     request = AccessRequest(action="s3:GetObject", resource="*", context={})
     work = MatchWork(100)

@@ -16,7 +16,7 @@ from hostelry.permissions.document import (
     DocumentKind,
     MalformedDocument,
     PolicyStatement,
-    statements_of,
+    parse_statements,
 )
 
 DEFAULT_PAGE_SIZE = 100
@@ -66,7 +66,7 @@ def unmodifiable(name: str) -> ServiceError:
 def parse_document(text: str, kind: DocumentKind) -> tuple[PolicyStatement, ...]:
     """The statements of a document. Raises MalformedPolicyDocument."""
     try:
-        return statements_of(text, kind)
+        return parse_statements(text, kind)
     except MalformedDocument as error:
         raise ServiceError("MalformedPolicyDocument", str(error), 400) from None
 

@@ -10,7 +10,7 @@ from hostelry.api.context import CallContext, Params
 from hostelry.base.errors import validation_error
 from hostelry.domain.role import Role, parse_role_name
 from hostelry.domain.scope import Scope
-from hostelry.permissions.document import DocumentKind, statements_of
+from hostelry.permissions.document import DocumentKind, parse_statements
 from hostelry.permissions.evaluation import trusts
 from hostelry.store.records import State
 
@@ -51,7 +51,7 @@ def can_assume(context: CallContext, service: str, arn: str) -> bool:
 
 def _lets_service(role: Role, service: str) -> bool:
     context = {"aws:sourceaccount": (role.account,), "aws:principalservicename": (service,)}
-    statements = statements_of(role.trust_policy, DocumentKind.TRUST)
+    statements = parse_statements(role.trust_policy, DocumentKind.TRUST)
     return trusts(statements, frozenset({f"Service:{service}"}), context)
 
 

@@ -75,7 +75,7 @@ class _Parser:
         self._selector_of = selector_of
 
     def peek(self) -> str | None:
-        """The next token; None at the end."""
+        """The next token. None at the end."""
         return self._tokens[self._at] if self._at < len(self._tokens) else None
 
     def _next(self) -> str:
@@ -86,7 +86,7 @@ class _Parser:
         return token
 
     def condition(self, depth: int) -> Condition:
-        """One condition; raises ValueError."""
+        """Parse one condition. Raises ValueError."""
         if depth > MAX_DEPTH:
             raise ValueError(f"it is nested more than {MAX_DEPTH} levels deep")
         parts = [self._conjunction(depth)]
@@ -136,7 +136,7 @@ class _Parser:
 
 
 def comparison(sign: str, operand: str) -> Test:
-    """The test ``value SIGN operand``; raises ValueError for an order of texts."""
+    """Build the test ``value SIGN operand``. Raises ValueError for an order of texts."""
     compare = _COMPARISONS[sign]
     if _NUMBER.fullmatch(operand):
         number = float(operand)
@@ -193,7 +193,7 @@ def unquote(token: str) -> str:
 
 
 def _plain(value: Any, is_quoted: bool) -> str | None:
-    """A number as text, for an operand without quotes such as ``4*``; else None."""
+    """A number as text, for an operand without quotes such as ``4*``, else None."""
     if is_quoted or isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return f"{value}" if abs(value) < 1e308 else None

@@ -114,7 +114,7 @@ _STEP = re.compile(r"\.([^.\[\]\s]+)|\[(\d{1,6}|\*)\]")
 
 
 def json_pattern(text: str, check: Callable[[], None] = lambda: None) -> Condition:
-    """Whether an event is a JSON object that meets the pattern; raises ValueError for none."""
+    """Build the test for JSON objects that meet the pattern. Raises ValueError if it is invalid."""
     condition = parse_condition(text.strip()[1:-1], parse_selector, check)
 
     def matches(message: str) -> bool:
@@ -167,7 +167,7 @@ def _step(value: Any, step: str | int | None) -> Sequence[Any]:
 #     ``[ ... ]``                    events with these fields
 #     terms, "quoted phrases"        events that contain all of them, in their case
 #     -term, -"a phrase"             ... and none of these
-#     ?term ?"a phrase"              events that contain any; ignored beside the other kinds
+#     ?term ?"a phrase"              events that contain any. Ignored with the other kinds
 
 
 Selects = Callable[[str], bool]
@@ -175,7 +175,7 @@ _TERM = re.compile(r'\s*([-?]?)("(?:[^"\\]|\\.)*"|[^\s"]+)\s*')
 
 
 def parse_pattern(pattern: str, check: Callable[[], None] = lambda: None) -> Selects:
-    """Whether an event's message is selected by `pattern`; raises ValueError for an invalid one.
+    """Build the test for messages that `pattern` selects. Raises ValueError if it is invalid.
 
     The function calls `check` between its steps on a JSON event, which may raise.
     """
@@ -188,7 +188,7 @@ def parse_pattern(pattern: str, check: Callable[[], None] = lambda: None) -> Sel
 
 
 def term_pattern(text: str) -> Selects:
-    """Whether a message has the terms of `text`; raises ValueError."""
+    """Build the test for messages with the terms of `text`. Raises ValueError."""
     required: list[str] = []
     excluded: list[str] = []
     optional: list[str] = []
