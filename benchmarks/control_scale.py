@@ -356,7 +356,7 @@ class Run:
         before, body = RouteTable(earlier), msgspec.json.encode(delta)
         before.counted_ids()
         started = time.perf_counter()
-        after = before.changed(decode_delta(body))
+        after = before.apply(decode_delta(body))
         changed = time.perf_counter()
         after.counted_ids()
         self._found.note(

@@ -169,7 +169,7 @@ class Simulation:
         if request.choice is not None:
             worker = self._workers[self._source.randrange(len(self._workers))]
             route = self._routes[request.place]
-            worker.answered(route, took_ms, request.outstanding, request.choice)
+            worker.learn_answer(route, took_ms, request.outstanding, request.choice)
         if copy.queue:
             self._start(copy, copy.queue.popleft())
 

@@ -20,18 +20,18 @@ CALL_TIMEOUTS = Timeouts(total_s=5.0, connect_s=1.0)
 MAX_ANSWER_BYTES = 64 * 1024
 MAX_ASKING = 32  # concurrent calls about names that the routes do not have
 MAX_REMEMBERED = 1024
-REMEMBERED_S = 0.25  # a no is valid; repeated requests for unknown names cost control little
+REMEMBERED_S = 0.25  # a no is cached, so repeated requests for unknown names cost control little
 
 
 class ControlClient(Protocol):
-    """The calls to control that queued requests need; neither raises for failures of control."""
+    """The calls to control for queued requests. They do not raise if control fails."""
 
     async def wake(self, wake: Wake) -> None:
-        """Report that requests wait for a name without a copy; lost where control is down."""
+        """Report that requests wait for a name without a copy. Lost if control is down."""
         ...
 
     async def is_wanted(self, key: LoadKey) -> bool:
-        """Whether control knows the name and desires copies, which the routes may not have yet."""
+        """True if control knows the name and desires copies, which the routes may not have yet."""
         ...
 
 
@@ -42,13 +42,13 @@ class WantedReply(msgspec.Struct):
 
 
 class NoControl:
-    """Stand-in where there is no control."""
+    """Stand-in without control."""
 
     async def wake(self, wake: Wake) -> None:
         """No-op."""
 
     async def is_wanted(self, key: LoadKey) -> bool:
-        """False: the routes are complete."""
+        """False, because the routes are complete."""
         return False
 
 
@@ -56,10 +56,10 @@ class HttpControlClient:
     """Control at an address.
 
     Args:
-        pool: connections; `UpstreamPool` is one.
+        pool: connections, for example an `UpstreamPool`.
         address: ``http://host:port``.
-        internal_key: of calls between the platform's own processes.
-        now_s: seconds of a clock that never goes back.
+        internal_key: the key of calls between the platform's processes.
+        now_s: seconds of a monotonic clock.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class HttpControlClient:
             LOG.warning("control did not take the wake of %s: %s", wake.key, answer)
 
     async def is_wanted(self, key: LoadKey) -> bool:
-        """Ask control; a no is cached for a moment, and is the answer above MAX_ASKING calls."""
+        """Ask control. A no is cached for a moment. Above MAX_ASKING calls, the answer is no."""
         now_s = self._now_s()
         if self._unwanted.get(key, 0.0) > now_s or self._num_asking >= MAX_ASKING:
             return False
@@ -105,7 +105,7 @@ class HttpControlClient:
         return False
 
     async def _call(self, method: str, target: str, body: bytes) -> tuple[int, bytes]:
-        """The answer's status and body; status 0 and the reason where there is none."""
+        """Return the status and body of the answer. Status 0 with the reason if there is none."""
         request = HttpRequest(method, target, "", self._headers, body)
         try:
             answer = await call(self._pool, self._address, request, CALL_TIMEOUTS, MAX_ANSWER_BYTES)
@@ -115,7 +115,7 @@ class HttpControlClient:
 
 
 def is_yes(body: bytes) -> bool:
-    """Whether control answers that copies of a name are desired."""
+    """True if control answers that copies of a name are desired."""
     try:
         return decode(body, WantedReply).wanted
     except (msgspec.MsgspecError, UnicodeDecodeError):

@@ -49,7 +49,7 @@ def find_model(table: RouteTable, owner: Scope, name: str) -> Destination:
     if whole is not None:
         return whole
     component_name, _, adapter = name.partition(":")
-    failed = table.failed(owner, name) or table.failed(owner, component_name)
+    failed = table.find_failed(owner, name) or table.find_failed(owner, component_name)
     if failed is not None and failed.serves_llm:
         raise ServiceError("component_failed", failure_text(failed), 400, {"param": "model"})
     base = table.llm(owner, component_name)

@@ -35,7 +35,7 @@ EMPTY_SNAPSHOT = RouteSnapshot(version="", endpoints=())
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fleets:
-    """The copies of a variant's two fleets, and the share of its requests for the new one."""
+    """The copies of a variant's two fleets, and the share of requests for the new fleet."""
 
     share: float
     old: tuple[CopyRoute, ...]
@@ -44,9 +44,10 @@ class Fleets:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shadow:
-    """The copies of a shadow variant, and the share of requests that they get copies of.
+    """The copies of a shadow variant, and the share of requests that they get a copy of.
 
-    `key` is the name that these are counted under; `capture` is set where answers are captured.
+    `key` is the name that these requests are counted under. `capture` is set if answers are
+    captured.
     """
 
     key: LoadKey
@@ -61,12 +62,13 @@ class Destination:
     """The copies of one variant or component.
 
     `component_name` is None on a model endpoint, which always has a desired copy. `adapter_id` and
-    `adapter_alias` are set for an adapter. `key` is the name that its requests are counted under;
-    `base_key`, for an adapter, is the base that has the copies. On a serverless variant a copy is
-    an environment, which takes one request at a time; `concurrency_id` counts those of all. While
-    traffic shifts, `fleets` divides the copies. `capture` is set where requests are captured;
-    `shadow` is where they are mirrored to. `container` is the one that the request names by
-    TargetContainerHostname, whose copies these are.
+    `adapter_alias` are set for an adapter. `key` is the name that the requests are counted under.
+    Of an adapter, `base_key` is the name of the base component, which has the copies. On a
+    serverless variant, a copy is an environment, which takes one request at a time.
+    `concurrency_id` counts the requests of all its environments. While traffic shifts, `fleets`
+    divides the copies. `capture` is set if requests are captured, `shadow` if they are mirrored.
+    `container` is the container that the request names by TargetContainerHostname. `copies` are its
+    copies.
     """
 
     scope: Scope
@@ -92,17 +94,17 @@ class Destination:
 
     @property
     def is_pipeline(self) -> bool:
-        """Whether its copies are the first of several containers; all of a deployment are alike."""
+        """True if its copies are the first of several containers."""
         return bool(self.copies) and bool(self.copies[0].further)
 
     @property
     def begins_with_models(self) -> bool:
-        """Whether a request's TargetModel is for the first container, not for one that follows."""
+        """True if a request's TargetModel is for the first container."""
         return not self.is_pipeline or self.copies[0].models_address is not None
 
     @property
     def concurrency_id(self) -> str:
-        """The name that all requests of a serverless variant are counted under, among copies."""
+        """The name that all requests of a serverless variant are counted under."""
         scope = self.scope
         return f"serverless/{scope.account}/{scope.region}/{self.endpoint_name}/{self.variant_name}"
 
@@ -111,14 +113,14 @@ OnEndpoint = tuple[str, ComponentRoute]  # the endpoint's name, and a component 
 
 
 class RouteTable:
-    """Index of the routes of one version; `changed` makes the next one's of it."""
+    """Index of the routes of one version. `apply` makes the index of the next version."""
 
     def __init__(self, snapshot: RouteSnapshot) -> None:
         self.version = snapshot.version
         self._endpoints: dict[EndpointId, KnownEndpoint] = {}
-        self._counted: dict[str, int] = {}  # how many routes have the copy of that id
-        # By account and region, then name; a destination is made once it is asked for: most of a
-        # hundred thousand adapters never are, of this process.
+        self._counted: dict[str, int] = {}  # the number of routes with the copy of each id
+        # By account and region, then name. A destination is made once it is asked for, because a
+        # process never needs most of a hundred thousand adapters.
         self._components: dict[tuple[str, str], dict[str, Destination | OnEndpoint]] = {}
         self._variants: dict[tuple[str, str, str, str], Destination] = {}
         self._containers: dict[tuple[str, str, str, str, str], Destination] = {}
@@ -128,19 +130,19 @@ class RouteTable:
         for endpoint in snapshot.endpoints:
             self._add(endpoint)
 
-    def changed(self, delta: RouteDelta) -> "RouteTable":
-        """The index of the routes with the changes applied, in time of what changed.
+    def apply(self, delta: RouteDelta) -> "RouteTable":
+        """Apply changes, and return the index of the newer routes.
 
-        They are applied in place: what is looked up in this table is of the newer routes too.
-        Raises ValueError where they do not lead to the version that `delta` names, or name an
-        endpoint twice; nothing is changed then.
+        The time depends on the changes alone. The indexes share their content, so this table finds
+        newer routes too. Raises ValueError, and changes nothing, if `delta` does not lead to the
+        version that it names, or names an endpoint twice.
         """
         self._verify(delta)
         after = copy(self)
         after.version = delta.version
         for address in delta.removed:
             after._drop(address)
-        for change in delta.changed:  # all that goes first: a name may move between endpoints
+        for change in delta.changed:  # first, because a name may move between endpoints
             after._drop_changed(change)
         for change in delta.changed:
             after._add_changed(change)
@@ -148,16 +150,16 @@ class RouteTable:
 
     @property
     def num_components(self) -> int:
-        """How many components there are, adapters among them."""
+        """Number of components, including adapters."""
         return sum(map(len, self._components.values()))
 
     def snapshot(self) -> RouteSnapshot:
-        """The routes as they are published."""
+        """The routes as control publishes them."""
         ordered = tuple(self._endpoints[it].route() for it in sorted(self._endpoints))
         return RouteSnapshot(version=self.version, endpoints=ordered)
 
     def endpoint(self, scope: Scope, name: str) -> EndpointRoute | None:
-        """The endpoint of that name, without its components, or None."""
+        """Find the endpoint, without its components."""
         found = self._endpoints.get((scope.account, scope.region, name))
         return None if found is None else found.head
 
@@ -167,7 +169,7 @@ class RouteTable:
             yield found.head
 
     def component(self, scope: Scope, name: str) -> Destination | None:
-        """The inference component of that name, or None."""
+        """Find the inference component."""
         there = self._components.get((scope.account, scope.region))
         if there is None:
             return None
@@ -177,36 +179,36 @@ class RouteTable:
         made = there[name] = _component_destination(scope, *found)
         return made
 
-    def failed(self, scope: Scope, name: str) -> FailedComponent | None:
-        """The component of that name where it is Failed, else None."""
+    def find_failed(self, scope: Scope, name: str) -> FailedComponent | None:
+        """Find the component if its status is Failed."""
         return self._failed.get((scope.account, scope.region, name))
 
-    def failed_on(self, endpoint: EndpointRoute, name: str) -> FailedComponent | None:
-        """The component of that name where it is Failed and of that endpoint, else None."""
+    def find_failed_on(self, endpoint: EndpointRoute, name: str) -> FailedComponent | None:
+        """Find the component of `endpoint` if its status is Failed."""
         known = self._endpoints.get(endpoint_id(endpoint))
         return None if known is None else known.failed_component(name)
 
     def variant(
         self, endpoint: EndpointRoute, variant: VariantRoute, container: str | None = None
     ) -> Destination:
-        """The destination of that variant of a model endpoint, or of one of its containers."""
+        """Find a variant of a model endpoint, or one of the variant's containers."""
         key = (endpoint.scope.account, endpoint.scope.region, endpoint.name, variant.name)
         return self._variants[key] if container is None else self._containers[*key, container]
 
     def serverless(self, scope: Scope, endpoint_name: str) -> Destination | None:
-        """The serverless variant of that endpoint, which is its only one; None on others."""
+        """Find the serverless variant of an endpoint, which is its only variant."""
         if not self._serverless:
             return None
         return self._serverless.get((scope.account, scope.region, endpoint_name))
 
     def shadow(self, address: tuple[str, str, str, str]) -> Shadow | None:
-        """The shadow at that account, region, endpoint and variant, or None."""
+        """Find a shadow by account, region, endpoint and variant."""
         return self._shadows.get(address)
 
     def llm(self, scope: Scope, name: str) -> Destination | None:
-        """The component that serves an LLM under that name; one in the scope's region goes first.
+        """Find the component that serves an LLM under `name`, in any region of the account.
 
-        OpenAI clients know no regions, so any region of the account will do.
+        OpenAI's clients know no regions. The scope's region goes first.
         """
         account = scope.account
         others = (region for owner, region in sorted(self._components) if owner == account)
@@ -217,7 +219,7 @@ class RouteTable:
         return None
 
     def llms(self, account: str) -> list[str]:
-        """The names of the account's components that serve an LLM, in order."""
+        """The names of the account's components that serve an LLM, sorted."""
         found = set[str]()
         for (owner, _), there in self._components.items():
             for name, known in there.items() if owner == account else ():
@@ -227,16 +229,16 @@ class RouteTable:
         return sorted(found)
 
     def counted_ids(self) -> KeysView[str]:
-        """What requests are counted on: every copy, and all of a serverless variant together.
+        """The ids that requests are counted on: every copy, and each serverless variant.
 
-        These are the newest routes' at each look.
+        The ids follow the newest routes.
         """
         return self._counted.keys()
 
     def _verify(self, delta: RouteDelta) -> None:
-        """Raise ValueError where the changes do not lead to the version that they name.
+        """Raise ValueError if the changes do not lead to the version that they name.
 
-        The sum over all parts shows that both ends had the same ones before.
+        The sum over all parts shows whether both sides had the same parts before.
         """
         if self.version != delta.since:
             raise ValueError(f"changes since {delta.since!r} do not apply to {self.version!r}")
@@ -259,7 +261,7 @@ class RouteTable:
             )
 
     def _add_changed(self, change: EndpointDelta) -> None:
-        """Add the parts of an endpoint that changed, of which `_drop_changed` removed the old."""
+        """Add the changed parts of an endpoint. `_drop_changed` removed the old parts."""
         known = self._endpoints.get(endpoint_id(change.head))
         if known is None:
             self._add(replace(change.head, components=change.components, failed=change.failed))
@@ -311,14 +313,14 @@ class RouteTable:
             self._count(component.copies)
 
     def _drop(self, address: EndpointId) -> None:
-        """Remove everything of an endpoint."""
+        """Remove an endpoint."""
         known = self._endpoints.pop(address, None)
         if known is not None:
             self._drop_head(known.head)
             self._drop_components(known.head.scope, known.components, known.failed)
 
     def _drop_changed(self, change: EndpointDelta) -> None:
-        """Remove the parts of an endpoint that changed."""
+        """Remove the changed parts of an endpoint."""
         address = endpoint_id(change.head)
         known = self._endpoints.get(address)
         if known is None:

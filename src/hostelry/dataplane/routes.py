@@ -29,22 +29,22 @@ from hostelry.http1.upstream import Timeouts, Upstream
 from hostelry.routing.remote_copies import Published, through_proxy
 
 LOG = logging.getLogger(__name__)
-# Memory of many routes, which garbage collection does not look at.
-#
-# They have about five objects a component, none of them in a cycle. Looking at those of 10,000
-# components took a worker 14 ms each second or two under load, and decoding them twice their time.
+# A garbage collection does not look at the objects of many routes: about five per component, none
+# of them in a cycle. To look at those of 10,000 components took a worker 14 ms every second or two
+# under load, and doubled the time of a decoding.
 
 
-LARGE_BYTES = 1 << 20  # of routes as JSON; less is not worth a freeze
-MANY = 2_000  # components, which are about as much
+LARGE_BYTES = 1 << 20  # of routes as JSON. Less is not worth a freeze
+MANY = 2_000  # components with about LARGE_BYTES
 THOROUGH_EVERY = 16  # freezes
 
 
 class RouteMemory:
-    """Exempts what routes that came since are made of, once they are many.
+    """Exempts the objects of many new routes from garbage collection.
 
-    What else is alive then is exempt too, and freed as before when nothing refers to it any more.
-    Should some of it be in cycles, all is looked at again at one freeze in `THOROUGH_EVERY`.
+    All other objects that are alive at that time are exempt too. They are freed as before, once
+    nothing refers to them. One freeze in `THOROUGH_EVERY` looks at all objects again, so that
+    cycles are found.
     """
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ class RouteMemory:
 
     @contextlib.contextmanager
     def taking(self, num_bytes: int, num_kept: int = 0) -> Iterator[None]:
-        """While routes, or changes of them, of `num_bytes` as JSON are decoded and indexed.
+        """Decode and index routes within this context. They have `num_bytes` as JSON.
 
         `num_kept` components are changed, not replaced.
         """
@@ -64,7 +64,7 @@ class RouteMemory:
                 self._collect()
                 self._freeze()
             return
-        self._collect()  # garbage is not to be exempt
+        self._collect()  # garbage must not become exempt
         gc.disable()
         try:
             yield
@@ -83,18 +83,17 @@ class RouteMemory:
         gc.freeze()
 
 
-# Keeping of the newest routes on disk, beside the requests.
+# The newest routes are kept on disk. The processes of a host share one file, so that a write of one
+# process counts for the others.
 #
-# The processes of a host keep one file: what one has just written counts for the others.
-#
-# the last time took         newer routes are written
-# -------------------------  ---------------------------------------------------------------------
-# less than QUICK_S          at once
-# longer                     CPU_SHARE times its processor time, or DISK_SHARE times its whole time,
-#                            after the last ones, and at most LONGEST_PAUSE_S; up to twice that, so
-#                            that processes take turns
-# either, control is away    at once: this process may start again before control does
-# either, the process stops  at once
+# duration of the last write   newer routes are written
+# --------------------------   --------------------------------------------------------------------
+# less than QUICK_S            at once
+# longer                       after CPU_SHARE times its processor time, or DISK_SHARE times its
+#                              duration, at most LONGEST_PAUSE_S. Up to twice that, so that
+#                              processes take turns
+# any, control is away         at once: this process may start again before control does
+# any, the process stops       at once
 
 
 QUICK_S = 0.005
@@ -113,32 +112,32 @@ class KeptRoutes:
 
 
 class SnapshotFile(Protocol):
-    """A file of routes, which several processes write, each time the whole."""
+    """A file of routes, which several processes replace."""
 
-    def kept(self) -> KeptRoutes | None:
-        """What is in it; None where nothing is, or it cannot be read."""
+    def get_version(self) -> KeptRoutes | None:
+        """Return the version in the file. None if there is none, or it cannot be read."""
         ...
 
     def save(self, snapshot: RouteSnapshot) -> None:
-        """Keep `snapshot` for the next start; raises OSError."""
+        """Keep `snapshot` for the next start. Raises OSError."""
         ...
 
 
 def pause_after(cpu_s: float, took_s: float) -> float:
-    """The seconds until newer routes are written, after a write that took so long."""
+    """Compute the seconds until newer routes are written, after a write of this duration."""
     if took_s < QUICK_S:
         return 0.0
     return min(max(CPU_SHARE * cpu_s, DISK_SHARE * took_s), LONGEST_PAUSE_S)
 
 
-def compute_rest_of_pause(pause_s: float, kept: KeptRoutes | None, now: float) -> float:
-    """What is left of a pause since the last write of any process; 0 where its time is unknown."""
+def compute_rest(pause_s: float, kept: KeptRoutes | None, now: float) -> float:
+    """Compute the rest of a pause since the last write of any process. 0 if its time is unknown."""
     age_s = pause_s if kept is None else now - kept.written_at
     return pause_s - age_s if 0 <= age_s < pause_s else 0.0  # below 0: the clock was set back
 
 
 class RouteKeeper:
-    """Keeps the newest routes in `file`, at a share of the time; `draw`, from 0 to 1, spreads."""
+    """Keeps the newest routes in `file`. `draw`, from 0 to 1, spreads the writes of processes."""
 
     def __init__(
         self, file: SnapshotFile, clock: Clock, draw: Callable[[], float] = random.random
@@ -153,7 +152,7 @@ class RouteKeeper:
         self._writing = threading.Lock()
 
     def note(self, newest: RouteTable) -> None:
-        """Have newer routes kept."""
+        """Note newer routes, which will be kept."""
         self._newest = newest
         self._newer.set()
 
@@ -165,7 +164,7 @@ class RouteKeeper:
             self._is_urgent.clear()
 
     async def run(self) -> None:
-        """Keep what is noted, until cancelled."""
+        """Keep noted routes, until cancelled."""
         try:
             while True:
                 await self._newer.wait()
@@ -185,7 +184,7 @@ class RouteKeeper:
         pause_s = self._pause_s * (1 + self._draw())
         while not self._is_urgent.is_set():
             left_s = (
-                compute_rest_of_pause(pause_s, self._file.kept(), self._clock.now())
+                compute_rest(pause_s, self._file.get_version(), self._clock.now())
                 if pause_s
                 else 0.0
             )
@@ -196,14 +195,14 @@ class RouteKeeper:
                     await self._is_urgent.wait()
 
     def _not_kept(self) -> RouteSnapshot | None:
-        """The newest routes, unless the file has them."""
-        kept = self._file.kept()
+        """Return the newest routes, unless the file has them."""
+        kept = self._file.get_version()
         if self._newest is None or (kept is not None and kept.version == self._newest.version):
             return None
         return self._newest.snapshot()
 
     def _save(self, snapshot: RouteSnapshot) -> bool:
-        """Write; whether that worked."""
+        """Write the routes. False if that failed."""
         with self._writing:
             started_s, cpu_s = monotonic_s(), thread_cpu_s()
             try:
@@ -220,20 +219,20 @@ MAX_SNAPSHOT_BYTES = 256 * 1024 * 1024
 # Control answers within 20 s when nothing changes.
 POLL_TIMEOUTS = Timeouts(total_s=30.0, connect_s=2.0)
 RETRY_S = 0.25
-HEAD = b'{"version":"'  # what a file of routes begins with
+HEAD = b'{"version":"'  # the beginning of a file of routes
 HEAD_BYTES = 256
 
 
 class RouteSource(Protocol):
-    """The gateway's view of routes: the newest snapshot, and newer ones as they come."""
+    """The newest routes of the gateway. Newer routes follow as control publishes them."""
 
     @property
     def table(self) -> RouteTable:
-        """The newest routes; a request reads it once and keeps what it read."""
+        """The newest routes. A request reads the table once, and keeps it."""
         ...
 
     def listen(self, changed: Callable[[], None]) -> None:
-        """Have `changed` called at once whenever there are newer routes."""
+        """Call `changed` at once whenever there are newer routes."""
         ...
 
 
@@ -250,7 +249,7 @@ class FixedRoutes:
         return self._table
 
     def listen(self, changed: Callable[[], None]) -> None:
-        """Have `changed` called by `replace`."""
+        """Let `replace` call `changed`."""
         self._listeners.append(changed)
 
     def replace(self, snapshot: RouteSnapshot) -> None:
@@ -271,7 +270,7 @@ class RouteFile:
         self._write = write
 
     def load(self) -> RouteSnapshot:
-        """The stored snapshot; empty where there is none. A broken file is set aside."""
+        """Load the stored snapshot. Empty if there is none. A broken file is set aside."""
         try:
             return decode_snapshot(self._path.read_bytes())
         except FileNotFoundError:
@@ -287,14 +286,14 @@ class RouteFile:
 
     @property
     def num_bytes(self) -> int:
-        """Its size; 0 where there is none."""
+        """The size of the file. 0 if there is none."""
         try:
             return self._path.stat().st_size
         except OSError:
             return 0
 
-    def kept(self) -> KeptRoutes | None:
-        """The version in the file, and when it was written; None where that cannot be read."""
+    def get_version(self) -> KeptRoutes | None:
+        """Return the version in the file, and its time. None if they cannot be read."""
         try:
             with self._path.open("rb") as file:
                 head, written_at = file.read(HEAD_BYTES), os.fstat(file.fileno()).st_mtime
@@ -311,11 +310,11 @@ class RouteFile:
 
 
 class SnapshotError(HostelryError):
-    """The bytes are no route snapshot."""
+    """The bytes are not a route snapshot."""
 
 
 def decode_snapshot(body: bytes) -> RouteSnapshot:
-    """The snapshot in `body`; raises SnapshotError."""
+    """Decode a snapshot. Raises SnapshotError."""
     try:
         return decode(body, RouteSnapshot)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -323,7 +322,7 @@ def decode_snapshot(body: bytes) -> RouteSnapshot:
 
 
 def decode_delta(body: bytes) -> RouteDelta:
-    """The changes in `body`; raises SnapshotError."""
+    """Decode changes. Raises SnapshotError."""
     try:
         return decode(body, RouteDelta)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -331,13 +330,13 @@ def decode_delta(body: bytes) -> RouteDelta:
 
 
 class PublishedRoutes:
-    """Routes as control publishes them; those on disk until it answers, the last ones after.
+    """Routes as control publishes them. Until control answers, the routes on disk are used.
 
-    Control answers with what changed. Where that does not lead to the version that it names, the
-    whole is asked for. The file is always whole; where it takes long to write, it follows later
-    (`gateway.route_keeper`).
+    Control answers with changes. If they do not lead to the version that they name, all routes are
+    asked for. The file is always whole. If a write takes long, the file follows later.
 
-    On another host than the copies', `proxy` is an address there (`routing.remote_copies`).
+    On another host than the host of the copies, `proxy` is an address there
+    (`routing.remote_copies`).
     """
 
     def __init__(
@@ -368,7 +367,7 @@ class PublishedRoutes:
         return self._table
 
     def listen(self, changed: Callable[[], None]) -> None:
-        """Have `changed` called whenever newer routes came, before they are kept on disk."""
+        """Call `changed` whenever newer routes have come, before they are on disk."""
         self._listeners.append(changed)
 
     async def follow(self) -> None:
@@ -393,7 +392,7 @@ class PublishedRoutes:
                 self._keeper.note(table)
 
     async def _poll(self) -> RouteTable | None:
-        """The table of newer routes; None where control has none."""
+        """Ask control for newer routes. None if there are none."""
         reply = await call(
             self._pool, self._address, self._request(), POLL_TIMEOUTS, MAX_SNAPSHOT_BYTES
         )
@@ -408,14 +407,14 @@ class PublishedRoutes:
                 return RouteTable(self._localize(decode_snapshot(body)))
         try:
             with self._memory.taking(len(body), self._table.num_components):
-                return self._table.changed(self._localize(decode_delta(body)))
+                return self._table.apply(self._localize(decode_delta(body)))
         except (ValueError, SnapshotError) as error:
             self._asks_for_delta = False
             LOG.warning("changed routes do not fit, so all are asked for: %s", error)
             return None
 
     def _localize(self, published: Published) -> Published:
-        """`published` as this host reaches the copies."""
+        """Replace addresses by addresses that this host can reach."""
         return published if self._proxy is None else through_proxy(published, self._proxy)
 
     def _request(self) -> HttpRequest:

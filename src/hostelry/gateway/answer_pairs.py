@@ -155,6 +155,6 @@ class AnswerPairs:
         production, shadow = (b"".join(it.chunks) for it in (pair.production, pair.shadow))
         pair.give_up()
         found = measure_distance(production, shadow)
-        self._meter.compared(
+        self._meter.count_pair(
             pair.key, exact=found.exact, close=found.close, distance=found.distance
         )

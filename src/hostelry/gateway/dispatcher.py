@@ -17,6 +17,7 @@ from hostelry.base.logging import about_request, no_request
 from hostelry.dataplane.http.exchange import Exchange
 from hostelry.dataplane.http.reader import HttpRefusedError
 from hostelry.dataplane.tracing.call_ring import CallRing
+from hostelry.dataplane.tracing.call_trace import NO_TRACE
 from hostelry.gateway.handlers.console import CONSOLE
 from hostelry.gateway.handlers.metrics import PATHS as METRICS_PATHS
 from hostelry.gateway.handlers.openai_batches import PATHS as BATCH_PATHS
@@ -118,7 +119,7 @@ class Dispatcher:
             self._fail(exchange, handler, failure, request_id)
             drop_tracebacks(defect)
         finally:
-            if exchange.trace is not None:
+            if exchange.trace is not NO_TRACE:
                 self.calls.end(exchange.trace, is_whole=exchange.finished)
             no_request(token)
 
@@ -161,8 +162,7 @@ class Dispatcher:
         exchange: Exchange, handler: ApiHandler, error: ServiceError, request_id: str
     ) -> None:
         """Answer with `error`. If the answer has begun, it is cut off instead."""
-        if exchange.trace is not None:
-            exchange.trace.failed(error.http_status, error.code, error.message)
+        exchange.trace.fail(error.http_status, error.code, error.message)
         if not exchange.started:
             exchange.respond(handler.error_answer(error, exchange.request, request_id))
 

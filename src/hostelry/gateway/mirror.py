@@ -150,7 +150,7 @@ class ShadowMirror:
         num_bytes = len(body)
         copy = self._free_copy(shadow) if self._has_room(num_bytes) else None
         if copy is None:
-            self._meter.dropped(shadow.key)
+            self._meter.count_dropped(shadow.key)
             return
         self._bytes += num_bytes
         loop, delay_s = asyncio.get_running_loop(), self._limits.delay_s
@@ -205,8 +205,8 @@ class ShadowMirror:
     def _begin_measurement(self, request: MirroredRequest) -> Measurement:
         copy = request.copy
         measured = self._meter.begin(request.shadow.key)
-        measured.chosen(copy.id, self._counts.of(copy.id), copy.config)
-        measured.moved(len(request.parts[1]), 0)
+        measured.record_copy(copy.id, self._counts.of(copy.id), copy.config)
+        measured.add_bytes(len(request.parts[1]), 0)
         return measured
 
     def _sent_now(self, request: MirroredRequest) -> bool:
@@ -299,9 +299,9 @@ class ShadowMirror:
         except UpstreamError as error:
             self._note(copy, error)
             if reply is not None and is_stream and 200 <= reply.status < 300:
-                measured.stream_broke()
+                measured.record_broken_stream()
             else:
-                measured.got_no_answer()
+                measured.record_no_answer()
         finally:
             self._close(request, reply)
 
@@ -320,7 +320,7 @@ class ShadowMirror:
         num_read = 0
         while (chunk := await reply.next_chunk()) is not None:
             if is_stream and is_ok and not num_read:
-                measured.first_chunk()
+                measured.record_first_chunk()
             num_read += len(chunk)
             if most is not None and num_read > most:
                 raise TooLargeError(f"The answer is larger than the limit of {most} bytes.")
@@ -337,10 +337,10 @@ class ShadowMirror:
         self._circuits.pop(request.copy.id, None)
         measured = request.measured
         assert measured is not None, "it is measured from when it is due"
-        measured.answered()
-        measured.moved(0, num_read)
+        measured.record_answer()
+        measured.add_bytes(0, num_read)
         if not 200 <= reply.status < 300:
-            measured.refused_by_model(reply.status)
+            measured.record_model_error(reply.status)
             return
         for tap in request.taps:
             tap.finish(reply.headers)

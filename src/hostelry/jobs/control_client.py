@@ -7,12 +7,15 @@ from urllib.parse import urlencode
 import msgspec
 
 from hostelry.base.errors import RetryableError
+from hostelry.base.guards import INTERNAL_KEY_HEADER
+from hostelry.base.http import HttpRequest
 from hostelry.base.json import decode
 from hostelry.domain.async_request import AsyncMetricsReport
 from hostelry.domain.log_source import DataLogReport
 from hostelry.domain.messaging import PublicationRequest
 from hostelry.domain.scope import Scope
 from hostelry.domain.transform_job import TransformEnd, TransformProgressReport, TransformSnapshot
+from hostelry.http1.calls import call
 from hostelry.http1.reply import UpstreamError
 from hostelry.http1.upstream import Timeouts, Upstream
 
@@ -68,7 +71,7 @@ class HttpJobsControl:
     def __init__(self, pool: Upstream, address: str, internal_key: str) -> None:
         self._pool = pool
         self._address = address
-        self._head = f"Host: {address.removeprefix('http://')}\r\nX-Hostelry-Key: {internal_key}"
+        self._headers = {INTERNAL_KEY_HEADER: internal_key}
 
     async def publish(self, publication: PublicationRequest) -> None:
         """POST /internal/publish."""
@@ -120,16 +123,12 @@ class HttpJobsControl:
         self, method: str, target: str, body: bytes, timeouts: Timeouts, max_bytes: int
     ) -> tuple[int, bytes]:
         """Return the status and the body of an answer."""
-        head = f"{method} {target} HTTP/1.1\r\n{self._head}\r\nContent-Length: {len(body)}\r\n\r\n"
-        parts = (head.encode("latin-1"), body)
+        request = HttpRequest(method, target, "", self._headers, body)
         try:
-            reply = await self._pool.send(self._address, parts, timeouts, max_bytes)
-            try:
-                return reply.status, await reply.body(max_bytes)
-            finally:
-                reply.close()
+            answer = await call(self._pool, self._address, request, timeouts, max_bytes)
         except UpstreamError as error:
             raise ControlDownError(f"control does not answer: {error}") from error
+        return answer.status, answer.body
 
 
 def _check_status(target: str, status: int, answer: bytes) -> None:

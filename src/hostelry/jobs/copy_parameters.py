@@ -15,10 +15,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from hostelry.dataplane.balancing.load_balancer import head_end
+from hostelry.base.http import HttpRequest
+from hostelry.dataplane.balancing.load_balancer import build_key_header
 from hostelry.domain.routes import CopyRoute
 from hostelry.domain.transform_job import BatchStrategy, TransformJob
 from hostelry.domain.transform_rules import MAX_MB_IN_FLIGHT, MAX_PAYLOAD_MB
+from hostelry.http1.calls import call
 from hostelry.http1.reply import UpstreamError
 from hostelry.http1.upstream import Timeouts, UpstreamPool
 
@@ -36,16 +38,12 @@ MAX_BYTES = 16 * 1024
 
 async def get_execution_parameters(pool: UpstreamPool, copy: CopyRoute) -> bytes | None:
     """Read a copy's answer to GET /execution-parameters. None without an answer of 200."""
-    head = b"GET /execution-parameters HTTP/1.1\r\nHost: localhost\r\n" + head_end(copy.key)
+    request = HttpRequest("GET", "/execution-parameters", "", build_key_header(copy.key))
     try:
-        reply = await pool.send(copy.address, (head, b""), TIMEOUTS)
-        try:
-            body = await reply.body(MAX_BYTES)
-        finally:
-            reply.close()
+        answer = await call(pool, copy.address, request, TIMEOUTS, MAX_BYTES)
     except UpstreamError:
         return None
-    return body if reply.status == 200 else None
+    return answer.body if answer.status == 200 else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -152,7 +152,7 @@ def build_gateway(
     taps = RequestTaps(
         capture=capture,
         mirror=mirror,
-        not_mirrored=meter.dropped,
+        not_mirrored=meter.count_dropped,
         defects=TapDefects(monotonic_s),
         calls=calls,
     )
@@ -241,7 +241,7 @@ def build_mirror(
     """The connection to the mirror process. Without that process, this worker mirrors requests."""
     turns = ShadowTurns(draw)
     if memory.mirror is not None:
-        return MirrorHandover(memory.mirror, turns, meter.dropped, monotonic_s)
+        return MirrorHandover(memory.mirror, turns, meter.count_dropped, monotonic_s)
     mirror = ShadowMirror(pool, meter, mirror_limits(config), draw, monotonic_s)
     return OwnMirror(MirrorIntake(mirror, capture, AnswerPairs(meter, monotonic_s)), turns)
 

@@ -81,7 +81,7 @@ async def serve(home: Home, listener: socket.socket, lines: SupervisorLines | No
     end = MirrorEnd(
         routes=routes,
         intake=intake,
-        dropped=meter.dropped,
+        dropped=meter.count_dropped,
         defects=TapDefects(monotonic_s),
         now_s=monotonic_s,
         call_later=loop.call_later,

@@ -78,12 +78,12 @@ class TraceExport:
         )
         self._scope = instrumentation.InstrumentationScope("hostelry.gateway", __version__)
 
-    def passed_on(self, call: CallTrace) -> str:
+    def build_traceparent(self, call: CallTrace) -> str:
         """The `traceparent` for the copies of a call that begins."""
         ids = trace_ids(call.request_id, call.traceparent)
-        return ids.passed_on(is_sampled=self.sampling.has(ids))
+        return ids.build_traceparent(is_sampled=self.sampling.has(ids))
 
-    def ended(self, call: CallTrace, kept: bytes) -> None:
+    def take(self, call: CallTrace, kept: bytes) -> None:
         """Take a call that is over, if it is sampled; never waits."""
         if not self.sampling.has(trace_ids(call.request_id, call.traceparent)):
             return

@@ -113,7 +113,7 @@ class SharedColumn:
             total, row = sums.get(key, 0), self._rows.get(key)
             if row is None and total:
                 try:
-                    row = table.row_of_key(key, column)
+                    row = table.find_row(key, column)
                 except LockedError:
                     row = None  # with its next change
                 if row is not None:
@@ -217,7 +217,7 @@ class PeerExchange:
         except UpstreamError as error:
             LOG.debug("counts were not sent to %s: %s", address, error)
             is_taken = False
-        self._sent.answered(address, is_taken=is_taken)
+        self._sent.note_result(address, is_taken=is_taken)
 
     async def _take_counts(self, request: Request) -> Response:
         """204 once they count; 409 where the sender must send all, 400 for no counts."""

@@ -146,7 +146,7 @@ def test_changes_since_any_known_version_lead_to_the_newest_routes(seed: int) ->
             delta = board.delta_since(table.version)
             if delta is not None:
                 num_deltas += 1
-                after = table.changed(decode_delta(msgspec.json.encode(delta)))
+                after = table.apply(decode_delta(msgspec.json.encode(delta)))
                 assert content(after) == content(whole)
                 assert destinations(after) == destinations(whole)
                 assert after.counted_ids() == whole.counted_ids() == counted(snapshot)
@@ -257,9 +257,9 @@ def test_changes_that_do_not_lead_to_their_version_are_refused(delta: RouteDelta
     table = RouteTable(build_snapshot([route]))
     before = dict(content(table))
     with pytest.raises(ValueError, match="changes since"):
-        table.changed(delta)
+        table.apply(delta)
     assert content(table) == before
-    assert table.changed(drift()).component(HERE, "c8") is not None
+    assert table.apply(drift()).component(HERE, "c8") is not None
 
 
 def test_a_table_of_other_content_under_the_same_version_is_found_out() -> None:
@@ -274,9 +274,9 @@ def test_a_table_of_other_content_under_the_same_version_is_found_out() -> None:
     for wrong in (parts[:-1], (*parts[:-1], other)):
         held = RouteSnapshot(version=first.version, endpoints=(replace(route, components=wrong),))
         with pytest.raises(ValueError, match="lead to"):
-            RouteTable(held).changed(delta)
+            RouteTable(held).apply(delta)
 
 
 def test_a_version_of_an_older_control_is_answered_whole() -> None:
     with pytest.raises(ValueError, match="is no sum"):
-        RouteTable(RouteSnapshot(version="v1", endpoints=())).changed(drift(since="v1"))
+        RouteTable(RouteSnapshot(version="v1", endpoints=())).apply(drift(since="v1"))

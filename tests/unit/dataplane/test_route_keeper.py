@@ -13,7 +13,7 @@ from hostelry.dataplane.routes import (
     KEEP_RETRY_S,
     KeptRoutes,
     RouteKeeper,
-    compute_rest_of_pause,
+    compute_rest,
     pause_after,
 )
 from hostelry.domain.routes import RouteSnapshot
@@ -42,7 +42,7 @@ def test_a_pause_is_a_share_of_the_last_write(cpu_s: float, took_s: float, pause
 )
 def test_a_pause_is_since_the_last_write(written_at: float | None, left_s: float) -> None:
     kept = None if written_at is None else KeptRoutes(version="1", written_at=written_at)
-    assert compute_rest_of_pause(10.0, kept, NOW) == left_s
+    assert compute_rest(10.0, kept, NOW) == left_s
 
 
 class FakeFile:
@@ -56,7 +56,7 @@ class FakeFile:
         self.written: list[str] = []
         self.failures: list[OSError] = []
 
-    def kept(self) -> KeptRoutes | None:
+    def get_version(self) -> KeptRoutes | None:
         return self._kept
 
     def put(self, version: str) -> None:

@@ -22,14 +22,14 @@ def test_routes_survive_on_disk_private_to_their_owner(tmp_path: Path) -> None:
 def test_a_file_shows_which_routes_it_has_and_since_when(tmp_path: Path) -> None:
     path = tmp_path / "routes.json"
     file = RouteFile(path, write_whole)
-    assert file.kept() is None, "there is none"
+    assert file.get_version() is None, "there is none"
     file.save(SNAPSHOT)
     os.utime(path, (5.0, 5.0))
-    assert file.kept() == KeptRoutes(version=SNAPSHOT.version, written_at=5.0)
+    assert file.get_version() == KeptRoutes(version=SNAPSHOT.version, written_at=5.0)
     path.write_bytes(b'{"version":"abc')
-    assert file.kept() is None, "it is torn"
+    assert file.get_version() is None, "it is torn"
     path.write_bytes(b"\xff\x00")
-    assert file.kept() is None, "it is something else"
+    assert file.get_version() is None, "it is something else"
 
 
 def test_no_file_means_no_routes_yet(tmp_path: Path) -> None:

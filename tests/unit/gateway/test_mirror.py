@@ -164,7 +164,7 @@ class Rig:
     def load(self) -> SecondLoad:
         """What was counted so far."""
         self.now_s += 1
-        (closed,) = self.meter.closed()
+        (closed,) = self.meter.take_closed()
         (found,) = closed.loads
         assert found.key == KEY
         return found

@@ -269,7 +269,7 @@ def test_an_account_sees_its_own_calls_and_the_operator_all() -> None:
     async def work(caller: Caller) -> None:
         own = await caller.call(WHOLE)
         theirs = caller.parts.calls.begin("other-account", "444455556666", HttpRequest("POST", "/"))
-        theirs.failed(500, "InternalFailure", "theirs")
+        theirs.fail(500, "InternalFailure", "theirs")
         caller.parts.calls.end(theirs, is_whole=True)
         for id, seen in ((own, 200), ("other-account", 404)):
             assert (await _as_signer(caller, f"/traces/{id}"))[0] == seen

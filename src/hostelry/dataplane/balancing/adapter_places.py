@@ -1,4 +1,4 @@
-"""Adapters on copies: where this process expects them, and what waiting and loading cost."""
+"""Adapters on copies: where this process expects them, and the cost of waiting and loading."""
 
 import math
 from collections import OrderedDict
@@ -18,20 +18,20 @@ from hostelry.routing.adapter_choice import (
     common_service_ms,
 )
 
-MAX_COPIES = 4096  # remembered; beyond it the least recently used is forgotten
+MAX_COPIES = 4096  # remembered. Above it, the least recently used copy is forgotten
 KEY_BYTES = 16
-QUIET_S = 10.0  # without writes after one failed, since a failing write may block
+QUIET_S = 10.0  # without writes after a failed write, since a failing write may block
 
 
 class AssignmentBoard(Protocol):
-    """Assignments that several gateway workers share; `SharedMap` is one."""
+    """Assignments that several gateway workers share, for example in a `SharedMap`."""
 
     def get(self, key: bytes) -> tuple[int, float] | None:
-        """The value under `key` and when it expires; None where there is none, or it has."""
+        """Return the value under `key` and its expiry. None if there is none, or it has expired."""
         ...
 
     def put(self, key: bytes, value: int, expires_at: float) -> object:
-        """Keep `value` until `expires_at` (seconds since the epoch); False where it cannot now."""
+        """Keep `value` until `expires_at` (seconds since the epoch). False if that failed."""
         ...
 
 
@@ -47,14 +47,15 @@ class CopyHistory:
 
 
 class AdapterPlaces:
-    """Chooses copies for adapters from the history of what was sent to them.
+    """Chooses copies for adapters from the history of requests.
 
     Args:
         now: seconds since the epoch.
-        board: assignments by the other workers of this gateway; None where there is no other.
-        capacity: adapters that a copy holds at once.
-        num_workers: gateway workers. Each sees a part of the requests, in which as many different
-            adapters take longer to appear: it remembers fewer, for as long as a copy holds them.
+        board: assignments by the other workers of this gateway. None if there is no other worker.
+        capacity: maximum number of adapters on a copy at once.
+        num_workers: gateway workers. Each worker sees a part of the requests, in which it takes
+        longer
+            until N different adapters appear. So it remembers fewer adapters, for the same time.
     """
 
     def __init__(
@@ -73,12 +74,12 @@ class AdapterPlaces:
     def choose(
         self, copies: Sequence[CopyRoute], outstanding: Sequence[int], adapter: str
     ) -> AdapterChoice:
-        """The choice among `copies`, at least one, for the next request; records it.
+        """Choose a copy for the next request, and record the choice.
 
         Args:
-            copies: those that have the adapter registered.
-            outstanding: requests under way on each.
-            adapter: its name on the copies.
+            copies: the copies with the adapter, at least one.
+            outstanding: requests in progress on each copy.
+            adapter: the adapter's name on the copies.
         """
         now = self._now()
         records = [self._record(copy) for copy in copies]
@@ -100,19 +101,19 @@ class AdapterPlaces:
         self._assign(copies[choice.index], records[choice.index], adapter, now)
         return choice
 
-    def answered(
+    def learn_answer(
         self, copy: CopyRoute, took_ms: float, outstanding: int, choice: AdapterChoice
     ) -> None:
         """Learn from a whole answer that took `took_ms`, with `outstanding` requests before it."""
         self._record(copy).latency.answered(took_ms, outstanding, loaded=not choice.resident)
 
-    def failed(self, copy: CopyRoute, adapter: str, choice: AdapterChoice) -> None:
+    def learn_failure(self, copy: CopyRoute, adapter: str, choice: AdapterChoice) -> None:
         """Learn from an error of the copy, which may not have `adapter`."""
         if not choice.resident:
             self._record(copy).assignments.dropped(adapter)
 
     def forget(self, copy: CopyRoute) -> None:
-        """Drop what is known of a copy that has gone, or was restarted."""
+        """Forget a copy that has gone or was restarted."""
         self._records.pop(copy.id, None)
 
     def _record(self, copy: CopyRoute) -> CopyHistory:
@@ -137,12 +138,12 @@ class AdapterPlaces:
         if self._board is None or now < self._quiet_until:
             return
         if earlier is not None and int(earlier) == int(now):
-            return  # once a second is enough
+            return  # once per second is enough
         if self._board.put(_key(copy, adapter), 1, now + FORGOTTEN_AFTER_S) is False:
             self._quiet_until = now + QUIET_S
 
 
 def _key(copy: CopyRoute, adapter: str) -> bytes:
-    """The key of the pair on the board; a copy that was restarted has another address."""
+    """The key of the pair on the board. A restarted copy has another address."""
     text = "\0".join((copy.id, copy.address, adapter))
     return blake2b(text.encode(), digest_size=KEY_BYTES).digest()

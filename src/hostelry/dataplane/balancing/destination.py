@@ -178,7 +178,7 @@ def _component(
     if name is None:
         raise _invalid(NO_COMPONENT_NAMED)
     destination = table.component(endpoint.scope, name)
-    failed = table.failed_on(endpoint, name) if destination is None else None
+    failed = table.find_failed_on(endpoint, name) if destination is None else None
     if failed is not None:
         raise _invalid(failure_text(failed))
     if destination is None or destination.endpoint_name != endpoint.name:

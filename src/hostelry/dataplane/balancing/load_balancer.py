@@ -280,10 +280,10 @@ class LoadBalancer:
 
         def learn(reply: Reply) -> None:
             if reply.status >= 300:
-                places.failed(copy, adapter, choice)
+                places.learn_failure(copy, adapter, choice)
             elif reply.phase is ReplyPhase.WHOLE:
                 took_ms = (self._now_s() - began_s) * 1000
-                places.answered(copy, took_ms, outstanding, choice)
+                places.learn_answer(copy, took_ms, outstanding, choice)
 
         return copy, learn, choice.costs_ms
 

@@ -1,7 +1,7 @@
-"""Sends a request for a model of a multi-model endpoint to a copy that has it, or loads it first.
+"""Sends a request for a model of a multi-model endpoint to a copy that has the model, or loads it.
 
-The copy's agent keeps the model loaded while a lease on it lasts: one is taken before the request
-is sent, and given back after its last byte, or a moment later if other requests use it.
+The copy's agent keeps a model loaded during a lease. A lease is taken before the request is sent.
+It is given back after the last byte, or a moment later if other requests use it.
 """
 
 import asyncio
@@ -34,10 +34,10 @@ from hostelry.http1.reply import ConnectError, Reply, ReplyPhase, UpstreamError
 from hostelry.http1.upstream import Timeouts, Upstream
 
 LOG = logging.getLogger(__name__)
-# Leases of models that are kept a moment for the next request, which needs no other. No I/O.
+# Leases are kept a moment for the next request for the same model. No I/O.
 #
-# A lease that is kept holds up the eviction of its model, so an idle one is kept shortly, and none
-# that is old is used again: an agent that drains the model waits no longer than that.
+# A kept lease delays the eviction of its model. So an idle lease is kept shortly, and an old lease
+# is not used again: an agent that drains the model waits no longer than that.
 
 
 IDLE_S = 0.25
@@ -60,21 +60,21 @@ class KeptLease:
 
 
 class KeptLeases:
-    """The leases of one gateway process by copy and model, with times of the caller's clock."""
+    """The leases of one gateway process, by copy and model. The caller passes the time."""
 
     def __init__(self) -> None:
         self._kept: dict[tuple[str, str], KeptLease] = {}
-        self._idle: dict[KeptLease, None] = {}  # the one idle the longest is first
+        self._idle: dict[KeptLease, None] = {}  # the longest idle is first
 
     @property
     def num_idle(self) -> int:
-        """Leases that no request uses now."""
+        """Number of leases that no request uses."""
         return len(self._idle)
 
     def take(self, copy: CopyRoute, target: str, now_s: float) -> KeptLease | None:
-        """The lease, with one use more; None where one has to be had."""
+        """Use a kept lease. None if a lease must be taken from the agent."""
         kept = self._kept.get((copy.id, target))
-        if kept is None or kept.copy.key != copy.key:  # another process of that copy
+        if kept is None or kept.copy.key != copy.key:  # of another process of the copy
             return None
         if now_s - kept.since_s >= MAX_AGE_S:
             return None
@@ -84,15 +84,15 @@ class KeptLeases:
         return kept
 
     def add(self, kept: KeptLease) -> None:
-        """Keep a lease that is in use; one before it is not used again."""
+        """Keep a lease that is in use, in place of an earlier lease of the model."""
         self._kept[kept.copy.id, kept.target] = kept
 
     def give_back(
         self, kept: KeptLease, now_s: float, *, lost: bool = False, again: bool = True
     ) -> bool:
-        """Record the end of one use; whether the lease is to be given back to the agent.
+        """Record the end of one use. True if the lease must be given back to the agent.
 
-        `lost`: the copy does not have the model; without `again` no other request uses the lease.
+        `lost`: the copy does not have the model. Without `again`, no other request uses the lease.
         """
         kept.in_use -= 1
         if kept.is_over:
@@ -110,7 +110,7 @@ class KeptLeases:
         kept.is_over = True
         return True
 
-    def ended(self, now_s: float) -> list[KeptLease]:
+    def remove_idle(self, now_s: float) -> list[KeptLease]:
         """Remove the leases that have been idle for too long."""
         found = []
         while self._idle:
@@ -147,7 +147,7 @@ Head = Callable[[str], bytes]
 
 
 class TargetModelRefusedError(HostelryError):
-    """The copy cannot serve the model; `status` is the agent's, `model_status` the container's."""
+    """The copy cannot serve the model. `status` is from the agent, `model_status` the container."""
 
     def __init__(self, status: int, message: str, model_status: int | None) -> None:
         super().__init__(message)
@@ -156,7 +156,7 @@ class TargetModelRefusedError(HostelryError):
 
 
 class ModelLease(msgspec.Struct):
-    """A model that a copy keeps loaded; `times` are what it measured since the last lease.
+    """A model that a copy keeps loaded. `times` are its measurements since the last lease.
 
     `keep`: other requests may use the lease too.
     """
@@ -168,8 +168,8 @@ class ModelLease(msgspec.Struct):
     times: tuple[tuple[str, float], ...] = ()
     keep: bool = False
 
-    def kept(self, copy: CopyRoute, target: str, now_s: float) -> KeptLease:
-        """This lease with what is needed to use it again and to give it back."""
+    def keep_for(self, copy: CopyRoute, target: str, now_s: float) -> KeptLease:
+        """Build the lease that is kept, and given back later."""
         return KeptLease(copy, target, self.lease, self.model_id, now_s)
 
 
@@ -182,8 +182,8 @@ class _Refusal(msgspec.Struct):
 class ModelRequest:
     """A request to `key` for a model.
 
-    `head` makes the request's head for the id that a copy has for the model; `leased` is called
-    with each lease.
+    `head` builds the request's head for the copy's id of the model. `leased` is called with each
+    lease.
     """
 
     key: LoadKey
@@ -196,7 +196,7 @@ class ModelRequest:
     leased: Callable[[ModelLease], None]
 
     def seen_by(self, route: RouteView | None) -> "ModelRequest":
-        """The request whose `chosen` gets `route`, which its copy was chosen from."""
+        """The request whose `chosen` gets `route`, the alternatives of its copy."""
         if route is None:
             return self
 
@@ -208,9 +208,9 @@ class ModelRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Balancers:
-    """The balancers of requests for copies, and of those for models on copies.
+    """The balancers of requests for copies and for models.
 
-    With their counts, and the sessions that bind requests to copies.
+    Also their counts, and the sessions that bind requests to copies.
     """
 
     counts: InFlightCounts
@@ -220,14 +220,14 @@ class Balancers:
 
 
 class ModelBalancer:
-    """Chooses copies for models, and leases these there.
+    """Chooses copies for models, and takes leases of models on them.
 
     Args:
         copies: sends requests to copies.
         pool: connections to agents.
         outstanding: requests in flight on copies.
-        homes: where models are.
-        now_s: seconds of a clock that never goes back.
+        homes: the copies of each model.
+        now_s: seconds of a monotonic clock.
     """
 
     def __init__(
@@ -245,19 +245,19 @@ class ModelBalancer:
         self._now_s = now_s
         self._background: set[asyncio.Task[None]] = set()
         self._kept = KeptLeases()
-        self._releases: dict[str, asyncio.Task[None]] = {}  # under way, by their leases
+        self._releases: dict[str, asyncio.Task[None]] = {}  # in progress, by their leases
         self._sweep: asyncio.TimerHandle | None = None
 
     async def send(self, copies: Sequence[CopyRoute], request: ModelRequest) -> InFlightRequest:
-        """Send the request to one of `copies`; returns once the head of its answer has come.
+        """Send the request to one of `copies`. Returns once the head of its answer has come.
 
-        outcome                                    next
-        agent or copy refuse the connection        another copy is tried
-        all of them do                             ConnectError: the request was not processed
-        the copy has lost the model (404)          it is loaded again, once
-        the copy has no memory for it (507)        others are evicted, and it is sent again, once
-        the model cannot be had                    TargetModelRefusedError
-        otherwise                                  as LoadBalancer.send
+        outcome                                      next
+        the agent or the copy refuses to connect     another copy is tried
+        all of them refuse                           ConnectError: the request was not processed
+        the copy has lost the model (404)            the model is loaded again, once
+        the copy has no memory for the model (507)   others are evicted, and it is sent again, once
+        the model cannot be loaded                   TargetModelRefusedError
+        any other                                    as LoadBalancer.send
         """
         for newcomer in self._homes.newcomers(copies):
             self._load(newcomer, self._homes.popular(request.key))
@@ -279,7 +279,7 @@ class ModelBalancer:
         raise refusal
 
     async def close(self) -> None:
-        """Give back what is kept, end what is under way in the background."""
+        """Give kept leases back, and end the work in the background."""
         if self._sweep is not None:
             self._sweep.cancel()
         for kept in self._kept.close():
@@ -297,7 +297,7 @@ class ModelBalancer:
         if sent.reply.status not in (NOT_LOADED, OUT_OF_RESOURCES):
             return sent
         sent.close()
-        # Before the next lease: else the agent gives one of the model that the copy has lost.
+        # Before the next lease, because the agent would lease the model that the copy has lost.
         if (release := self._releases.get(lease)) is not None:
             await asyncio.wait({release})
         more_room = sent.reply.status == OUT_OF_RESOURCES
@@ -327,32 +327,32 @@ class ModelBalancer:
             is_lost = reply.status == NOT_LOADED
             self._give_back(kept, lost=is_lost, again=reply.status != OUT_OF_RESOURCES)
             if is_lost:
-                self._homes.failed(copy, request.target)
+                self._homes.learn_failure(copy, request.target)
             elif reply.phase is ReplyPhase.WHOLE:
-                self._homes.answered(copy, (self._now_s() - began_s) * 1000, outstanding)
+                self._homes.learn_answer(copy, (self._now_s() - began_s) * 1000, outstanding)
 
         return InFlightRequest(copy, sent.reply, sent.close, ended), kept.lease
 
     async def _kept_lease(
         self, copy: CopyRoute, request: ModelRequest, *, more_room: bool
     ) -> KeptLease:
-        """The lease that another request uses or has just used, or one of the agent's."""
+        """Use the lease of another request, or take a lease from the agent."""
         kept = None if more_room else self._kept.take(copy, request.target, self._now_s())
         if kept is not None:
-            self._homes.acquired(copy, request.target, hit=True, waited_s=0.0)
+            self._homes.learn_lease(copy, request.target, hit=True, waited_s=0.0)
             request.leased(
                 ModelLease(lease=kept.lease, model_id=kept.model_id, hit=True, waited_s=0.0)
             )
             return kept
         lease = await self._lease(copy, request.target, more_room=more_room)
         request.leased(lease)
-        kept = lease.kept(copy, request.target, self._now_s())
+        kept = lease.keep_for(copy, request.target, self._now_s())
         if lease.keep:
             self._kept.add(kept)
         return kept
 
     def _give_back(self, kept: KeptLease, *, lost: bool = False, again: bool = True) -> None:
-        """End the use by one request."""
+        """End the use of a lease by one request."""
         if self._kept.give_back(kept, self._now_s(), lost=lost, again=again):
             self._release(kept, lost=lost)
         elif self._sweep is None:
@@ -360,13 +360,13 @@ class ModelBalancer:
 
     def _release_idle(self) -> None:
         self._sweep = None
-        for kept in self._kept.ended(self._now_s()):
+        for kept in self._kept.remove_idle(self._now_s()):
             self._release(kept, lost=False)
         if self._kept.num_idle:
             self._sweep = asyncio.get_running_loop().call_later(IDLE_S, self._release_idle)
 
     async def _lease(self, copy: CopyRoute, target: str, *, more_room: bool = False) -> ModelLease:
-        """A lease of the model. Raises TargetModelRefusedError, ConnectError."""
+        """Take a lease of the model. Raises TargetModelRefusedError, ConnectError."""
         asked = {"target": target} | ({"more_room": True} if more_room else {})
         try:
             body = msgspec.json.encode(asked)
@@ -374,18 +374,18 @@ class ModelBalancer:
             status = answer.status
             if status == 200:
                 lease = decode(answer.body, ModelLease)
-                self._homes.acquired(copy, target, hit=lease.hit, waited_s=lease.waited_s)
+                self._homes.learn_lease(copy, target, hit=lease.hit, waited_s=lease.waited_s)
                 return lease
             refused = decode(answer.body, _Refusal) if status in REFUSALS else None
         except (UpstreamError, msgspec.DecodeError) as error:
             raise ConnectError(f"The copy's agent gave no answer: {error}") from error
-        self._homes.failed(copy, target)
+        self._homes.learn_failure(copy, target)
         if refused is None:
             raise ConnectError(f"The copy's agent answered {status}.")
         raise TargetModelRefusedError(status, refused.message, refused.status)
 
     def _release(self, kept: KeptLease, *, lost: bool) -> None:
-        """Give the lease back; where the agent does not answer it ends by its time limit."""
+        """Give the lease back. If the agent does not answer, the lease ends by its time limit."""
 
         async def release() -> None:
             body = msgspec.json.encode({"lease": kept.lease, "lost": lost, "uses": kept.uses})
@@ -399,7 +399,7 @@ class ModelBalancer:
         task.add_done_callback(lambda _: self._releases.pop(kept.lease, None))
 
     def _load(self, copy: CopyRoute, targets: Sequence[str]) -> None:
-        """Have the copy load models for requests to come, one after the other."""
+        """Let the copy load models for later requests, one after the other."""
         if len(self._background) >= MAX_BACKGROUND:
             return
 
@@ -410,7 +410,7 @@ class ModelBalancer:
                 except (ConnectError, TargetModelRefusedError) as error:
                     LOG.info("copy %s does not load model %s: %s", copy.id, target, error)
                     return
-                self._release(lease.kept(copy, target, self._now_s()), lost=False)
+                self._release(lease.keep_for(copy, target, self._now_s()), lost=False)
 
         self._in_background(load())
 

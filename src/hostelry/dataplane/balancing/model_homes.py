@@ -1,4 +1,4 @@
-"""Models of multi-model copies: where this process expects them, and what loading them costs."""
+"""Models of multi-model copies: where this process expects them, and the cost of loading them."""
 
 import math
 from collections import OrderedDict
@@ -10,10 +10,10 @@ from hostelry.domain.routes import CopyRoute
 from hostelry.routing.adapter_choice import LatencyEstimate
 from hostelry.routing.model_choice import WINDOW_S, InstanceView, ModelChoice, choose_for_model
 
-MAX_COPIES = 4096  # remembered; beyond it the least recently used is forgotten
-MAX_MODELS = 10_000  # remembered of each copy, and of which requests are counted
+MAX_COPIES = 4096  # remembered. Above it, the least recently used copy is forgotten
+MAX_MODELS = 10_000  # remembered per copy, and models whose requests are counted
 PRIOR_LOAD_MS = 1000.0
-SEVERAL = 1.5  # fading requests: two within 40 s, from which a model is loaded ahead
+SEVERAL = 1.5  # fading requests: two within 40 s. Then a model is loaded ahead
 MAX_PRELOADED = 100
 KEPT = 0.8  # weight of earlier loads
 
@@ -39,20 +39,20 @@ class CopyMemory:
 
 
 class ModelHomes:
-    """Chooses copies for models from the history of what was sent to them.
+    """Chooses copies for models from the history of requests.
 
     Args:
-        now_s: seconds of a clock that never goes back.
+        now_s: seconds of a monotonic clock.
     """
 
     def __init__(self, now_s: Callable[[], float]) -> None:
         self._now_s = now_s
         self._copies: OrderedDict[str, CopyMemory] = OrderedDict()
-        # By the name that copies serve, and the model: decayed requests, and when.
+        # By the name that copies serve, and the model: decayed requests, and their time.
         self._requests: OrderedDict[tuple[LoadKey, str], tuple[float, float]] = OrderedDict()
 
     def newcomers(self, copies: Sequence[CopyRoute]) -> list[CopyRoute]:
-        """Those of `copies` that nothing is known of, where another one has models."""
+        """Find the copies without history, if another copy has models."""
         found = [it for it in copies if not self._knows(it)]
         if not found or not any(self._copies[it.id].models for it in copies if self._knows(it)):
             return []
@@ -61,7 +61,7 @@ class ModelHomes:
         return found
 
     def popular(self, key: LoadKey) -> list[str]:
-        """The models of `key` that several requests named of late, the most requested first."""
+        """The models of `key` with several recent requests, the most requested first."""
         now_s = self._now_s()
         counts = {
             target: count * math.exp((at_s - now_s) / WINDOW_S)
@@ -74,10 +74,7 @@ class ModelHomes:
     def choose(
         self, key: LoadKey, copies: Sequence[CopyRoute], outstanding: Sequence[int], target: str
     ) -> ModelChoice:
-        """The choice among the `copies` of `key`, at least one, for a request.
-
-        Records that the model will be there.
-        """
+        """Choose a copy of `key`, at least one, and record that the model will be there."""
         now_s = self._now_s()
         memories = [self._memory(copy) for copy in copies]
         views = [
@@ -92,7 +89,7 @@ class ModelHomes:
             return choice
         return replace(choice, costs_ms=tuple(view.cost_ms for view in views))
 
-    def acquired(self, copy: CopyRoute, target: str, *, hit: bool, waited_s: float) -> None:
+    def learn_lease(self, copy: CopyRoute, target: str, *, hit: bool, waited_s: float) -> None:
         """Learn that the copy has the model, for which a request waited."""
         memory = self._memory(copy)
         memory.models[target] = self._now_s()
@@ -100,16 +97,16 @@ class ModelHomes:
         if not hit:
             memory.load_ms = KEPT * memory.load_ms + (1 - KEPT) * waited_s * 1000
 
-    def answered(self, copy: CopyRoute, took_ms: float, outstanding: int) -> None:
+    def learn_answer(self, copy: CopyRoute, took_ms: float, outstanding: int) -> None:
         """Learn from a whole answer that took `took_ms`, with `outstanding` requests before it."""
         self._memory(copy).latency.answered(took_ms, outstanding, loaded=False)
 
-    def failed(self, copy: CopyRoute, target: str) -> None:
+    def learn_failure(self, copy: CopyRoute, target: str) -> None:
         """Learn that the copy does not have the model."""
         self._memory(copy).models.pop(target, None)
 
     def forget(self, copy: CopyRoute) -> None:
-        """Drop what is known of a copy that has gone, or was restarted."""
+        """Forget a copy that has gone or was restarted."""
         self._copies.pop(copy.id, None)
 
     def _memory(self, copy: CopyRoute) -> CopyMemory:
@@ -126,7 +123,7 @@ class ModelHomes:
         return memory is not None and memory.address == copy.address
 
     def _count_requests(self, key: LoadKey, target: str, now_s: float) -> float:
-        """The requests for the model within the last window, this one included; older ones fade."""
+        """Count the requests for the model within the last window. Older requests fade."""
         count, at_s = self._requests.pop((key, target), (0.0, now_s))
         count = count * math.exp((at_s - now_s) / WINDOW_S) + 1.0
         self._requests[key, target] = (count, now_s)

@@ -49,11 +49,11 @@ class PipelineStep:
 class ContainerTimes(Protocol):
     """Measures one request at each of its containers."""
 
-    def at_container(self, name: str | None, copy_id: str = "") -> None:
+    def enter_container(self, name: str | None, copy_id: str = "") -> None:
         """Record that the request goes to this container, on that copy."""
         ...
 
-    def container_answered(self, num_bytes: int = 0) -> None:
+    def leave_container(self, num_bytes: int = 0) -> None:
         """Record the whole answer of a container before the last one."""
         ...
 
@@ -115,9 +115,9 @@ async def _next_step(
     except UpstreamError as error:
         error.copy = current.answered_by
         raise
-    measured.container_answered(len(body))
+    measured.leave_container(len(body))
     left_s = limits.total_s - measured.since_chosen_s()
-    measured.at_container(copy.container, copy.id)
+    measured.enter_container(copy.container, copy.id)
     if left_s <= 0:
         raise DeadlineError("The time limit passed before the container was asked.", copy)
     return PipelineStep(

@@ -1,4 +1,4 @@
-"""Sticky sessions: a container opens one, and its requests go to the copy that holds it."""
+"""Sticky sessions: a container opens a session, whose requests go to the copy that holds it."""
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
@@ -17,22 +17,22 @@ OLDER_SESSION_ID = "x-amzn-sagemaker-session-id"  # older LMI containers open wi
 CLOSED_SESSION_ID = "x-amzn-sagemaker-closed-session-id"
 MAX_SESSIONS = 16384
 KEY_BYTES = 16
-OWNER_BYTES = 4  # of a key: its endpoint, with which tables share their room fairly
+OWNER_BYTES = 4  # of a key: its endpoint. The endpoints share the room of a table fairly
 
 
 class SessionTable(Protocol):
-    """Numbers under keys, each until an instant (seconds since the epoch)."""
+    """Numbers under keys, each until a time (seconds since the epoch)."""
 
     def get(self, key: bytes) -> tuple[int, float] | None:
-        """The value under `key` and when it expires; None where there is none, or it has."""
+        """Return the value under `key` and its expiry. None if there is none, or it has expired."""
         ...
 
     def put(self, key: bytes, value: int, expires_at: float) -> object:
-        """Keep `value` until `expires_at`, in place of what was there."""
+        """Keep `value` under `key` until `expires_at`."""
         ...
 
     def remove(self, key: bytes) -> object:
-        """Forget `key`; one that is not there is no error."""
+        """Remove `key`, if it is there."""
         ...
 
 
@@ -41,7 +41,8 @@ class SessionDict:
 
     Args:
         now: seconds since the epoch.
-        capacity: most entries; beyond it those of the owner of most are removed that expire first.
+        capacity: maximum number of entries. Above it, the owner with the most entries loses those
+            that expire first.
     """
 
     def __init__(self, now: Callable[[], float], capacity: int = MAX_SESSIONS) -> None:
@@ -50,7 +51,7 @@ class SessionDict:
         self._entries: dict[bytes, tuple[int, float]] = {}
 
     def get(self, key: bytes) -> tuple[int, float] | None:
-        """The value under `key` and when it expires; None where there is none, or it has."""
+        """Return the value under `key` and its expiry. None if there is none, or it has expired."""
         entry = self._entries.get(key)
         if entry is None or entry[1] > self._now():
             return entry
@@ -58,17 +59,17 @@ class SessionDict:
         return None
 
     def put(self, key: bytes, value: int, expires_at: float) -> None:
-        """Keep `value` until `expires_at`, in place of what was there."""
+        """Keep `value` under `key` until `expires_at`."""
         if len(self._entries) >= self._capacity and key not in self._entries:
             self._make_room()
         self._entries[key] = (value, expires_at)
 
     def remove(self, key: bytes) -> None:
-        """Forget `key`; one that is not there is no error."""
+        """Remove `key`, if it is there."""
         self._entries.pop(key, None)
 
     def _make_room(self) -> None:
-        """Remove the eighth of the largest owner's that expires first, so that this is rare."""
+        """Remove an eighth of the largest owner's entries, so that this is rare."""
         entries = self._entries
         (owner, most), *_ = Counter(key[:OWNER_BYTES] for key in entries).most_common(1)
         held = (key for key in entries if key.startswith(owner))
@@ -77,13 +78,14 @@ class SessionDict:
 
 
 class Sessions:
-    """The copy that holds each session; a session is known on its account's endpoint only.
+    """The copy that holds each session. A session is valid on its account's endpoint only.
 
     Args:
-        table: one table may serve several processes.
+        table: several processes may share one table.
         now: seconds since the epoch.
-        fetch: has the session under a key in `table` where another host knows it; None where there
-            is no other.
+        fetch: puts the session under a key into `table` if another host knows it. None without
+        other
+            hosts.
     """
 
     def __init__(
@@ -97,13 +99,13 @@ class Sessions:
         self._fetch = fetch
 
     async def fetch(self, scope: Scope, invocation: InvokeRequest) -> None:
-        """Have the invocation's session known here where another host knows it."""
+        """Fetch the session of the invocation, if another host knows it."""
         session_id = invocation.session_id
         if self._fetch is not None and session_id is not None and session_id != NEW_SESSION:
             await self._fetch(_key(scope, invocation.endpoint_name, session_id))
 
     def holder(self, scope: Scope, invocation: InvokeRequest) -> int | None:
-        """The mark of the copy that holds the invocation's session; None where none is known."""
+        """Find the mark of the copy that holds the session. None if the session is unknown."""
         session_id = invocation.session_id
         if session_id is None or session_id == NEW_SESSION:
             return None
@@ -113,13 +115,13 @@ class Sessions:
     def note(
         self, scope: Scope, invocation: InvokeRequest, copy: CopyRoute, headers: Mapping[str, str]
     ) -> None:
-        """Record what `copy` states about sessions in the headers of its answer.
+        """Record the sessions that `copy` opens and closes by the headers of its answer.
 
-        header           the request's session     the session's copy   recorded
-        opens a session  NEW_SESSION, or that one  any                  it is on `copy`
-        opens a session  any other                 any                  nothing
-        closes one       any                       `copy`               removed
-        closes one       any                       any other            nothing
+        header           the request's session      the session's copy   recorded
+        opens a session  NEW_SESSION, or the same   any                  the session is on `copy`
+        opens a session  another                    any                  nothing
+        closes one       any                        `copy`               the session is removed
+        closes one       any                        another              nothing
         """
         header = new_session_id(invocation, headers)
         opened = None if header is None else opened_session(header, self._now())
@@ -135,12 +137,12 @@ class Sessions:
 
 
 def pinned_copy(destination: Destination, session_id: str, holder: int | None) -> CopyRoute:
-    """The copy of `destination` that holds the session.
+    """Find the copy of `destination` that holds the session.
 
     Args:
-        destination: where the request goes.
-        session_id: as the client named it, an existing one.
-        holder: the mark of the copy that holds it; None where the session is not known.
+        destination: the destination of the request.
+        session_id: the client's name of the session, which exists.
+        holder: the mark of the copy that holds the session. None if the session is unknown.
 
     Raises ServiceError ValidationError (400).
     """
@@ -164,7 +166,7 @@ def pinned_copy(destination: Destination, session_id: str, holder: int | None) -
 
 
 def new_session_id(invocation: InvokeRequest, headers: Mapping[str, str]) -> str | None:
-    """The header of a session that a container opened, under its newer or its older name."""
+    """Find the session that a container opened, by the newer or the older header."""
     given = headers.get(NEW_SESSION_ID)
     if given is None and invocation.session_id == NEW_SESSION:
         return headers.get(OLDER_SESSION_ID)
@@ -172,7 +174,7 @@ def new_session_id(invocation: InvokeRequest, headers: Mapping[str, str]) -> str
 
 
 def _key(scope: Scope, endpoint_name: str, session_id: str) -> bytes:
-    """The session's key in the table; names have no NUL, so that keys are unique."""
+    """Build the session's key in the table. Names have no NUL, so keys are unique."""
     owner = "\0".join((scope.account, scope.region, endpoint_name))
     session = blake2b(f"{owner}\0{session_id}".encode(), digest_size=KEY_BYTES - OWNER_BYTES)
     return blake2b(owner.encode(), digest_size=OWNER_BYTES).digest() + session.digest()

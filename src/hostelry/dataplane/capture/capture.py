@@ -1,7 +1,7 @@
-"""Data capture of a process that sends requests to copies: what was asked, and what was answered.
+"""Data capture in a process that sends requests to copies: the requests, and their answers.
 
-A request only puts references to its bodies into a bounded buffer, which a task has written to disk
-once a second. Nothing here delays an answer or changes one.
+A request only puts references to its bodies into a bounded buffer. A task writes the buffer to disk
+once a second. Capture neither delays an answer nor changes it.
 """
 
 import asyncio
@@ -21,8 +21,8 @@ from hostelry.domain.load import LoadKey
 
 MIB = 1024 * 1024
 MAX_BUFFER_BYTES = 64 * MIB
-MAX_WITH_SHADOWS_BYTES = MAX_BUFFER_BYTES // 2  # a shadow's answers leave the rest to clients'
-WRITE_FROM_BYTES = MIB  # are written at once: what waits for longer leaves the processor's cache
+MAX_WITH_SHADOWS_BYTES = MAX_BUFFER_BYTES // 2  # the rest is for answers to clients
+WRITE_FROM_BYTES = MIB  # a larger buffer is written at once, while it is in the processor's cache
 WRITE_S = 1.0
 MAX_TARGETS = 4096
 NO_ROOM = f"the buffer of {MAX_BUFFER_BYTES // MIB} MiB has no room for it"
@@ -31,9 +31,9 @@ Captured = Destination | Shadow
 
 
 class CapturedRequest(NamedTuple):
-    """A request as its record has it; `event_id` is a UUID, the same for each answer to it.
+    """A request of a record. `event_id` is a UUID, the same for each answer to the request.
 
-    `body` is empty where it comes in parts.
+    `body` is empty if it comes in parts.
     """
 
     event_id: str
@@ -49,20 +49,20 @@ class Buffered:
     __slots__ = ("captured", "num_bytes", "num_records", "parts", "sampler", "target")
 
     def __init__(self, captured: Captured, target: SpoolTarget, sampler: Sampler) -> None:
-        self.captured = captured  # the last one that led here
+        self.captured = captured  # the last destination with this target
         self.target = target
         self.sampler = sampler
         self.clear()
 
     def clear(self) -> None:
-        """Forget the records: they are being written."""
+        """Forget the records, because they are being written."""
         self.parts: list[bytes] = []
         self.num_records = 0
         self.num_bytes = 0
 
 
 class CapturedAnswer:
-    """An answer that is captured as it comes; `close` must be called, `finish` once it is whole."""
+    """Captures an answer as it comes. Call `finish` once it is whole, and always `close`."""
 
     __slots__ = (
         "_asked",
@@ -90,27 +90,27 @@ class CapturedAnswer:
         self._asked: list[bytes] = []
         self._chunks: list[bytes] = []
         self._num_asked = self._num_output = 0
-        self._held = 0  # bytes of the buffer
+        self._held = 0  # reserved bytes of the buffer
         self._drop_cause: str | None = None
 
-    def asked(self, chunk: bytes) -> None:
-        """Take the next part of a request that comes in parts."""
+    def add_request(self, chunk: bytes) -> None:
+        """Add the next part of a request that comes in parts."""
         if self._settings.takes_input and self._hold(len(chunk)):
             self._num_asked += len(chunk)
             self._asked.append(chunk)
 
     def add(self, chunk: bytes) -> None:
-        """Take the next part of the answer."""
+        """Add the next part of the answer."""
         if self._settings.takes_output and self._hold(len(chunk)):
             self._num_output += len(chunk)
             self._chunks.append(chunk)
 
     def drop(self, cause: str) -> None:
-        """Keep no record; the request is counted as dropped, for `cause`, once it is finished."""
+        """Keep no record. `finish` then counts the request as dropped for `cause`."""
         self._drop_cause = self._drop_cause or cause
 
     def finish(self, answered: Mapping[str, str]) -> None:
-        """Put the record into the buffer: the request, and the answer as it was added.
+        """Put the record of the request and its answer into the buffer.
 
         `answered` are the headers of the copy's answer.
         """
@@ -129,21 +129,21 @@ class CapturedAnswer:
             self._num_output,
         )
         if not self._hold(len(prefix) + len(body)):
-            self._capture.dropped(self._buffered.target.key, self._drop_cause or NO_ROOM)
+            self._capture.drop(self._buffered.target.key, self._drop_cause or NO_ROOM)
             return
         parts = (prefix, body, *self._asked, *self._chunks)
         self._capture.put(self._buffered, parts, self._held)
-        self._held = 0  # the buffer's from now on
+        self._held = 0  # the record belongs to the buffer now
 
     def close(self) -> None:
-        """Give back what is held of the buffer; idempotent."""
+        """Give reserved bytes of the buffer back. A second call does nothing."""
         self._capture.release(self._held)
         self._held = 0
         self._asked.clear()
         self._chunks.clear()
 
     def _hold(self, num_bytes: int) -> bool:
-        """Whether there is room for so much more of the record, which is dropped otherwise."""
+        """Reserve more bytes for the record. The record is dropped if there is no room."""
         if self._drop_cause is None and self._capture.hold(num_bytes, self._most):
             self._held += num_bytes
             return True
@@ -155,7 +155,7 @@ class RequestCapture:
     """The captured requests of one process.
 
     Args:
-        spool: writes them to disk; None: nothing is captured.
+        spool: writes them to disk. None: no request is captured.
         draw: a uniform random number in [0, 1).
         clock: dates records.
     """
@@ -165,19 +165,19 @@ class RequestCapture:
         self._draw = draw
         self._clock = clock
         self._buffers: dict[SpoolTarget, Buffered] = {}
-        self._by_id: dict[int, Buffered] = {}  # by the identity of what is captured
+        self._by_id: dict[int, Buffered] = {}  # by the identity of the captured destination
         self._filled: list[Buffered] = []  # those with records
         self._held_bytes = 0
         self._some, self._many = asyncio.Event(), asyncio.Event()
         self._counts: dict[LoadKey, CaptureCounts] = {}
 
     def is_turn(self, destination: Destination) -> bool:
-        """Whether the next request of `destination` is one of those that are captured."""
+        """True if the next request of `destination` is captured."""
         buffered = self._find_buffer(destination)
         return buffered is not None and buffered.sampler.takes(self._draw())
 
     def begin(self, captured: Captured, request: CapturedRequest) -> CapturedAnswer | None:
-        """The capture of an answer to `request`, whose turn it is; None where there is none."""
+        """Begin to capture the answer to `request`. None if the destination has no capture."""
         buffered = self._find_buffer(captured)
         return None if buffered is None else CapturedAnswer(self, buffered, request)
 
@@ -186,7 +186,7 @@ class RequestCapture:
         return self._clock.now()
 
     def hold(self, num_bytes: int, most: int = MAX_BUFFER_BYTES) -> bool:
-        """Reserve bytes of the buffer; False where more than `most` would be held of it."""
+        """Reserve bytes of the buffer. False if more than `most` would be reserved."""
         if self._held_bytes + num_bytes > most:
             return False
         self._held_bytes += num_bytes
@@ -197,7 +197,7 @@ class RequestCapture:
         self._held_bytes -= num_bytes
 
     def put(self, buffered: Buffered, parts: Sequence[bytes], num_bytes: int) -> None:
-        """Take a record of `num_bytes`, which are reserved; a large buffer is written at once."""
+        """Add a record of `num_bytes`, which are reserved. A large buffer is written at once."""
         if not buffered.num_records:
             self._filled.append(buffered)
             self._some.set()
@@ -207,17 +207,17 @@ class RequestCapture:
         if self._held_bytes >= WRITE_FROM_BYTES:
             self._many.set()
 
-    def dropped(self, key: LoadKey, cause: str) -> None:
-        """Count a request of which no record is kept."""
+    def drop(self, key: LoadKey, cause: str) -> None:
+        """Count a request without a record."""
         self._count(key, CaptureCounts(dropped=1, drop_cause=cause))
 
     def counts(self) -> dict[LoadKey, CaptureCounts]:
-        """What was counted since the last call."""
+        """Take the counts since the last call."""
         found, self._counts = self._counts, {}
         return found
 
     async def run(self) -> None:
-        """Write what is buffered, about once a second while there is something."""
+        """Write the buffer about once a second while it has records."""
         while True:
             if not (self._filled or (self._spool is not None and self._spool.has_open)):
                 await self._some.wait()
@@ -227,7 +227,7 @@ class RequestCapture:
             await run_guarded("writing captured requests", self.write)
 
     async def write(self) -> None:
-        """Write what is buffered, and close files that are due."""
+        """Write the buffer, and close files that are due."""
         self._many.clear()
         batches = self._batches()
         if self._spool is None or not (batches or self._spool.has_open):
@@ -247,7 +247,7 @@ class RequestCapture:
             await asyncio.to_thread(self._spool.close)
 
     def _find_buffer(self, captured: Captured) -> Buffered | None:
-        """The buffer for records of `captured`; None where it has no capture."""
+        """Find the buffer for records of `captured`. None if it has no capture."""
         if captured.capture is None or self._spool is None:
             return None
         buffered = self._by_id.get(id(captured))
@@ -256,7 +256,7 @@ class RequestCapture:
         return buffered
 
     def _shared_buffer(self, captured: Captured, capture: DataCapture) -> Buffered:
-        """The buffer of the target of `captured`, which the next routes share."""
+        """Return the buffer of the target of `captured`, which later routes share."""
         if len(self._by_id) >= MAX_TARGETS:  # samplers begin again; records are kept
             self._by_id.clear()
             self._buffers.clear()

@@ -1,4 +1,4 @@
-"""Reports of data capture to control; what is not reported yet waits while control is down."""
+"""Reports of data capture to control. Counts wait while control is down."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -17,19 +17,19 @@ from hostelry.http1.upstream import Timeouts, Upstream
 LOG = logging.getLogger(__name__)
 TIMEOUTS = Timeouts(total_s=5.0, connect_s=1.0)
 MAX_ANSWER_BYTES = 64 * 1024
-MAX_VARIANTS = 1000  # in a report; the others are in the next one
+MAX_VARIANTS = 1000  # in a report. The other variants are in the next report
 REPORT_S = 5.0
 
 
 class CaptureReportSender:
-    """Reports what one process counted; used by one event loop.
+    """Reports the counts of one process. One event loop uses it.
 
     Args:
         reporter: the process.
-        take: what was counted since the last call.
+        take: returns the counts since the last call.
         pool: connections.
         address: control's ``http://host:port``.
-        internal_key: of calls between the platform's own processes.
+        internal_key: the key of calls between the platform's processes.
         clock: dates reports.
     """
 
@@ -51,11 +51,11 @@ class CaptureReportSender:
         self._started_at = clock.now()
         self._sequence = 0
         self._waiting: dict[LoadKey, CaptureCounts] = {}
-        self._causes: dict[LoadKey, str] = {}  # of drops, as they were logged
+        self._causes: dict[LoadKey, str] = {}  # of drops that were logged
         self._unanswered: CaptureReport | None = None
 
     async def send(self) -> None:
-        """Report what was counted, unless control is down; nothing is counted twice there."""
+        """Report the counts, unless control is down. Control counts no report twice."""
         for key, counts in self._take().items():
             self._note(key, counts)
             self._waiting.setdefault(key, CaptureCounts()).add(counts)
@@ -80,7 +80,7 @@ class CaptureReportSender:
         )
 
     async def _post(self, report: CaptureReport) -> bool:
-        """Whether control took the report, or never will."""
+        """Send a report. False if control is down, and the report must be sent again."""
         body = msgspec.json.encode(report)
         headers = {INTERNAL_KEY_HEADER: self._internal_key}
         request = HttpRequest("POST", "/internal/capture", "", headers, body)
@@ -93,7 +93,7 @@ class CaptureReportSender:
         return answer.status < 500
 
     def _note(self, key: LoadKey, counts: CaptureCounts) -> None:
-        """Log the cause of drops once, until a variant is captured without any again."""
+        """Log the cause of drops once, until the variant is captured without drops again."""
         cause = counts.drop_cause
         if counts.captured and not counts.dropped:
             self._causes.pop(key, None)

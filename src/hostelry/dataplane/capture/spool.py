@@ -26,10 +26,10 @@ SCAN_S = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpoolLimits:
-    """When a file is closed, and bounds of what waits on disk.
+    """Limits of one file, and of the files that wait on disk.
 
-    A file is closed once it is `roll_s` old, or has `file_bytes`. At most `total_bytes` of this
-    worker wait, a quarter of them for one endpoint, and `min_free_bytes` of the disk stay free.
+    A file is closed once it is `roll_s` old or has `file_bytes`. The files of this worker have at
+    most `total_bytes`, a quarter of them for one endpoint. `min_free_bytes` of the disk stay free.
     """
 
     roll_s: float = 60.0
@@ -40,13 +40,13 @@ class SpoolLimits:
 
     @property
     def endpoint_bytes(self) -> int:
-        """The most bytes that wait for one endpoint."""
+        """Maximum bytes of one endpoint's files."""
         return self.total_bytes // 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpoolTarget:
-    """A variant, and how it is captured: its requests share an object."""
+    """A variant, and how it is captured. Its requests share an object."""
 
     key: LoadKey
     capture: DataCapture
@@ -54,7 +54,7 @@ class SpoolTarget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpoolBatch:
-    """Whole records of one target, in parts to be written one after another."""
+    """Whole records of one target, in parts in the order of writing."""
 
     target: SpoolTarget
     parts: Sequence[bytes]
@@ -63,7 +63,7 @@ class SpoolBatch:
 
 
 class OpenFile:
-    """A file being written, and locked; `num_bytes` of it are whole records."""
+    """An open, locked file. `num_bytes` of it are whole records."""
 
     __slots__ = ("descriptor", "num_bytes", "opened_at")
 
@@ -74,7 +74,7 @@ class OpenFile:
 
 
 def is_due(opened_at: float, num_bytes: int, now: float, limits: SpoolLimits) -> bool:
-    """Whether a file is closed: by age, by size, and as an object's key names one hour."""
+    """True if a file must be closed, by age or size. An object's key names one hour, too."""
     return (
         not 0.0 <= now - opened_at < limits.roll_s
         or num_bytes >= limits.file_bytes
@@ -83,13 +83,13 @@ def is_due(opened_at: float, num_bytes: int, now: float, limits: SpoolLimits) ->
 
 
 def endpoint_prefix(key: LoadKey) -> str:
-    """The beginning of the names of all files of the key's endpoint."""
+    """The beginning of the names of all files of an endpoint."""
     names = f"{key.scope.account}/{key.scope.region}/{key.endpoint_name}"
     return hashlib.sha256(names.encode()).hexdigest()[:16]
 
 
 class Spool:
-    """Writes the files in `folder`; used by one thread at a time."""
+    """Writes the files in `folder`. One thread at a time uses it."""
 
     def __init__(self, folder: Path, limits: SpoolLimits) -> None:
         self._folder = folder
@@ -99,7 +99,7 @@ class Spool:
         self._scanned_at = 0.0
 
     def append(self, batches: Sequence[SpoolBatch], now: float) -> list[CaptureCounts]:
-        """Write the batches; what became of each, in their order. Then close files that are due."""
+        """Write the batches, and return their results in order. Then close files that are due."""
         found = [self._append(batch, now) for batch in batches]
         for target, file in list(self._open.items()):
             if is_due(file.opened_at, file.num_bytes, now, self._limits):
@@ -108,7 +108,7 @@ class Spool:
 
     @property
     def has_open(self) -> bool:
-        """Whether a file is being written."""
+        """True if a file is open."""
         return bool(self._open)
 
     def close(self) -> None:
@@ -131,7 +131,7 @@ class Spool:
         return CaptureCounts(captured=batch.num_records, captured_bytes=batch.num_bytes)
 
     def _why_full(self, batch: SpoolBatch, now: float) -> str | None:
-        """Why the batch has no room; None where it has."""
+        """The reason why there is no room for the batch. None if there is room."""
         limits, prefix = self._limits, endpoint_prefix(batch.target.key)
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not 0.0 <= now - self._scanned_at < SCAN_S:
@@ -153,7 +153,7 @@ class Spool:
         return None
 
     def _scan(self, now: float) -> None:
-        """Measure what waits: uploaded files are gone."""
+        """Measure the waiting files. Uploaded files are gone."""
         waiting: dict[str, int] = {}
         with os.scandir(self._folder) as entries:
             for entry in entries:
@@ -166,7 +166,7 @@ class Spool:
         self._waiting, self._scanned_at = waiting, now
 
     def _file(self, target: SpoolTarget, now: float) -> OpenFile:
-        """The open file of the target; raises OSError where none can be made."""
+        """Return the open file of the target. Raises OSError if it cannot be made."""
         file = self._open.get(target)
         if file is not None and not is_due(file.opened_at, 0, now, self._limits):
             return file
@@ -183,7 +183,7 @@ class Spool:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             written = head_bytes(head)
             write_all(descriptor, (written,))
-            scratch.rename(path)  # locked before it is seen
+            scratch.rename(path)  # it is locked before another process sees it
         except OSError:
             os.close(descriptor)
             scratch.unlink(missing_ok=True)
@@ -193,7 +193,7 @@ class Spool:
 
     @staticmethod
     def _write(file: OpenFile, batch: SpoolBatch) -> None:
-        """Append the batch whole, or nothing of it; raises OSError."""
+        """Append the whole batch, or nothing. Raises OSError."""
         try:
             write_all(file.descriptor, batch.parts)
         except OSError:
@@ -208,7 +208,7 @@ class Spool:
 
 
 def write_all(descriptor: int, parts: Sequence[bytes]) -> None:
-    """Write the parts, small ones joined; raises OSError."""
+    """Write the parts. Small parts are joined. Raises OSError."""
     small: list[bytes] = []
     num_small = 0
     for part in parts:
@@ -227,6 +227,6 @@ def _write_whole(descriptor: int, data: bytes) -> None:
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Remove files that a killed writer had not given a head; only before this worker writes."""
+    """Remove files that a killed writer left without a head. Call it before the first write."""
     for scratch in folder.glob(f"*{NEW_SUFFIX}"):
         scratch.unlink(missing_ok=True)

@@ -1,12 +1,12 @@
-"""The form of a spool file: a head, then records one after another. Pure.
+"""The format of a spool file: a head, then records. Pure.
 
 part      bytes
 -------   ----------------------------------------------------------------------------
 head      length (4), `SpoolHead` in JSON
 record    lengths of the three parts (4 each), `RecordHead` in JSON, input, output
 
-Lengths are big-endian. Bodies are kept as they came: the process that uploads encodes them. A
-record that a kill has cut off can only be the last one, and ends the file.
+Lengths are big-endian. Bodies are kept as they came. The process that uploads encodes them. Only
+the last record can be cut off by a kill, and it ends the file.
 """
 
 import struct
@@ -26,12 +26,12 @@ MAX_HEAD_BYTES = 64 * 1024
 
 
 class SpoolError(ValueError):
-    """The file has no head that can be read."""
+    """The file has no readable head."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpoolHead:
-    """A file's records are all of `key`, for the object at `object_uri`."""
+    """The key and the object of all records of a file."""
 
     key: LoadKey
     capture: DataCapture
@@ -40,9 +40,9 @@ class SpoolHead:
 
 
 class RecordHead(msgspec.Struct, frozen=True, kw_only=True):
-    """A captured request but for its bodies; types are Content-Type as it came.
+    """A captured request without its bodies. Types are the values of Content-Type.
 
-    `event_id` is a UUID; files of earlier releases have none.
+    `event_id` is a UUID. Files of earlier releases have none.
     """
 
     at: float
@@ -54,7 +54,7 @@ class RecordHead(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CapturedRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A captured request; a side that is not captured is empty."""
+    """A captured request. A side that is not captured is empty."""
 
     head: RecordHead
     input: bytes
@@ -65,19 +65,19 @@ _encode = msgspec.json.Encoder().encode
 
 
 def head_bytes(head: SpoolHead) -> bytes:
-    """The beginning of a file."""
+    """Build the beginning of a file."""
     text = _encode(head)
     return HEAD_LENGTH.pack(len(text)) + text
 
 
 def record_prefix(head: RecordHead, input_bytes: int, output_bytes: int) -> bytes:
-    """A record up to its bodies, which follow: input, then output."""
+    """Build a record without its bodies, which follow: input, then output."""
     text = _encode(head)
     return LENGTHS.pack(len(text), input_bytes, output_bytes) + text
 
 
 def object_uri(capture: DataCapture, key: LoadKey, at: float, unique: str) -> str:
-    """The object for records from `at` on; `unique` is a UUID.
+    """Build the URI of the object for records from `at` on. `unique` is a UUID.
 
     Source: "Capture data from real-time endpoint" in the SageMaker developer guide.
     """
@@ -87,7 +87,7 @@ def object_uri(capture: DataCapture, key: LoadKey, at: float, unique: str) -> st
 
 
 def read_head(data: bytes) -> tuple[SpoolHead, int]:
-    """The head at the beginning of `data`, and where the records begin; raises SpoolError."""
+    """Read the head of `data`, and return it with the offset of the records. Raises SpoolError."""
     if len(data) < HEAD_LENGTH.size:
         raise SpoolError("it ends before its head")
     (length,) = HEAD_LENGTH.unpack_from(data)
@@ -101,7 +101,7 @@ def read_head(data: bytes) -> tuple[SpoolHead, int]:
 
 
 def read_records(data: bytes, start: int) -> Iterator[CapturedRecord]:
-    """The records from `start` on, up to the first that is not whole."""
+    """Read the records from `start` on, up to the first incomplete record."""
     while start + LENGTHS.size <= len(data):
         head_length, input_length, output_length = LENGTHS.unpack_from(data, start)
         head_end = start + LENGTHS.size + head_length
@@ -111,7 +111,7 @@ def read_records(data: bytes, start: int) -> Iterator[CapturedRecord]:
             return
         try:
             head = decode(data[start + LENGTHS.size : head_end], RecordHead)
-        except (msgspec.MsgspecError, UnicodeDecodeError):  # the disk lost what came after a crash
+        except (msgspec.MsgspecError, UnicodeDecodeError):  # the disk lost bytes in a crash
             return
         yield CapturedRecord(head=head, input=data[head_end:input_end], output=data[input_end:end])
         start = end

@@ -5,7 +5,7 @@ from typing import Protocol
 
 from hostelry.base.http import HttpRequest, HttpResponse
 from hostelry.dataplane.http.reader import Received
-from hostelry.dataplane.tracing.call_trace import CallTrace
+from hostelry.dataplane.tracing.call_trace import NO_TRACE, CallTrace
 from hostelry.http1.heads import build_header_lines, build_status_line
 
 BODILESS_STATUSES = frozenset({204, 304})
@@ -60,7 +60,7 @@ class Exchange:
         self.started = False
         self.finished = False
         self.verified = verified
-        self.trace: CallTrace | None = None
+        self.trace: CallTrace = NO_TRACE
         self._sink = sink
         self._chunked = received.chunked_answer
         self._common_head = common_head

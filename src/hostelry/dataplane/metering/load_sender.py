@@ -160,7 +160,7 @@ class LoadSender:
         """Report right after each second, until cancelled."""
         while True:
             await self._clock.sleep(self._meter.until_next_s + AFTER_THE_SECOND_S)
-            self._backlog.add(self._meter.closed())
+            self._backlog.add(self._meter.take_closed())
             while await self._send(TIMEOUTS):
                 await self._idle()
 
@@ -170,7 +170,7 @@ class LoadSender:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(wait_s):
                 await self._has_begun.wait()
-        self._backlog.add((*self._meter.closed(), self._meter.nothing()))
+        self._backlog.add((*self._meter.take_closed(), self._meter.nothing()))
 
     async def finish(self) -> None:
         """Report the rest, including the current second. Gives up within about two seconds."""

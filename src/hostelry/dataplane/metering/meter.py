@@ -20,7 +20,7 @@ from hostelry.dataplane.metering.request_counters import (
     ModelCounters,
     PairCounters,
     RequestCounters,
-    answered,
+    count_answer,
 )
 from hostelry.dataplane.tracing.call_trace import (
     CHOSEN,
@@ -28,6 +28,7 @@ from hostelry.dataplane.tracing.call_trace import (
     CONTAINER_END,
     HELD,
     LEASED,
+    NO_TRACE,
     RELEASED,
     CallTrace,
     RouteView,
@@ -61,8 +62,7 @@ class ClosedSeconds:
 class Measurement:
     """One request in flight. `end` must be called once it is over.
 
-    At most one of the methods that record an outcome is called. `trace` notes the same events for
-    the request's trace, if it has one.
+    At most one of the methods that record an outcome is called. `trace` gets the same events.
     """
 
     __slots__ = (
@@ -87,7 +87,7 @@ class Measurement:
         meter: "Meter",
         tally: RequestCounters,
         now_ns: int,
-        trace: CallTrace | None = None,
+        trace: CallTrace = NO_TRACE,
     ) -> None:
         self._meter = meter
         self._tally = tally
@@ -103,11 +103,10 @@ class Measurement:
         self._ended = False
         self.trace = trace
 
-    def held(self) -> None:
+    def hold(self) -> None:
         """Record that the request waits for a copy. A copy that it was sent to has refused it."""
         now_ns = self._meter.now_ns()
-        if self.trace is not None:
-            self.trace.note(HELD, now_ns)
+        self.trace.note(HELD, now_ns)
         if self._copy is not None:
             self._copy[0] -= 1
             self._copy = self._config = None
@@ -119,12 +118,11 @@ class Measurement:
         """Record the end of the wait. It is counted once."""
         now_ns = self._meter.now_ns()
         if self._tally.held.pop(self, None) is not None:
-            if self.trace is not None:
-                self.trace.note(RELEASED, now_ns)
+            self.trace.note(RELEASED, now_ns)
             self._tally.delayed += 1
             self._tally.base.held_on_copies -= 1
 
-    def chosen(
+    def record_copy(
         self,
         copy_id: str,
         num_on_copies: int = 0,
@@ -141,12 +139,7 @@ class Measurement:
         self._chosen_ns = self._hop_ns = now_ns = meter.clock_ns()
         if now_ns >= meter.ends_ns:
             meter.now_ns()
-        trace = self.trace
-        if trace is not None:
-            if trace.events:
-                trace.note(CHOSEN, now_ns, copy_id, config, route)
-            else:
-                trace.events = (CHOSEN, now_ns, copy_id, config, route)
+        self.trace.note(CHOSEN, now_ns, copy_id, config, route)
         if self._copy is not None:
             self._copy[0] -= 1
         copies = self._tally.copies
@@ -160,22 +153,23 @@ class Measurement:
         self._copy = copy
         self._config = config
         if config is not None:
-            self._tally.of_config(config).numbers[ARRIVALS] += 1
+            self._tally.get_config(config).numbers[ARRIVALS] += 1
         base = self._tally.base
         if num_on_copies > base.seen_on_copies:
             base.seen_on_copies = num_on_copies
 
-    def leased(self, *, hit: bool, waited_s: float, times: Iterable[tuple[str, float]]) -> None:
+    def record_lease(
+        self, *, hit: bool, waited_s: float, times: Iterable[tuple[str, float]]
+    ) -> None:
         """Record the lease of a model on a multi-model endpoint, with times from the copy."""
         now_ns = self._meter.now_ns()
-        if self.trace is not None:
-            self.trace.note(LEASED, now_ns, hit, waited_s)
+        self.trace.note(LEASED, now_ns, hit, waited_s)
         models = self._tally.models
         if models is None:
             models = self._tally.models = ModelCounters()
-        models.leased(hit=hit, waited_s=waited_s, times=times)
+        models.count_lease(hit=hit, waited_s=waited_s, times=times)
 
-    def at_container(self, name: str | None, copy_id: str = "") -> None:
+    def enter_container(self, name: str | None, copy_id: str = "") -> None:
         """Record that the request goes to this container. None if there is only one container.
 
         `copy_id` is empty if the copy of the container is not chosen yet.
@@ -185,16 +179,14 @@ class Measurement:
         self._hop_ns = now_ns = self._meter.now_ns()
         if name == self._container:  # another copy of it is tried
             return
-        if self.trace is not None:
-            self.trace.note(CONTAINER, now_ns, name, copy_id)
+        self.trace.note(CONTAINER, now_ns, name, copy_id)
         self._container = name
-        self._tally.of_container(name).numbers[ARRIVALS] += 1
+        self._tally.get_container(name).numbers[ARRIVALS] += 1
 
-    def container_answered(self, num_bytes: int = 0) -> None:
+    def leave_container(self, num_bytes: int = 0) -> None:
         """Record the whole answer of `num_bytes` of a container before the last one."""
         now_ns = self._meter.now_ns()
-        if self.trace is not None:
-            self.trace.note(CONTAINER_END, now_ns, num_bytes)
+        self.trace.note(CONTAINER_END, now_ns, num_bytes)
         took_ns = now_ns - self._hop_ns
         self._containers_ns += took_ns
         self._leave_container(took_ns, self._hop_ns - self._since_ns)
@@ -208,53 +200,57 @@ class Measurement:
         """Count the time of the container. `took_ns` below 0 means no whole answer."""
         if self._container is None:
             return
-        counters = self._tally.of_container(self._container)
+        counters = self._tally.get_container(self._container)
         counters.numbers[FINISHED] += 1
         if took_ns >= 0:
             counters.latency(took_ns, overhead_ns)
         self._container = None
 
-    def first_chunk(self) -> None:
+    def record_first_chunk(self) -> None:
         """Record the first chunk of a streamed answer."""
         now_ns = self._meter.now_ns()
-        if self.trace is not None:
-            self.trace.first_ns = now_ns
+        self.trace.set_first(now_ns)
         model_ns, overhead_ns = now_ns - self._chosen_ns, self._chosen_ns - self._began_ns
         self._tally.first_chunk(model_ns, overhead_ns)
         if self._config is not None:
-            self._tally.of_config(self._config).first_chunk(model_ns, overhead_ns)
+            self._tally.get_config(self._config).first_chunk(model_ns, overhead_ns)
 
-    def answered(self) -> None:
-        """Record the copy's whole answer."""
+    def record_chunk(self, chunk: bytes) -> None:
+        """Record a piece of a streamed answer in the trace."""
+        self.trace.add_answer(chunk)
+
+    def record_answer(self, body: bytes = b"", head_ns: int = 0) -> None:
+        """Record the end of the copy's answer.
+
+        `body` and `head_ns`, the time of its head, are given if it was not streamed.
+        """
         now_ns = self._meter.clock_ns()
-        if self.trace is not None:
-            self.trace.answered_ns = now_ns
+        self.trace.end_answer(now_ns, body, head_ns)
         self._model_ns = now_ns - self._hop_ns + self._containers_ns
 
-    def moved(self, bytes_in: int, bytes_out: int) -> None:
+    def add_bytes(self, bytes_in: int, bytes_out: int) -> None:
         """Record bytes of the request's body and of the answer's body. Calls add up."""
         self._tally.bytes_in += bytes_in
         self._tally.bytes_out += bytes_out
 
-    def refused_by_model(self, status: int) -> None:
+    def record_model_error(self, status: int) -> None:
         """Record an error answer of the copy."""
         if 400 <= status < 500:
             self._outcome = (MODEL_ERRORS, ERRORS_4XX)
         else:
             self._outcome = (MODEL_ERRORS, ERRORS_5XX) if status >= 500 else (MODEL_ERRORS,)
 
-    def got_no_answer(self) -> None:
+    def record_no_answer(self) -> None:
         """Record that no copy could be reached, or that the copy gave no whole answer in time."""
         self._outcome = (MODEL_ERRORS, ERRORS_5XX)
 
-    def found_no_capacity(self) -> None:
+    def record_no_capacity(self) -> None:
         """Record that the request was refused because there is no copy for it."""
         self._tally.no_capacity += 1
 
-    def stream_broke(self) -> None:
+    def record_broken_stream(self) -> None:
         """Record a streamed answer that broke off."""
-        if self.trace is not None:
-            self.trace.failed(200, "StreamBroken", BROKE_OFF)
+        self.trace.fail(200, "StreamBroken", BROKE_OFF)
         self._outcome = (BROKEN,)
 
     def _count(self, what: int) -> None:
@@ -264,9 +260,9 @@ class Measurement:
         if self._copy is not None:
             self._copy[what] += 1
         if self._config is not None:
-            self._tally.of_config(self._config).numbers[what] += 1
+            self._tally.get_config(self._config).numbers[what] += 1
         if self._container is not None:
-            self._tally.of_container(self._container).numbers[what] += 1
+            self._tally.get_container(self._container).numbers[what] += 1
 
     def end(self) -> None:
         """End the measurement after the last byte, or when the client has gone. Idempotent."""
@@ -279,7 +275,7 @@ class Measurement:
             meter.now_ns()
         for what in self._outcome:  # counted in the second in which the request ends
             self._count(what)
-        tally.left(now_ns)
+        tally.count_end(now_ns)
         if tally.held and tally.held.pop(self, None) is not None:
             tally.base.held_on_copies -= 1
         if self._container is not None:
@@ -289,7 +285,7 @@ class Measurement:
         if copy is not None:
             copy[0] -= 1
             copy[FINISHED] += 1
-            configs = None if self._config is None else tally.of_config(self._config)
+            configs = None if self._config is None else tally.get_config(self._config)
             if configs is not None:
                 configs.numbers[FINISHED] += 1
             tally.service_ns += now_ns - self._chosen_ns
@@ -297,7 +293,7 @@ class Measurement:
             if self._model_ns >= 0:
                 overhead_ns = now_ns - self._began_ns - self._model_ns
                 tally.latency(self._model_ns, overhead_ns)
-                answered(copy, self._model_ns, overhead_ns)
+                count_answer(copy, self._model_ns, overhead_ns)
                 if configs is not None:
                     configs.latency(self._model_ns, overhead_ns)
                 copy[FIRST_ANSWER] = copy[FIRST_ANSWER] or now_ns
@@ -327,11 +323,11 @@ class Meter:
         self._anchor(clock_ns())
 
     def begin(
-        self, key: LoadKey, base_key: LoadKey | None = None, trace: CallTrace | None = None
+        self, key: LoadKey, base_key: LoadKey | None = None, trace: CallTrace = NO_TRACE
     ) -> Measurement:
         """Begin to measure a request for `key`. `base_key` is the name that has the copies.
 
-        `trace` notes the same events, if it is set.
+        `trace` gets the same events.
         """
         now_ns = self.clock_ns()
         if now_ns >= self.ends_ns:
@@ -340,31 +336,29 @@ class Meter:
         if tally is None:
             base = None if base_key is None else self._tally(base_key, now_ns)
             tally = self._new_tally(key, now_ns, base)
-        tally.arrived(now_ns)
-        if trace is not None:
-            trace.found_ns = now_ns
-            trace.endpoint, trace.variant = key.endpoint_name, key.variant_name
-            trace.component = key.component_name
-            if base_key is not None:
-                trace.base_component = base_key.component_name
+        tally.count_arrival(now_ns)
+        base_component = None if base_key is None else base_key.component_name
+        trace.set_destination(
+            now_ns, key.endpoint_name, key.variant_name, key.component_name, base_component
+        )
         return Measurement(self, tally, now_ns, trace)
 
-    def throttled(self, key: LoadKey) -> None:
+    def count_throttled(self, key: LoadKey) -> None:
         """Count a request for `key` that was refused because too many are in flight."""
         self._tally(key, self.now_ns()).throttled += 1
 
-    def dropped(self, key: LoadKey) -> None:
+    def count_dropped(self, key: LoadKey) -> None:
         """Count a request that the shadow `key` did not get."""
         self._tally(key, self.now_ns()).dropped += 1
 
-    def compared(self, key: LoadKey, *, exact: bool, close: bool, distance: float) -> None:
+    def count_pair(self, key: LoadKey, *, exact: bool, close: bool, distance: float) -> None:
         """Count an answer of the shadow `key` that was compared with production's answer."""
         tally = self._tally(key, self.now_ns())
         if tally.pairs is None:
             tally.pairs = PairCounters()
-        tally.pairs.compared(exact=exact, close=close, distance=distance)
+        tally.pairs.count_pair(exact=exact, close=close, distance=distance)
 
-    def spilled(self, key: LoadKey) -> None:
+    def count_spilled(self, key: LoadKey) -> None:
         """Count a request for `key` that is beyond the provisioned environments."""
         self._tally(key, self.now_ns()).spilled += 1
 
@@ -375,7 +369,7 @@ class Meter:
             self._pass(now_ns)
         return now_ns
 
-    def closed(self) -> list[ClosedSeconds]:
+    def take_closed(self) -> list[ClosedSeconds]:
         """Take the seconds closed since the last call. A jump of the clock begins a new span."""
         self.now_ns()
         self._cut()
@@ -386,7 +380,7 @@ class Meter:
         """Take the closed seconds and the unfinished one, before the process ends."""
         self._close(self.clock_ns())
         self._second += 1
-        return self.closed()
+        return self.take_closed()
 
     @property
     def is_idle(self) -> bool:

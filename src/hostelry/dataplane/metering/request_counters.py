@@ -17,7 +17,7 @@ from hostelry.domain.load import (
 )
 from hostelry.domain.metric import StatisticSet
 
-KEPT_BITS = 8  # bits of a time: a bucket is at most 0.8 % wide, its middle 0.4 % from its ends
+KEPT_BITS = 8  # bits of a time. A bucket is at most 0.8 % wide, its middle 0.4 % from its ends
 MODEL_TIMES = ("waiting", "downloading", "loading", "unloading")
 Buckets = dict[int, int]  # counts by the lower end of the bucket
 # Indexes of a copy's counters. The first two are its requests in flight and their maximum.
@@ -35,7 +35,9 @@ class ModelCounters:
         self.lookups = self.hits = 0
         self.times: dict[str, Buckets] = {name: {} for name in MODEL_TIMES}
 
-    def leased(self, *, hit: bool, waited_s: float, times: Iterable[tuple[str, float]]) -> None:
+    def count_lease(
+        self, *, hit: bool, waited_s: float, times: Iterable[tuple[str, float]]
+    ) -> None:
         """Count the lease of a model, and the `times` (by name) that the copy measured."""
         self.lookups += 1
         self.hits += hit
@@ -46,7 +48,7 @@ class ModelCounters:
                 _count(self.times[name], int(taken_s * 1e9))
 
     def close(self) -> ModelLoads:
-        """What was counted."""
+        """Return the counts of the second."""
         found = {f"{name}_us": _distribution(it) for name, it in self.times.items()}
         return ModelLoads(lookups=self.lookups, hits=self.hits, **found)
 
@@ -60,7 +62,7 @@ class PairCounters:
         self.pairs = self.exact_pairs = self.close_pairs = 0
         self.distances: Buckets = {}
 
-    def compared(self, *, exact: bool, close: bool, distance: float) -> None:
+    def count_pair(self, *, exact: bool, close: bool, distance: float) -> None:
         """Count a pair whose answers are `distance` apart, from 0 to 1."""
         self.pairs += 1
         self.exact_pairs += exact
@@ -68,12 +70,12 @@ class PairCounters:
         _count(self.distances, int(distance * 1e9))
 
     def close(self) -> Divergence:
-        """What was counted."""
+        """Return the counts of the second."""
         return Divergence(
             pairs=self.pairs,
             exact=self.exact_pairs,
             close=self.close_pairs,
-            distance_millionths=_distribution(self.distances),  # counted in thousandths of them
+            distance_millionths=_distribution(self.distances),
         )
 
 
@@ -105,7 +107,7 @@ class ConfigCounters:
         _count(self.first_overhead, overhead_ns)
 
     def close(self) -> ConfigLoad:
-        """What was counted."""
+        """Return the counts of the second."""
         numbers = self.numbers
         return ConfigLoad(
             arrivals=numbers[ARRIVALS],
@@ -123,14 +125,15 @@ class ConfigCounters:
 
 
 class RequestCounters:
-    """Counters of one name; times are nanoseconds of a clock that never goes back.
+    """Counters of one name. Times are nanoseconds of a monotonic clock.
 
-    `held` has the requests that wait for a copy, in order of arrival, and since when. `base` are
-    the counters of the component that has the copies: an adapter's base, else itself. `copies`
-    has, for each copy: requests on it, most at a time, arrivals, first answer (0: none), how
-    requests ended, how many had a whole answer, and of those the sum, the least and the most of the
-    model's time and of the overhead. `configs` has the counters of each configuration that a copy
-    named, as during an update, `containers` those of each container of a model of several.
+    `held` has the waiting requests in order of arrival, and the times since when they wait. `base`
+    are the counters of the component that has the copies: the base of an adapter, else itself.
+    `copies` has, for each copy: requests on it, their maximum, arrivals, first answer (0: none),
+    the outcomes of requests, the number of whole answers, and the sum, minimum and maximum of the
+    model's time and of the overhead of whole answers. `configs` has the counters of each
+    configuration of copies, for example during an update. `containers` has the counters of each
+    container of a model with several.
     """
 
     __slots__ = (
@@ -195,8 +198,8 @@ class RequestCounters:
         self.copies: dict[str, list[int]] = {}
         self._clear(now_ns)
 
-    def arrived(self, now_ns: int) -> None:
-        """Count one more in flight."""
+    def count_arrival(self, now_ns: int) -> None:
+        """Count one more request in flight."""
         in_flight = self.in_flight
         self._area_ns += in_flight * (now_ns - self._at_ns)
         self._at_ns = now_ns
@@ -209,8 +212,8 @@ class RequestCounters:
             base.on_copies_high = on_copies
         self.arrivals += 1
 
-    def left(self, now_ns: int) -> None:
-        """Count one that is over."""
+    def count_end(self, now_ns: int) -> None:
+        """Count a request that is over."""
         in_flight = self.in_flight
         self._area_ns += in_flight * (now_ns - self._at_ns)
         self._at_ns = now_ns
@@ -223,14 +226,14 @@ class RequestCounters:
             base.on_copies_low = on_copies
         self.finished += 1
 
-    def of_config(self, config: str) -> ConfigCounters:
+    def get_config(self, config: str) -> ConfigCounters:
         """The counters of one configuration."""
         found = self.configs.get(config)
         if found is None:
             found = self.configs[config] = ConfigCounters()
         return found
 
-    def of_container(self, name: str) -> ConfigCounters:
+    def get_container(self, name: str) -> ConfigCounters:
         """The counters of one container."""
         found = self.containers.get(name)
         if found is None:
@@ -238,13 +241,13 @@ class RequestCounters:
         return found
 
     def hold(self) -> None:
-        """Count one more that waits for these copies."""
+        """Count one more request that waits for these copies."""
         self.held_on_copies += 1
         if self.held_on_copies > self.held_high:
             self.held_high = self.held_on_copies
 
     def latency(self, model_ns: int, overhead_ns: int) -> None:
-        """Count an answer that was whole after `model_ns`; the rest of its time is overhead."""
+        """Count an answer that was whole after `model_ns`. The rest of its time is overhead."""
         spare = model_ns.bit_length() - KEPT_BITS
         low_ns = model_ns >> spare << spare if spare > 0 else model_ns
         buckets = self._model
@@ -262,7 +265,7 @@ class RequestCounters:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is in flight and nothing happened."""
+        """True if no request is in flight and nothing was counted."""
         return not (
             self.in_flight
             or self.arrivals
@@ -274,7 +277,7 @@ class RequestCounters:
         )
 
     def close(self, second: int, at_ns: int, length_ns: int) -> SecondLoad:
-        """The load of the second that ends at `at_ns`; the next one begins there."""
+        """Return the load of the second that ends at `at_ns`. The next second begins there."""
         area_ns = self._area_ns + self.in_flight * (at_ns - self._at_ns)
         oldest_ns = next(iter(self.held.values()), at_ns)
         load = SecondLoad(
@@ -335,7 +338,7 @@ class RequestCounters:
         return load
 
     def restart(self, now_ns: int) -> None:
-        """Begin to measure at `now_ns`; what happened since the last close stays counted."""
+        """Begin to measure at `now_ns`. The counts since the last close stay."""
         self._area_ns = 0
         self._at_ns = now_ns
 
@@ -366,7 +369,7 @@ class RequestCounters:
             copy[1:] = (copy[0], *NONE_YET)
 
 
-def answered(copy: list[int], model_ns: int, overhead_ns: int) -> None:
+def count_answer(copy: list[int], model_ns: int, overhead_ns: int) -> None:
     """Count a copy's answer that was whole after `model_ns`."""
     num, model_sum, model_least, model_most, sum_, least, most = copy[ANSWERS:]
     if not num:

@@ -1,10 +1,10 @@
 """The memory-mapped table behind `SharedCounts`: a row for each copy, a column for each worker.
 
-Where there are gateways on other hosts, one more column has their requests, which the process that
-receives them writes.
+If other hosts have gateways, one more column has their requests. The process that receives them
+writes it.
 
-A worker writes its own column only, an aligned word at a time, so no request waits for a lock; a
-lock is taken once for each copy and worker, to agree on its row. A row is given to another copy
+A worker writes only its own column, an aligned word at a time, so no request waits for a lock. The
+lock is taken once per copy and worker, to agree on the copy's row. A row is given to another copy
 once no worker holds it.
 """
 
@@ -25,14 +25,14 @@ MAX_HOSTS = 1 << 16
 
 
 class CountTable:
-    """One process's view of the table at `path`, which is created where it is missing.
+    """One process's view of the table at `path`, which is created if it is missing.
 
-    It has a column for each of `num_workers` workers, counted from 0, and with `has_others` one for
-    other hosts behind these; it holds `num_rows` copies.
-    `bytes` and `words` are its memory; `row` is the offset of a copy's counts in it, from which
-    `read` unpacks them all. `alone` holds the table's lock.
+    It has a column for each of `num_workers` workers, counted from 0, then with `has_others` a
+    column for other hosts. It has rows for `num_rows` copies. `bytes` and `words` are its memory.
+    `row` is the offset of a copy's counts in it, from which `read` unpacks them. `alone` holds the
+    table's lock.
 
-    Raises OSError where the file cannot be made, LockedError.
+    Raises OSError if the file cannot be made, and LockedError.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class CountTable:
         self._num_columns = num_workers + has_others
         self.read = struct.Struct(f"@{self._num_columns}q").unpack_from
         self._row_bytes = self._num_columns * WORD_BYTES
-        self._keys_at = HEADER_BYTES + 2 * self._row_bytes  # after the presences
+        self._keys_at = HEADER_BYTES + 2 * self._row_bytes  # after the workers' presences
         self._counts_at = self._keys_at + num_rows * KEY_BYTES
         self._holds_at = self._counts_at + num_rows * self._row_bytes
         layout = Layout(
@@ -67,14 +67,14 @@ class CountTable:
         return sum(self.words[self._counts_at // WORD_BYTES : self._holds_at // WORD_BYTES])
 
     def row(self, copy_id: str, worker: int) -> int | None:
-        """The offset of the copy's counts in `bytes`; the row is held for `worker` from now on.
+        """Hold the copy's row for `worker`, and return the offset of its counts in `bytes`.
 
-        None where every row is held for another copy. Raises LockedError.
+        None if every row is held for another copy. Raises LockedError.
         """
-        return self.row_of_key(compute_row_key(copy_id), worker)
+        return self.find_row(compute_row_key(copy_id), worker)
 
-    def row_of_key(self, key: bytes, worker: int) -> int | None:
-        """As `row`, for the copy with this key."""
+    def find_row(self, key: bytes, worker: int) -> int | None:
+        """Hold the row of the copy with this key, as `row` does."""
         with self._file.alone():
             number = self._find(key)
             if number is None:
@@ -87,11 +87,11 @@ class CountTable:
         return at
 
     def release(self, row: int, worker: int) -> None:
-        """End the hold of `worker` on the row; it has no request on the copy."""
+        """End the hold of `worker` on the row. It must have no request on the copy."""
         self.words[self._get_hold(row, worker)] = 0
 
     def clear(self, worker: int) -> None:
-        """Clear the counts, holds and presence of a worker that is dead."""
+        """Clear the counts, holds and presence of a dead worker."""
         self.set_presence(worker, 0, 0)
         for start in (self._counts_at, self._holds_at):
             first = start // WORD_BYTES + worker
@@ -101,31 +101,31 @@ class CountTable:
                     self.words[cell] = 0
 
     def set_presence(self, worker: int, num_connections: int, at_ns: int) -> None:
-        """Set the worker's connections as of `at_ns`, of a clock that all processes share."""
+        """Set the worker's connections at `at_ns`, of a clock that all processes share."""
         first = HEADER_BYTES // WORD_BYTES + worker
         self.words[first] = num_connections
         self.words[first + self._num_columns] = at_ns
 
     def presences(self) -> list[tuple[int, int]]:
-        """`num_connections` and `at_ns` of each worker; both 0 for one that is not there."""
+        """`num_connections` and `at_ns` of each worker. Both are 0 without a worker."""
         connections = self.read(self.bytes, HEADER_BYTES)[: self.num_workers]
         instants = self.read(self.bytes, HEADER_BYTES + self._row_bytes)[: self.num_workers]
         return list(zip(connections, instants, strict=True))
 
     @property
     def share(self) -> GatewayShare | None:
-        """This host among those with gateways, as `set_share` noted it; None for the only one."""
+        """This host among those with gateways, set by `set_share`. None if it is the only one."""
         if self._num_columns == self.num_workers:
             return None
         num, rank = divmod(self.words[self._share_word], MAX_HOSTS)
         return GatewayShare(rank, num) if num > 1 else None
 
     def set_share(self, share: GatewayShare) -> None:
-        """Note which of the hosts with gateways this one is; the table has a column for others."""
+        """Set the number of this host among the hosts with gateways. Needs a column for others."""
         self.words[self._share_word] = share.num * MAX_HOSTS + share.rank
 
     def own_totals(self) -> dict[bytes, int]:
-        """Requests in flight by the copy's key, of all workers of this host; no zeros."""
+        """Requests in flight by the copy's key, of all workers of this host, without zeros."""
         keys = self.bytes[self._keys_at : self._counts_at].rstrip(b"\0")
         num_used = -(-len(keys) // KEY_BYTES)
         first, step = self._counts_at // WORD_BYTES, self._num_columns
@@ -136,11 +136,11 @@ class CountTable:
         return {self._key(number): total for number, total in enumerate(totals) if total > 0}
 
     def set_others(self, row: int, total: int) -> None:
-        """Set the requests of other hosts on the copy with that row."""
+        """Set the requests of other hosts on the copy with this row."""
         self.words[row // WORD_BYTES + self.num_workers] = total
 
     def close(self) -> None:
-        """Release the memory; the file stays."""
+        """Release the memory. The file stays."""
         self._file.close()
 
     @property
@@ -152,7 +152,7 @@ class CountTable:
         return self.bytes[at : at + KEY_BYTES]
 
     def _find(self, key: bytes) -> int | None:
-        """The first row with that key."""
+        """Find the first row with this key."""
         at = self._keys_at
         while (at := self.bytes.find(key, at, self._counts_at)) >= 0:
             number, misplaced = divmod(at - self._keys_at, KEY_BYTES)
@@ -162,7 +162,7 @@ class CountTable:
         return None
 
     def _free(self) -> int | None:
-        """A row without a key; where there is none, rows without a hold are freed first."""
+        """Find a row without a key. If there is none, rows without a hold are freed first."""
         found = self._find(NO_KEY)
         if found is not None:
             return found
@@ -176,10 +176,10 @@ class CountTable:
         self.bytes[at : at + KEY_BYTES] = key
 
     def _get_hold(self, row: int, worker: int) -> int:
-        """The word of the worker's hold on the row."""
+        """Read the word of the worker's hold on the row."""
         return (row - self._counts_at + self._holds_at) // WORD_BYTES + worker
 
 
 def compute_row_key(copy_id: str) -> bytes:
-    """The key of a copy's row, the same on every host."""
+    """Compute the key of a copy's row, which is the same on every host."""
     return blake2b(copy_id.encode(), digest_size=KEY_BYTES).digest()

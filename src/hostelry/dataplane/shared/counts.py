@@ -9,12 +9,12 @@ from hostelry.dataplane.shared.mapped_file import LockedError
 from hostelry.routing.copy_choice import GatewayShare
 
 LOG = logging.getLogger(__name__)
-# A worker publishes its presence each second; one that did not for this long hangs.
+# A worker publishes its presence each second. A worker that did not for this long hangs.
 PRESENT_FOR_NS = 2_500_000_000
 
 
 class PeerWorkers:
-    """The workers of `table` beside number `worker`.
+    """The workers of `table` other than number `worker`.
 
     `now_ns` is a clock that all processes of the machine share.
     """
@@ -25,7 +25,7 @@ class PeerWorkers:
         self._now_ns = now_ns
 
     def fewest_connections(self) -> int | None:
-        """The least connections that a live peer has; None without peers."""
+        """Smallest number of connections of a live peer. None without peers."""
         since_ns = self._now_ns() - PRESENT_FOR_NS
         present = [
             num_connections
@@ -44,12 +44,12 @@ class PeerWorkers:
 
 
 class SharedCounts:
-    """The counts of all workers, read and changed by worker number `worker` (from 0) of `table`.
+    """The counts of all workers. Worker number `worker` (from 0) of `table` changes them.
 
-    In a table with a column for other hosts, their requests are included as they were last known.
-    What an earlier process left in this worker's column is cleared. Where a copy gets no row,
-    because the table is full or its lock hangs, this worker counts it alone until the routes
-    change next. Raises ValueError where the table has no such column.
+    In a table with a column for other hosts, their last known requests are included. The column of
+    this worker is cleared at first. If the table is full or its lock hangs, a copy gets no row.
+    Then this worker counts the copy alone until the routes change. Raises ValueError if the table
+    has no such column.
     """
 
     def __init__(self, table: CountTable, worker: int) -> None:
@@ -65,7 +65,7 @@ class SharedCounts:
 
     @property
     def share(self) -> GatewayShare | None:
-        """This host among those with gateways; None where there is no other."""
+        """The column of this host, if several hosts have gateways. None otherwise."""
         return self._table.share
 
     @property
@@ -74,19 +74,19 @@ class SharedCounts:
         return self._table.total + self._alone.total
 
     def of(self, copy_id: str) -> int:
-        """Requests in flight on that copy, of all workers."""
+        """Requests in flight on a copy, of all workers."""
         row = self._rows.get(copy_id) or self._row(copy_id)
         return sum(self._read(self._bytes, row)) if row else self._alone.of(copy_id)
 
     def reserve(self, copy_id: str) -> Callable[[], None]:
-        """Count one more; returns the function that ends the count, once."""
+        """Count one more request. Returns the function that ends the count, at most once."""
         row = self._rows.get(copy_id) or self._row(copy_id)
         return self._reserve(row) if row else self._alone.reserve(copy_id)
 
     def claim(self, copy_id: str, limit: int) -> Callable[[], None] | None:
-        """As `reserve`; None where all workers together count `limit` already.
+        """Count one more request unless all workers together count `limit`. None in that case.
 
-        Where the table's lock hangs, two workers may claim the last place at once.
+        If the table's lock hangs, two workers may claim the last place at once.
         """
         row = self._rows.get(copy_id) or self._row(copy_id)
         if not row:
@@ -115,14 +115,14 @@ class SharedCounts:
         return give_back
 
     def retain(self, copy_ids: Container[str]) -> None:
-        """Release the rows of all other copies on which this worker has no request."""
+        """Release the rows of all other copies without a request of this worker."""
         self._without_row.clear()
         for copy_id in [it for it in self._rows if it not in copy_ids]:
             if not self._words[self._rows[copy_id] // WORD_BYTES + self._worker]:
                 self._table.release(self._rows.pop(copy_id), self._worker)
 
     def _row(self, copy_id: str) -> int:
-        """The offset of the copy's row; 0 where it has none."""
+        """The offset of the copy's row. 0 if it has none."""
         if copy_id in self._without_row:
             return 0
         reason = f"all {self._table.num_rows} rows are taken"

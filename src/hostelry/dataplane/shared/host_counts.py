@@ -1,15 +1,15 @@
 """Requests in flight on each copy, exchanged between hosts with gateways. Pure.
 
-Each host sends the others its totals by copy: what changed every `INTERVAL_S` while it is busy,
-nothing while it is idle. A message without changes every `REFRESH_S` keeps the totals of requests
-that take longer; without any message for `EXPIRES_S` they count no more.
+Each host sends its totals by copy to the others: changes every `INTERVAL_S` while it is busy, and
+nothing while it is idle. A message without changes every `REFRESH_S` keeps the totals of long
+requests. The totals of a host without a message for `EXPIRES_S` do not count.
 
-received                                       then
----------------------------------------------  -----------------------------------------------
-all totals of a host                           they replace what was known of it
-changes, right after the message before        they are added to it
-changes after a gap, or of another process     nothing of it is used; the sender must send all
-a message older than one that was received     nothing of it is used
+received                                      then
+-------------------------------------------   -------------------------------------------------
+all totals of a host                          they replace the earlier totals
+changes, right after the message before       they are added
+changes after a gap, or of another process    the message is ignored, the sender must send all
+a message older than a received message       the message is ignored
 """
 
 import struct
@@ -32,15 +32,15 @@ MAX_TOTAL = (1 << 32) - 1
 
 
 class HostCountsError(HostelryError):
-    """The bytes are no message of counts."""
+    """The bytes are not a message of counts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostCounts:
     """One message: requests in flight by the copy's key.
 
-    `process` is a number of the sending process, `number` that of the message, from 1. With
-    `is_all` a copy that is missing has no request; else its number is as before.
+    `process` is the number of the sending process, `number` the number of the message, from 1. With
+    `is_all`, a missing copy has no request. Otherwise its number has not changed.
     """
 
     host_id: str
@@ -50,7 +50,7 @@ class HostCounts:
     totals: Mapping[bytes, int]
 
     def encode(self) -> bytes:
-        """The message's bytes."""
+        """Encode the message."""
         name = self.host_id.encode()
         parts = [HEAD.pack(self.process, self.number, self.is_all, len(name)), name]
         parts += [TOTAL.pack(key, min(num, MAX_TOTAL)) for key, num in self.totals.items()]
@@ -58,7 +58,7 @@ class HostCounts:
 
 
 def decode_host_counts(body: bytes) -> HostCounts:
-    """The message in `body`; raises HostCountsError."""
+    """Decode a message. Raises HostCountsError."""
     try:
         process, number, is_all, num_name = HEAD.unpack_from(body)
         totals_at = HEAD.size + num_name
@@ -74,7 +74,7 @@ def decode_host_counts(body: bytes) -> HostCounts:
 
 @dataclass(slots=True)
 class _Peer:
-    """What one peer has been sent; `changed` None: it must be sent all."""
+    """The totals that one peer has. If `changed` is None, it must be sent all."""
 
     changed: set[bytes] | None = None
     sent_at: float = float("-inf")
@@ -86,8 +86,8 @@ class SentCounts:
     """The messages to each peer.
 
     Args:
-        host_id: this host's.
-        process: a number of this process.
+        host_id: the id of this host.
+        process: the number of this process.
     """
 
     def __init__(self, host_id: str, process: int) -> None:
@@ -97,11 +97,11 @@ class SentCounts:
         self._peers: dict[str, _Peer] = {}
 
     def set_peers(self, addresses: Collection[str]) -> None:
-        """The addresses of the peers from now on."""
+        """Set the addresses of the peers."""
         self._peers = {it: self._peers.get(it) or _Peer() for it in addresses}
 
     def count(self, totals: Mapping[bytes, int]) -> None:
-        """The totals of this host now; a copy that is missing has no request."""
+        """Set the totals of this host. A missing copy has no request."""
         before, self._totals = self._totals, totals
         changed = {key for key, num in totals.items() if before.get(key) != num}
         changed |= before.keys() - totals.keys()
@@ -110,7 +110,7 @@ class SentCounts:
                 peer.changed |= changed
 
     def due(self, now: float) -> list[tuple[str, HostCounts]]:
-        """The messages to send now, each to its address; one at a time is under way to a peer."""
+        """Return the messages to send now, by address. A peer has one message in flight."""
         found = []
         for address, peer in self._peers.items():
             if not peer.under_way and self._is_due(peer, now):
@@ -118,8 +118,8 @@ class SentCounts:
                 peer.under_way, peer.sent_at, peer.changed = True, now, set()
         return found
 
-    def answered(self, address: str, *, is_taken: bool) -> None:
-        """A message was taken, or failed: then the peer is sent all, at the next refresh."""
+    def note_result(self, address: str, *, is_taken: bool) -> None:
+        """Note if a message was taken. Otherwise the peer is sent all at the next refresh."""
         peer = self._peers.get(address)
         if peer is not None:
             peer.under_way = False
@@ -153,7 +153,7 @@ class _Known:
 
 
 class OtherHosts:
-    """What is known of the requests of all other hosts."""
+    """The requests of all other hosts, as far as they are known."""
 
     def __init__(self) -> None:
         self._hosts: dict[str, _Known] = {}
@@ -161,11 +161,11 @@ class OtherHosts:
 
     @property
     def sums(self) -> Mapping[bytes, int]:
-        """Requests in flight of all other hosts, by the copy's key; no zeros."""
+        """Requests in flight of all other hosts, by the copy's key, without zeros."""
         return self._sums
 
     def take(self, message: HostCounts, now: float) -> set[bytes] | None:
-        """The copies whose sum is another now; None where the sender must send all."""
+        """Return the copies with a new sum. None if the sender must send all."""
         known = self._hosts.get(message.host_id)
         is_same = known is not None and known.process == message.process
         if known is not None and is_same and message.number <= known.number:
@@ -183,7 +183,7 @@ class OtherHosts:
         return {key for key, num in changes.items() if self._set(known, key, num)}
 
     def expire(self, now: float) -> set[bytes]:
-        """Drop hosts without a message for `EXPIRES_S`; the copies whose sum is another now."""
+        """Drop hosts without a message for `EXPIRES_S`. Returns the copies with a new sum."""
         changed: set[bytes] = set()
         for host_id, known in tuple(self._hosts.items()):
             if now - known.at > EXPIRES_S:
@@ -202,6 +202,6 @@ class OtherHosts:
 
 
 def compute_share(host_id: str, hosts: set[str]) -> GatewayShare:
-    """This host among `hosts`, in the order of their ids; every host finds the same."""
+    """This host among `hosts`, in the order of their ids. Every host gets the same result."""
     ordered = sorted(hosts | {host_id})
     return GatewayShare(ordered.index(host_id), len(ordered))

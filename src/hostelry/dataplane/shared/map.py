@@ -1,13 +1,13 @@
 """A map of fixed capacity that several processes share in memory and that outlives them.
 
 A key's hash names two buckets of 16 slots, so a look-up reads two kilobytes and follows no chain.
-The first four bytes of a key name its owner. In full buckets the owner of most entries gives way,
-so that none can push out another's.
+The first four bytes of a key name its owner. If the buckets are full, the owner with the most
+entries in them loses an entry, so no owner can push out another's.
 
-A slot is written in three steps (mark it empty, fill it, mark it with its checksum), and a changed
-entry is written to another slot before its old one is emptied: a process that is killed between any
-two steps loses nothing. Readers take no lock: a half-written entry does not match its checksum
-and is read again, as is a look-up that found nothing during a write.
+A slot is written in three steps: mark it as empty, fill it, mark it with its checksum. A changed
+entry is written to another slot before its old slot is emptied. So a process that is killed between
+two steps loses nothing. Readers take no lock. A half-written entry does not match its checksum and
+is read again. A look-up that found nothing during a write is repeated.
 """
 
 import logging
@@ -31,18 +31,18 @@ DIGEST_BYTES = 16  # the owner, then a hash of the key
 OWNER_BYTES = 4
 WORD_BYTES = 8
 DEFAULT_CAPACITY = 16384
-# A slot: its mark (0 where it is empty, else a checksum of the rest), then this.
+# A slot: its mark (0 if it is empty, else a checksum of the rest), then the entry.
 ENTRY = struct.Struct("@Q16sqd")  # stamp, the key's digest, value, expires_at
 ENTRY_AT = WORD_BYTES
 DIGEST_AT = ENTRY_AT + WORD_BYTES
 EXPIRY_WORD = (ENTRY_AT + ENTRY.size) // WORD_BYTES - 1
-STAMP_WORD = HEADER_BYTES // WORD_BYTES - 1  # the header's last word: odd while one writes
+STAMP_WORD = HEADER_BYTES // WORD_BYTES - 1  # the header's last word: odd during a write
 READ_TRIES = 8
 WARN_EACH = 1000
 
 
 class MapEntry(NamedTuple):
-    """The entry in a slot; of two with one key, that with the higher `stamp` is the newer."""
+    """The entry in a slot. Of two entries with one key, the higher `stamp` is the newer."""
 
     stamp: int
     digest: bytes
@@ -52,14 +52,14 @@ class MapEntry(NamedTuple):
 
 
 class SharedMap:
-    """One process's view of the map at `path`, which is created where it is missing.
+    """One process's view of the map at `path`, which is created if it is missing.
 
     Args:
-        path: the map's file; a damaged file is replaced by an empty one.
+        path: the map's file. A damaged file is replaced by an empty one.
         now: seconds since the epoch, for expiry.
-        capacity: how many entries it has room for; rounded up to a multiple of 16.
+        capacity: number of entries, rounded up to a multiple of 16.
 
-    Used by one thread of a process. Raises OSError where the file cannot be made, LockedError.
+    One thread of a process uses it. Raises OSError if the file cannot be made, and LockedError.
     """
 
     def __init__(
@@ -80,11 +80,11 @@ class SharedMap:
 
     @property
     def capacity(self) -> int:
-        """The most entries that it can hold."""
+        """Maximum number of entries."""
         return self._num_buckets * BUCKET_SLOTS
 
     def get(self, key: bytes) -> tuple[int, float] | None:
-        """The value under `key` and when it expires; None where there is none, or it has."""
+        """Return the value under `key` and its expiry. None if there is none, or it has expired."""
         digest = compute_digest(key)
         found = self._newest(digest)
         if found is None or found.expires_at <= self._now():
@@ -92,10 +92,10 @@ class SharedMap:
         return found.value, found.expires_at
 
     def put(self, key: bytes, value: int, expires_at: float) -> bool:
-        """Keep `value` (64 bits, signed) until `expires_at`; False where the lock hangs.
+        """Keep `value` (64 bits, signed) until `expires_at`. False if the lock hangs.
 
-        Where both buckets are full, the owner of most entries in them loses the one that expires
-        first.
+        If both buckets are full, the owner with the most entries in them loses the entry that
+        expires first.
         """
         digest = compute_digest(key)
         try:
@@ -107,7 +107,7 @@ class SharedMap:
         return True
 
     def remove(self, key: bytes) -> bool:
-        """Forget `key`; False where the lock hangs. A key that is not there is no error."""
+        """Remove `key`, if it is there. False if the lock hangs."""
         digest = compute_digest(key)
         try:
             with self._file.alone():
@@ -119,13 +119,13 @@ class SharedMap:
         return True
 
     def num_live(self) -> int:
-        """How many entries have not expired; looks at every slot."""
+        """Count the entries that have not expired. Looks at every slot."""
         now = self._now()
         live = (it for it in map(self._entry, range(self.capacity)) if it is not None)
         return len({it.digest for it in live if it.expires_at > now})
 
     def close(self) -> None:
-        """Release the memory; the file stays."""
+        """Release the memory. The file stays."""
         self._instants.release()
         self._file.close()
 
@@ -145,14 +145,14 @@ class SharedMap:
         self._words[STAMP_WORD] = stamp + 1
 
     def _slot_for(self, digest: bytes) -> int:
-        """A slot of the key's buckets, of the emptier one where both have room."""
+        """Find a free slot for the key, in the emptier of its buckets."""
         now = self._now()
         rooms = [self._room(bucket, now) for bucket in self._buckets(digest)]
         best = max(rooms, key=len)
         return best[0] if best else self._choose_slot(digest)
 
     def _room(self, bucket: int, now: float) -> list[int]:
-        """The slots of a bucket that are empty or have expired."""
+        """Find the slots of a bucket that are empty or have expired."""
         words, instants, room = self._words, self._instants, []
         for slot in range(bucket * BUCKET_SLOTS, (bucket + 1) * BUCKET_SLOTS):
             word = (HEADER_BYTES + slot * SLOT_BYTES) // WORD_BYTES
@@ -161,7 +161,7 @@ class SharedMap:
         return room
 
     def _choose_slot(self, digest: bytes) -> int:
-        """The slot of the key itself, of a damaged entry, or of the one that gives way."""
+        """Choose the slot of the key, of a damaged entry, or of an entry that must leave."""
         held: dict[bytes, list[MapEntry]] = {digest[:OWNER_BYTES]: []}
         for bucket in self._buckets(digest):
             for slot in range(bucket * BUCKET_SLOTS, (bucket + 1) * BUCKET_SLOTS):
@@ -182,7 +182,7 @@ class SharedMap:
         return first.slot
 
     def _newest(self, digest: bytes) -> MapEntry | None:
-        """The key's entry, of two the newer, as it is at one instant of this call."""
+        """Find the key's newest entry, as it is at one time during this call."""
         for _ in range(READ_TRIES):
             before = self._words[STAMP_WORD]
             found = max(self._find_entries(digest), key=lambda entry: entry.stamp, default=None)
@@ -203,13 +203,13 @@ class SharedMap:
                         yield entry
 
     def _buckets(self, digest: bytes) -> tuple[int, ...]:
-        """The one or two buckets that may hold the key."""
+        """Find the one or two buckets that may hold the key."""
         first = int.from_bytes(digest[4:10], "little") % self._num_buckets
         second = int.from_bytes(digest[10:], "little") % self._num_buckets
         return (first,) if first == second else (first, second)
 
     def _entry(self, slot: int) -> MapEntry | None:
-        """The entry in the slot; None where it is empty or half written, also by a dead process."""
+        """Read the entry in the slot. None if it is empty or half written."""
         word, start = self._at(slot) // WORD_BYTES, self._at(slot) + ENTRY_AT
         for _ in range(READ_TRIES):
             mark = self._words[word]
@@ -229,11 +229,11 @@ class SharedMap:
 
 
 def compute_digest(key: bytes) -> bytes:
-    """What stands for `key` in a slot: its owner as it is, so that owners can be compared."""
+    """Compute the key of a slot. It begins with the owner, so that owners can be compared."""
     hashed = blake2b(key, digest_size=DIGEST_BYTES - OWNER_BYTES).digest()
     return key[:OWNER_BYTES].ljust(OWNER_BYTES, b"\0") + hashed
 
 
 def compute_mark(entry: bytes) -> int:
-    """The checksum that marks a slot as whole; never 0."""
+    """Compute the checksum that marks a slot as whole. It is never 0."""
     return crc32(entry) | 1 << 32

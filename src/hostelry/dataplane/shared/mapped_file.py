@@ -1,7 +1,7 @@
 """Memory-mapped file of fixed size that several processes share, with a lock.
 
 Writes are visible to all processes at once, and outlive them. Aligned 8-byte words are read and
-written atomically; anything larger is up to the owner of the layout.
+written atomically. The owner of the layout takes care of larger values.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ from pathlib import Path
 from hostelry.base.errors import HostelryError
 
 LOG = logging.getLogger(__name__)
-HEADER = struct.Struct("@8sQQQ")  # what it is, its format, two sizes
+HEADER = struct.Struct("@8sQQQ")  # kind, format, two sizes
 HEADER_BYTES = 64
 LOCK_TRIES = 100  # 50 ms: the event loop blocks here, and the lock is held for microseconds
 OPEN_TRIES = 10_000  # 5 s: a process that starts blocks no requests
@@ -26,7 +26,7 @@ LOCK_PAUSE_S = 0.0005
 
 
 class LockedError(HostelryError):
-    """Another process holds the lock for longer than it ever needs it; it may be hung."""
+    """Another process holds the lock for longer than it ever needs it. It may hang."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,23 +43,23 @@ class Layout:
 
     @property
     def header(self) -> bytes:
-        """The first bytes of such a file."""
+        """The first bytes of a file with this layout."""
         return HEADER.pack(self.kind, self.format, *self.sizes)
 
     @property
     def file_bytes(self) -> int:
-        """The size of such a file."""
+        """The size of a file with this layout."""
         return HEADER_BYTES + self.body_bytes
 
 
 class MappedFile:
-    """One process's view of the file at `path`, which is created where it is missing.
+    """One process's view of the file at `path`, which is created if it is missing.
 
-    `bytes` and `words` are the same memory, header included; a word has 8 bytes. The lock is a
-    file of its own beside it, which is never replaced; the kernel frees it when its holder dies.
+    `bytes` and `words` are the same memory, including the header. A word has 8 bytes. The lock is a
+    separate file, which is never replaced. The kernel frees it when its holder dies.
 
-    Raises OSError where the file cannot be made (a full disk: it is allocated at once, so that no
-    later write can fail), LockedError.
+    Raises OSError if the file cannot be made, and LockedError. The file is allocated at once, so
+    that a full disk makes no later write fail.
     """
 
     def __init__(self, path: Path, layout: Layout) -> None:
@@ -81,7 +81,7 @@ class MappedFile:
 
     @contextlib.contextmanager
     def alone(self, num_tries: int = LOCK_TRIES) -> Iterator[None]:
-        """Hold the lock; raises LockedError where it cannot be had after so many tries."""
+        """Hold the lock. Raises LockedError after `num_tries`."""
         for tries_left in range(num_tries, -1, -1):
             try:
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -98,14 +98,14 @@ class MappedFile:
             fcntl.flock(self._lock, fcntl.LOCK_UN)
 
     def close(self) -> None:
-        """Release the memory; the file stays."""
+        """Release the memory. The file stays."""
         self.words.release()
         self.bytes.close()
         os.close(self._lock)
 
 
 def _open(path: Path, layout: Layout) -> int:
-    """A descriptor of the file with that layout; the caller holds the lock."""
+    """Open the file with this layout, and return its descriptor. The caller holds the lock."""
     with contextlib.suppress(FileNotFoundError):
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         if _fits(descriptor, layout):
@@ -122,7 +122,7 @@ def _fits(descriptor: int, layout: Layout) -> bool:
 
 
 def _create(path: Path, layout: Layout) -> int:
-    """Create it beside its place and rename it, so that no process maps half a file."""
+    """Create the file under another name and rename it, so that no process maps half a file."""
     scratch = path.with_name(f".{path.name}.new")
     descriptor = os.open(scratch, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:

@@ -1,8 +1,8 @@
 """Sessions, exchanged between hosts with gateways.
 
-A gateway that does not know a session asks the other hosts; what its copies open and close it
-sends to them as well. Either way alone would do most of the time: asking covers the moment until a
-change has arrived, and changes cover a host that is gone when it would be asked.
+A gateway that does not know a session asks the other hosts. It also sends them the sessions that
+its copies open and close. Both are needed: asking covers the time until a change has arrived, and
+changes cover a host that is gone when it would be asked.
 """
 
 import asyncio
@@ -23,30 +23,30 @@ LOG = logging.getLogger(__name__)
 FIND, CHANGE = "/internal/sessions/find", "/internal/sessions/change"
 PEER_FIND, PEER_CHANGE = "/internal/peer/sessions/find", "/internal/peer/sessions/change"
 ENTRY = struct.Struct(f"!{KEY_BYTES}sqd")
-CLOSED = -1  # in place of the copy's mark
+CLOSED = -1  # instead of the copy's mark
 FIND_TIMEOUTS = Timeouts(total_s=1.0, connect_s=0.5)
 MAX_UNDER_WAY = 256
 MAX_ANSWER_BYTES = 4096
 
 
 class SessionEntryError(HostelryError):
-    """The bytes are no session."""
+    """The bytes are not a session."""
 
 
 @dataclass(frozen=True, slots=True)
 class SessionEntry:
-    """The copy that holds a session, by its `mark`, until `expires_at`; `CLOSED`: no copy."""
+    """The copy that holds a session, by its `mark`, until `expires_at`. `CLOSED`: no copy."""
 
     key: bytes
     mark: int
     expires_at: float
 
     def encode(self) -> bytes:
-        """The entry's bytes."""
+        """Encode the entry."""
         return ENTRY.pack(self.key, self.mark, self.expires_at)
 
     def keep(self, table: SessionTable) -> None:
-        """Have `table` hold what the entry states."""
+        """Put the entry into `table`."""
         if self.mark == CLOSED:
             table.remove(self.key)
         else:
@@ -54,20 +54,20 @@ class SessionEntry:
 
 
 def decode_session(body: bytes) -> SessionEntry:
-    """The entry in `body`; raises SessionEntryError."""
+    """Decode an entry. Raises SessionEntryError."""
     if len(body) != ENTRY.size:
         raise SessionEntryError(f"{len(body)} bytes are no session of {ENTRY.size}")
     return SessionEntry(*ENTRY.unpack(body))
 
 
 class SharedSessions:
-    """The sessions of this host's table, and of the other hosts behind the process at `address`.
+    """The sessions of this host's table, and of other hosts through the process at `address`.
 
     Args:
-        table: this host's.
+        table: the table of this host.
         pool: connections.
-        address: of this host's process that exchanges with other hosts.
-        internal_key: of calls between the platform's own processes.
+        address: the process of this host that exchanges sessions with other hosts.
+        internal_key: the key of calls between the platform's processes.
         now: seconds since the epoch.
     """
 
@@ -87,21 +87,21 @@ class SharedSessions:
         self._sending: set[asyncio.Task[None]] = set()
 
     def get(self, key: bytes) -> tuple[int, float] | None:
-        """The value under `key` on this host and when it expires."""
+        """Return the value under `key` on this host, and its expiry."""
         return self._table.get(key)
 
     def put(self, key: bytes, value: int, expires_at: float) -> None:
-        """Keep `value` here, and have the other hosts do so."""
+        """Keep `value` on all hosts."""
         self._table.put(key, value, expires_at)
         self._send(SessionEntry(key, value, expires_at))
 
     def remove(self, key: bytes) -> None:
-        """Forget `key` here, and have the other hosts do so."""
+        """Remove `key` on all hosts."""
         self._table.remove(key)
         self._send(SessionEntry(key, CLOSED, 0.0))
 
     async def fetch(self, key: bytes) -> None:
-        """Have the session in the table where another host knows it; no-op where it is there."""
+        """Fetch the session from another host, unless the table has it."""
         if self._table.get(key) is not None:
             return
         found = await ask_session(self._pool, self._address + FIND, self._internal_key, key)
@@ -109,7 +109,7 @@ class SharedSessions:
             found.keep(self._table)
 
     def _send(self, entry: SessionEntry) -> None:
-        if len(self._sending) >= MAX_UNDER_WAY:  # other hosts will ask for it
+        if len(self._sending) >= MAX_UNDER_WAY:  # other hosts will ask for the entry
             return
         change = send_session(self._pool, self._address + CHANGE, self._internal_key, entry)
         task = asyncio.get_running_loop().create_task(change)
@@ -120,7 +120,7 @@ class SharedSessions:
 async def ask_session(
     pool: Upstream, url: str, internal_key: str, key: bytes
 ) -> SessionEntry | None:
-    """The session that the process at `url` knows; None where it knows none or does not answer."""
+    """Ask the process at `url` for a session. None if it does not know it, or does not answer."""
     try:
         answer = await _post(pool, url, internal_key, key)
         return decode_session(answer.body) if answer.status == 200 else None
@@ -130,7 +130,7 @@ async def ask_session(
 
 
 async def send_session(pool: Upstream, url: str, internal_key: str, entry: SessionEntry) -> None:
-    """Send the entry; where it is lost the other host will ask for it."""
+    """Send the entry. If it is lost, the other host will ask for it."""
     try:
         await _post(pool, url, internal_key, entry.encode())
     except UpstreamError as error:

@@ -1,4 +1,4 @@
-"""A call that was noted, as values for people and programs: a tree of spans. Pure."""
+"""A traced call as values for people and programs: a tree of spans. Pure."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -24,7 +24,7 @@ NS_PER_MS = 1_000_000
 MAX_NESTED = 64  # steps within steps, as many as a graph may have
 NO_CONNECTION = "took no connection"
 SENT_AGAIN = "had lost the model, or had no memory for it"
-# Policies whose costs are milliseconds; those of the others are requests in flight.
+# Policies whose costs are milliseconds. The costs of other policies are requests in flight.
 IN_MS = frozenset({"adapter", "model"})
 TOKEN_FIELDS = (
     "prompt_tokens", "completion_tokens", "input_tokens", "output_tokens", "total_tokens",
@@ -34,10 +34,10 @@ _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
 
 def call_document(call: CallTrace, worker: str = "") -> dict[str, Any]:
-    """The call: what was asked, what came of it, and its spans, in milliseconds since its arrival.
+    """Build the document of a call: the request, the result, and spans in ms since its arrival.
 
-    Spans follow each other; those within one are parts of it. `worker` is the gateway's that had
-    the call.
+    Spans follow each other. Spans within a span are parts of it. `worker` is the gateway worker
+    that had the call.
     """
     spans = list(_spans(call))
     return {
@@ -68,7 +68,7 @@ def call_document(call: CallTrace, worker: str = "") -> dict[str, Any]:
 
 
 def parse_token_usage(tail: bytes) -> dict[str, int] | None:
-    """The numbers of tokens that the end of an LLM's answer has; None where it has none."""
+    """Find the numbers of tokens in the end of an LLM's answer. None if it has none."""
     found = _USAGE.findall(tail)
     if not found:
         return None
@@ -80,7 +80,7 @@ def parse_token_usage(tail: bytes) -> dict[str, int] | None:
 
 
 def list_copies(spans: list[Span]) -> list[str]:
-    """The copies that the spans name, each once."""
+    """List the copies that the spans name, each once."""
     found: dict[str, None] = {}
     for span in spans:
         if "copy" in span:
@@ -90,13 +90,13 @@ def list_copies(spans: list[Span]) -> list[str]:
 
 
 def _spans(call: CallTrace) -> Iterator[Span]:
-    """The phases of the call."""
+    """Build the phases of the call."""
     walk = _Walk(call)
     found_ns = call.found_ns or call.ended_ns
     yield walk.span("arrival", call.arrived_ns, found_ns)
     for event in call.each_event():
         yield from walk.took(event)
-    yield from walk.ended()
+    yield from walk.close_all()
 
 
 class _Walk:
@@ -108,10 +108,10 @@ class _Walk:
         self._attempt: Span | None = None
         self._hop: Span | None = None
         self._container: tuple[str, str] | None = None
-        self._since_ns = call.found_ns or call.arrived_ns  # the end of what was before
+        self._since_ns = call.found_ns or call.arrived_ns  # the end of the last phase
 
     def took(self, event: tuple[Any, ...]) -> Iterator[Span]:
-        """What the event ends."""
+        """Build the spans that end with the event."""
         what, at_ns = event[0], event[1]
         if what == HELD:
             yield from self._close(at_ns, NO_CONNECTION)
@@ -129,8 +129,8 @@ class _Walk:
         elif what == CONTAINER_END and self._hop is not None:
             self._leave(at_ns, event[2])
 
-    def ended(self) -> Iterator[Span]:
-        """What the end of the call ends."""
+    def close_all(self) -> Iterator[Span]:
+        """Build the spans that end with the call."""
         call = self._call
         if self._held_ns:
             yield from self._walk_queued(call.ended_ns)
@@ -153,7 +153,7 @@ class _Walk:
             yield self.span("passing on", answered_ns, call.ended_ns)
 
     def span(self, name: str, from_ns: int, to_ns: int, **more: Any) -> Span:
-        """A span; `more` are its other values."""
+        """Build a span. `more` are its other values."""
         at_ms = _ms(from_ns - self._call.arrived_ns)
         return {"name": name, "at_ms": at_ms, "ms": _ms(to_ns - from_ns), **more}
 
@@ -184,7 +184,7 @@ class _Walk:
             self._enter(at_ns)
 
     def _enter(self, at_ns: int) -> None:
-        """A container of the attempt gets what the one before answered."""
+        """Begin a container, which gets the answer of the container before."""
         assert self._attempt is not None, "a container belongs to an attempt"
         assert self._container is not None, "it has a name"
         hops: list[Span] = self._attempt.setdefault("spans", [])
@@ -224,7 +224,7 @@ class _Walk:
 
 
 def describe_choice(route: RouteView | None, alone: str) -> dict[str, Any]:
-    """How a copy was chosen, and what each of the copies would have cost; `alone`: of one."""
+    """Describe how a copy was chosen, and the cost of each copy. `alone`: of one copy."""
     if route is None:
         return {"policy": alone, "of": 1, "unit": None, "costs": {}}
     policy, ids, costs, num = route
@@ -237,9 +237,9 @@ def describe_choice(route: RouteView | None, alone: str) -> dict[str, Any]:
 
 
 def step_spans(rows: tuple[StepReport, ...], at_ms: float) -> list[Span]:
-    """The steps of a graph, those of a scatter, cascade, switch or cache within it.
+    """Build the spans of a graph's steps. The steps within a step are its parts.
 
-    `at_ms` is where the graph's call begins. A step that others are within takes as long as these.
+    The graph's call begins at `at_ms`. A step with steps within it takes as long as they do.
     """
     names = {row.name for row in rows}
     below: dict[str, list[StepReport]] = {}
@@ -284,8 +284,8 @@ def attach_calls(
 ) -> dict[str, Any]:
     """Add the calls that a call made to its document, below the steps that made them.
 
-    `calls` has the documents of calls by their parent's request id. Calls of unknown steps are
-    below the document itself.
+    `calls` has the documents of calls by their parent's request id. Calls of unknown steps go below
+    the document itself.
     """
     children = calls.get(document["request_id"], ())
     made = {child["request_id"]: attach_calls(child, calls) for child in children}

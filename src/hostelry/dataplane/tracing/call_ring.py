@@ -22,7 +22,7 @@ MINUTE_NS = 60 * 1_000_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlowLimits:
-    """Minutes that are kept, calls `each` of an endpoint in one, and the bounds of all together."""
+    """Limits of slow calls: minutes, calls `each` of an endpoint in a minute, and the total."""
 
     num_minutes: int = 15
     each: int = 8
@@ -32,7 +32,7 @@ class SlowLimits:
 
 @dataclass(slots=True)
 class _Minute:
-    """The slowest calls of a minute, of each endpoint's name: heaps, the fastest first."""
+    """The slowest calls of a minute, by endpoint: heaps, the fastest call first."""
 
     number: int
     heaps: dict[str, list[tuple[int, int, bytes]]] = field(default_factory=dict)
@@ -41,10 +41,10 @@ class _Minute:
 
 
 class SlowCalls:
-    """The slow calls of a worker, each with its time. The oldest minutes make room for the newest.
+    """The slow calls of a worker. The oldest minutes make room for the newest.
 
-    `floors` has the least time that a call of an endpoint is kept with, until `minute_ends_ns`; it
-    lacks endpoints of which there is room for any.
+    `floors` has the least time of a call that is kept, by endpoint, until `minute_ends_ns`. It
+    lacks endpoints with room for any call.
     """
 
     def __init__(self, limits: SlowLimits) -> None:
@@ -62,7 +62,7 @@ class SlowCalls:
                     yield kept
 
     def add(self, endpoint: str, took_ns: int, kept: bytes, now_ns: int) -> None:
-        """Keep a call that took longer than its endpoint's floor, where the bounds allow it."""
+        """Keep a call that took longer than its endpoint's floor, if the limits allow it."""
         limits = self._limits
         if now_ns >= self.minute_ends_ns:
             self._begin_minute(now_ns // MINUTE_NS)
@@ -74,7 +74,7 @@ class SlowCalls:
             self._drop_minute()
         if not self._has_room(is_full, more_bytes):
             return
-        self._num_added += 1  # of two that took as long the first one leaves first
+        self._num_added += 1  # of two calls that took as long, the first leaves first
         if is_full:
             heapreplace(heap, (took_ns, self._num_added, kept))
         else:
@@ -104,25 +104,24 @@ class SlowCalls:
         self._num_bytes -= dropped.num_bytes
 
 
-# The calls that a worker keeps: the last ones, the last that failed, the slowest of each minute.
-#
-# Each of the three has its own bounds; the oldest leave first. A call may be in all of them. What
-# is kept ends with the process.
+# A worker keeps the last calls, the last failed calls, and the slowest of each minute. Each has its
+# own limits, and the oldest calls leave first. A call may be in all of them. They end with the
+# process.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RingLimits:
-    """What one worker keeps."""
+    """Limits of the calls of one worker."""
 
     num_calls: int = 8192
     num_failed: int = 2048
-    max_bytes: int = 8 * 1024 * 1024  # of the last calls, and as many of those that failed
+    max_bytes: int = 8 * 1024 * 1024  # of the last calls, and the same for failed calls
     slow: SlowLimits = field(default_factory=SlowLimits)
 
 
 @dataclass(slots=True)
 class _LastCalls:
-    """The last calls, at most `num` and `max_bytes` of them."""
+    """The last calls, at most `num` and `max_bytes`."""
 
     num: int
     max_bytes: int
@@ -130,7 +129,7 @@ class _LastCalls:
     num_bytes: int = 0
 
     def add(self, call: bytes) -> None:
-        """Keep a call, and drop the oldest beyond the bounds."""
+        """Keep a call, and drop the oldest calls above the limits."""
         calls, num_bytes = self.calls, self.num_bytes + len(call)
         calls.append(call)
         while len(calls) > self.num or num_bytes > self.max_bytes:
@@ -139,14 +138,14 @@ class _LastCalls:
 
 
 class CallSink(Protocol):
-    """Where calls go besides, once they have ended: a collector of traces."""
+    """Receives finished calls, for example a collector of traces."""
 
-    def passed_on(self, call: CallTrace) -> str:
-        """The `traceparent` that the copies of a call get instead of the client's."""
+    def build_traceparent(self, call: CallTrace) -> str:
+        """Build the `traceparent` for the copies of a call, in place of the client's."""
         ...
 
-    def ended(self, call: CallTrace, kept: bytes) -> None:
-        """Take a call, also as bytes; never waits, never raises."""
+    def take(self, call: CallTrace, kept: bytes) -> None:
+        """Take a finished call, also as bytes. Never waits, never raises."""
         ...
 
 
@@ -156,8 +155,8 @@ class CallRing:
     Args:
         now: seconds since the epoch.
         clock_ns: nanoseconds of a clock that never jumps.
-        limits: what is kept.
-        sink: gets each call besides.
+        limits: the limits of the calls.
+        sink: also gets each call.
     """
 
     def __init__(
@@ -177,46 +176,46 @@ class CallRing:
         self._slow = SlowCalls(limits.slow)
 
     def begin(self, request_id: str, account: str, request: HttpRequest) -> CallTrace:
-        """Begin to note a call; `end` it."""
+        """Begin to trace a call. The caller ends it."""
         trace = CallTrace(request_id, account, self._now(), self._clock_ns(), len(request.body))
         if "traceparent" in request.headers:
             trace.traceparent = request.headers["traceparent"][:MAX_TRACEPARENT_CHARACTERS]
         if self._sink is not None and isinstance(request.headers, dict):
-            # Its signature was verified before: from here on headers are what copies get.
-            request.headers["traceparent"] = self._sink.passed_on(trace)
+            # Its signature was verified before. From here on, the headers are those for copies.
+            request.headers["traceparent"] = self._sink.build_traceparent(trace)
         return trace
 
     def end(self, call: CallTrace, *, is_whole: bool) -> None:
-        """Keep a call that is over; not `is_whole`: its client has not got all of an answer."""
+        """Keep a finished call. `is_whole` is False if its client did not get the whole answer."""
         now_ns = self._clock_ns()
         if not is_whole and not call.error:
-            call.failed(CLIENT_LEFT, "ClientLeft", LEFT)
+            call.fail(CLIENT_LEFT, "ClientLeft", LEFT)
         elif not call.status:
             call.status = 200
         call.ended_ns = now_ns
         try:
             kept = written(call)
-        except UnicodeEncodeError:  # half a character, in the name that a client made up
+        except UnicodeEncodeError:  # half a character, in a name that a client made up
             return
         self._last.add(kept)
         if self._sink is not None:
-            self._sink.ended(call, kept)
+            self._sink.take(call, kept)
         if call.error or call.status >= 400:
             self._failed.add(kept)
-        if not call.found_ns:  # of names that are not there any client can make up many
+        if not call.found_ns:  # a client can make up many names that do not exist
             return
         took_ns, slow = now_ns - call.arrived_ns, self._slow
         if now_ns >= slow.minute_ends_ns or took_ns > slow.floors.get(call.endpoint, -1):
             slow.add(call.endpoint, took_ns, kept, now_ns)
 
-    def found(
+    def find(
         self,
         *,
         account: str | None = None,
         ids: frozenset[str] = frozenset(),
         parents: frozenset[str] = frozenset(),
     ) -> list[CallTrace]:
-        """The calls with one of these ids, or made by one of the calls `parents`, each once."""
+        """Find the calls with these ids, and the calls that the calls `parents` made, each once."""
         wanted = [it.encode() for it in (*ids, *parents)]
         return [
             call
@@ -224,17 +223,17 @@ class CallRing:
             if call.request_id in ids or (call.parent_id is not None and call.parent_id in parents)
         ]
 
-    def slowest(
+    def find_slowest(
         self, *, account: str | None, endpoint: str | None, since_s: float, limit: int
     ) -> list[CallTrace]:
-        """The calls that ended in the last `since_s` seconds, the slowest first."""
+        """Find the slowest calls of the last `since_s` seconds, the slowest first."""
         calls = self._recent(account, endpoint, since_s)
         return sorted(calls, key=lambda it: -it.took_ns)[:limit]
 
-    def failed(
+    def find_failed(
         self, *, account: str | None, endpoint: str | None, since_s: float, limit: int
     ) -> list[CallTrace]:
-        """The calls of the last `since_s` seconds that failed, the newest first."""
+        """Find the failed calls of the last `since_s` seconds, the newest first."""
         calls = [it for it in self._recent(account, endpoint, since_s) if it.is_failed]
         return sorted(calls, key=lambda it: -it.ended_ns)[:limit]
 

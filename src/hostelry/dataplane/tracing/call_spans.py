@@ -1,8 +1,8 @@
-"""A call as spans of a distributed trace: ids, whether it is sampled, names and attributes. Pure.
+"""A call as spans of a distributed trace: ids, sampling, names and attributes. Pure.
 
-A call's ids follow from its request id and its client's `traceparent`, so that what is passed on to
-a copy and what is exported later agree, without keeping either. Source: W3C Trace Context;
-OpenTelemetry specification, Trace SDK (samplers), semantic conventions (HTTP, GenAI).
+A call's ids follow from its request id and its client's `traceparent`. So the ids that a copy gets
+and the exported ids agree, and none is kept. Source: W3C Trace Context; OpenTelemetry
+specification, Trace SDK (samplers), semantic conventions (HTTP, GenAI).
 """
 
 import hashlib
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 NS_PER_MS, NS_PER_S = 1_000_000, 1_000_000_000
-# Versions from 01 on may have more after the flags; ff is none.
+# Versions from 01 on may have more after the flags. Version ff is invalid.
 TRACEPARENT = re.compile(r"(?!ff)([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
 SAMPLED = 1
 NO_TRACE, NO_SPAN = "0" * 32, "0" * 16
@@ -53,9 +53,9 @@ Attributes = Mapping[str, str | int | float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceIds:
-    """The trace that a call is part of, its own span, and its client's, if that named one.
+    """The trace of a call, the call's own span, and the client's span, if the client named one.
 
-    Ids are hexadecimal. `is_parent_sampled`: None without a client's span.
+    Ids are hexadecimal. `is_parent_sampled` is None without a client's span.
     """
 
     trace_id: str
@@ -63,20 +63,20 @@ class TraceIds:
     parent_id: str | None
     is_parent_sampled: bool | None
 
-    def passed_on(self, *, is_sampled: bool) -> str:
-        """The `traceparent` that a copy gets: below this call's span."""
+    def build_traceparent(self, *, is_sampled: bool) -> str:
+        """Build the `traceparent` for a copy, below this call's span."""
         return f"00-{self.trace_id}-{self.span_id}-{int(is_sampled):02x}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceSampling:
-    """Which calls are exported: a share of the traces, unless the client's span has decided."""
+    """Chooses the calls to export: a share of the traces, unless the client's span has decided."""
 
     share: float = 1.0
     follows_parent: bool = True
 
     def has(self, ids: TraceIds) -> bool:
-        """Whether the call is exported; equal for all that is in one trace."""
+        """True if the call is exported. The answer is the same for all calls of a trace."""
         if self.follows_parent and ids.is_parent_sampled is not None:
             return ids.is_parent_sampled
         return int(ids.trace_id[16:], 16) < int(self.share * (1 << 64))
@@ -84,7 +84,7 @@ class TraceSampling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallSpan:
-    """One span; instants are nanoseconds since the epoch. `error` is None where it went well."""
+    """One span. Times are nanoseconds since the epoch. `error` is None if it succeeded."""
 
     name: str
     trace_id: str
@@ -98,7 +98,7 @@ class CallSpan:
 
 
 def trace_ids(request_id: str, traceparent: str | None) -> TraceIds:
-    """The ids of a call; a `traceparent` that is none counts as missing."""
+    """The ids of a call. An invalid `traceparent` counts as missing."""
     span_id = _span_id(request_id)
     found = TRACEPARENT.fullmatch(traceparent or "")
     is_longer = found is not None and found[5] is not None
@@ -119,7 +119,7 @@ def trace_ids(request_id: str, traceparent: str | None) -> TraceIds:
 
 
 def call_spans(document: Mapping[str, Any], ids: TraceIds) -> list[CallSpan]:
-    """The spans of a call's document: the call's own, then those within it."""
+    """The spans of a call's document: the call's span, then the spans within it."""
     start_ns = int(document["at"] * NS_PER_S)
     attributes = _pick(document, CALL_ATTRIBUTES)
     attributes |= _pick(document["tokens"] or {}, TOKENS)
@@ -140,7 +140,7 @@ def call_spans(document: Mapping[str, Any], ids: TraceIds) -> list[CallSpan]:
 def _within(
     spans: list[Mapping[str, Any]], parent: CallSpan, start_ns: int, path: str
 ) -> Iterator[CallSpan]:
-    """The spans below `parent`; `path` names it within the trace."""
+    """The spans below `parent`. `path` names `parent` within the trace."""
     for number, span in enumerate(spans):
         place = f"{path}/{number}"
         choice = span.get("choice") or {}

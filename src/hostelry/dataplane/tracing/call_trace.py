@@ -1,18 +1,18 @@
-"""One call as it is noted on its way: instants and numbers, which are put into words when asked.
+"""One call as it is traced: times and numbers, which are put into words when someone asks.
 
-On the hottest path: a call costs one struct and a few numbers, and what is kept of it is one string
-of bytes, a fifth of the memory. Instants are of a clock that never jumps, in nanoseconds.
+This is the hottest path. A call costs one struct and a few numbers. It is kept as one string of
+bytes, a fifth of the memory. Times are nanoseconds of a monotonic clock.
 
-=============  ====================================================================================
-`events`       one after the other, each as what, instant and three values, None where there is none
-=============  ====================================================================================
-HELD           it waits in the queue for a copy
-RELEASED       it leaves the queue
-LEASED         its model of a multi-model copy is loaded: whether it was there, seconds of waiting
-CHOSEN         its copy: the id, the copy's configuration during an update, the `RouteView`
-CONTAINER      it goes to a container of a model of several: the name, the copy's id
-CONTAINER_END  that container's whole answer, which another one gets: bytes
-=============  ====================================================================================
+=============  ===================================================================================
+`events`       a flat sequence: per event its kind, time, and three values or None
+=============  ===================================================================================
+HELD           the call waits in the queue for a copy
+RELEASED       the call leaves the queue
+LEASED         the model of a multi-model copy is loaded: if it was there, seconds of waiting
+CHOSEN         a copy is chosen: its id, its configuration during an update, the `RouteView`
+CONTAINER      the call goes to a container of a model with several: its name, the copy's id
+CONTAINER_END  the container's whole answer goes to the next container: its bytes
+=============  ===================================================================================
 """
 
 from collections.abc import Callable, Iterator
@@ -22,7 +22,7 @@ import msgspec
 
 HELD, RELEASED, LEASED, CHOSEN, CONTAINER, CONTAINER_END = range(6)
 FIELDS = 5  # of an event
-MAX_EVENTS = 128  # of one call; of more the first ones and the last
+MAX_EVENTS = 128  # of one call. Of more events, the first ones and the last are kept
 MAX_ERROR_CHARACTERS = 1024
 MAX_STEPS_CHARACTERS = 32 * 1024
 MAX_TRACEPARENT_CHARACTERS = 128
@@ -30,18 +30,19 @@ MAX_PARENT_CHARACTERS = 128
 MAX_TAIL_BYTES = 512
 CLIENT_LEFT = 499
 LEFT = "The connection to the client ended before the answer was whole."
-# How the copy was chosen, the ids of those it was chosen from, what each would have cost (requests
-# in flight, or milliseconds), and how many there were.
+# How the copy was chosen, the ids of the candidates, the cost of each candidate (requests in
+# flight, or milliseconds), and the number of candidates.
 RouteView = tuple[str, tuple[str, ...], tuple[float, ...], int]
-MAX_VIEWED = 16  # copies of a choice that are kept
+MAX_VIEWED = 16  # candidates that are kept
 
 
 class CallTrace(msgspec.Struct, gc=False, array_like=True):  # it is part of no cycle
-    """One call, from the instant that its sender was known.
+    """One call, from the time that its sender was verified.
 
-    `parent_id` is the call of a graph that made this one, in `parent_step`. `endpoint` is what the
-    request names, an endpoint or a model, until its destination is found. `steps` is what a graph
-    says of its steps, `tail` the end of an LLM's answer, which may have the numbers of its tokens.
+    `parent_id` is the call of a graph that made this call, in `parent_step`. `endpoint` is the name
+    in the request, of an endpoint or a model, until the destination is found. `steps` is a graph's
+    report of its steps, `tail` the end of an LLM's answer, which may have the numbers of its
+    tokens.
     """
 
     request_id: str
@@ -75,48 +76,71 @@ class CallTrace(msgspec.Struct, gc=False, array_like=True):  # it is part of no 
     def note(
         self, what: int, now_ns: int, first: Any = None, second: Any = None, third: Any = None
     ) -> None:
-        """Add an event; it takes the place of the last one where there are too many."""
+        """Add an event. If there are too many, it replaces the last event."""
         events = self.events
         if len(events) >= MAX_EVENTS * FIELDS:
             events = events[:-FIELDS]
         self.events = (*events, what, now_ns, first, second, third)
 
-    def failed(self, status: int, code: str, message: str) -> None:
+    def set_destination(
+        self,
+        now_ns: int,
+        endpoint: str,
+        variant: str,
+        component: str | None,
+        base_component: str | None,
+    ) -> None:
+        """Note the destination, which is known at `now_ns`."""
+        self.found_ns = now_ns
+        self.endpoint = endpoint
+        self.variant = variant
+        self.component = component
+        if base_component is not None:
+            self.base_component = base_component
+
+    def fail(self, status: int, code: str, message: str) -> None:
         """Note the error that the client gets."""
         self.status = status
         self.code = code
         self.error = message[:MAX_ERROR_CHARACTERS]
 
-    def made_by(self, header: str) -> None:
-        """Note the call of a graph that made it, and the step: `ID STEP`."""
+    def set_parent(self, header: str) -> None:
+        """Note the call of a graph that made this call, and the step: `ID STEP`."""
         parent_id, _, step = header[:MAX_PARENT_CHARACTERS].partition(" ")
         self.parent_id, self.parent_step = parent_id or None, step
 
-    def passed(self, chunk: bytes, first_ns: int = 0) -> None:
-        """Note a piece of the answer; of an LLM's its end is kept.
+    def set_first(self, now_ns: int) -> None:
+        """Note the time of the answer's first byte."""
+        self.first_ns = now_ns
 
-        `first_ns` is when the first byte came, where that is known by now.
-        """
-        self.bytes_out += len(chunk)
+    def end_answer(self, now_ns: int, body: bytes, first_ns: int) -> None:
+        """Note the end of the copy's answer, and its body unless it was streamed."""
+        self.answered_ns = now_ns
         if first_ns:
             self.first_ns = first_ns
+        if body:
+            self.add_answer(body)
+
+    def add_answer(self, chunk: bytes) -> None:
+        """Note a piece of the answer. The end of an LLM's answer is kept."""
+        self.bytes_out += len(chunk)
         if self.is_llm:
             is_long = len(chunk) >= MAX_TAIL_BYTES
             self.tail = (chunk if is_long else self.tail + chunk)[-MAX_TAIL_BYTES:]
 
-    def graph_steps(self, header: str) -> None:
-        """Note what a graph says of its steps."""
+    def set_steps(self, header: str) -> None:
+        """Note a graph's report of its steps."""
         if len(header) <= MAX_STEPS_CHARACTERS:
             self.steps = header
 
     @property
     def took_ns(self) -> int:
-        """From its arrival to its end."""
+        """Nanoseconds from its arrival to its end."""
         return self.ended_ns - self.arrived_ns
 
     @property
     def is_failed(self) -> bool:
-        """Whether the client got no whole good answer."""
+        """True if the client got no whole, successful answer."""
         return self.status >= 400 or bool(self.error)
 
     def each_event(self) -> Iterator[tuple[Any, ...]]:
@@ -125,5 +149,37 @@ class CallTrace(msgspec.Struct, gc=False, array_like=True):  # it is part of no 
             yield self.events[begin : begin + FIELDS]
 
 
+class NullTrace(CallTrace):
+    """The trace of a request that is not traced. It keeps nothing."""
+
+    def note(
+        self, what: int, now_ns: int, first: Any = None, second: Any = None, third: Any = None
+    ) -> None:
+        """No-op."""
+
+    def set_destination(
+        self,
+        now_ns: int,
+        endpoint: str,
+        variant: str,
+        component: str | None,
+        base_component: str | None,
+    ) -> None:
+        """No-op."""
+
+    def fail(self, status: int, code: str, message: str) -> None:
+        """No-op."""
+
+    def set_first(self, now_ns: int) -> None:
+        """No-op."""
+
+    def end_answer(self, now_ns: int, body: bytes, first_ns: int) -> None:
+        """No-op."""
+
+    def add_answer(self, chunk: bytes) -> None:
+        """No-op."""
+
+
+NO_TRACE = NullTrace(request_id="", account="", arrived_at=0.0, arrived_ns=0, bytes_in=0)
 written = msgspec.msgpack.Encoder().encode  # a call as bytes
 read: Callable[[bytes], CallTrace] = msgspec.msgpack.Decoder(CallTrace).decode

@@ -42,9 +42,9 @@ def answer(ring: CallRing, question: TraceQuestion, worker: str) -> WorkerCalls:
     """What this worker has."""
     account, limit = question.account, min(question.limit, MAX_LISTED)
     if question.order is None:
-        found = ring.found(account=account, ids=question.ids, parents=question.parents)
+        found = ring.find(account=account, ids=question.ids, parents=question.parents)
     else:
-        order = ring.failed if question.order == "failed" else ring.slowest
+        order = ring.find_failed if question.order == "failed" else ring.find_slowest
         found = order(
             account=account, endpoint=question.endpoint, since_s=question.since_s, limit=limit
         )

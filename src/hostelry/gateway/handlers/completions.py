@@ -17,7 +17,7 @@ from hostelry.dataplane.metering.meter import Measurement
 from hostelry.dataplane.openai import find_model
 from hostelry.dataplane.route_table import Destination
 from hostelry.dataplane.routes import RouteSource
-from hostelry.dataplane.tracing.call_trace import CallTrace
+from hostelry.dataplane.tracing.call_trace import NO_TRACE, CallTrace
 from hostelry.domain.at_zero import AtZero
 from hostelry.domain.scope import Scope
 from hostelry.gateway.handlers.admission import Admitted, admit
@@ -65,7 +65,7 @@ class Completions:
         owner: Scope,
         name: str,
         request_id: str,
-        trace: CallTrace | None = None,
+        trace: CallTrace = NO_TRACE,
     ) -> Admitted:
         """Send the request to a copy of model `name`, after a wait if no copy is ready.
 
@@ -103,14 +103,14 @@ class Completions:
                 (head, body),
                 self._timeouts,
                 adapter=destination.adapter_id,
-                chosen=measured.chosen,
+                chosen=measured.record_copy,
             )
         except ConnectError:
             if destination.at_zero is AtZero.COMPAT:
-                measured.got_no_answer()
+                measured.record_no_answer()
             raise
         except UpstreamError as error:
-            measured.got_no_answer()
+            measured.record_no_answer()
             raise build_no_answer_error(error) from error
 
 

@@ -65,6 +65,22 @@ class _GuardedTaps:
             self._defects.guarded(self._count, tap.close)
 
 
+class _NoTaps:
+    """The tap of an answer that nothing observes."""
+
+    def add(self, chunk: bytes) -> None:
+        """No-op."""
+
+    def finish(self, answered: Mapping[str, str]) -> None:
+        """No-op."""
+
+    def close(self) -> None:
+        """No-op."""
+
+
+NO_TAPS = _NoTaps()
+
+
 class TappedInvocation:
     """One invocation, which is mirrored and captured at most once, even if it is sent again.
 
@@ -117,16 +133,16 @@ class TappedInvocation:
             partial(taps.not_mirrored, shadow.key), self._offer, destination, shadow
         )
 
-    def tap(self, destination: Destination) -> AnswerTap | None:
-        """Return the tap that gets the client's answer, or None. The caller closes it."""
+    def tap(self, destination: Destination) -> AnswerTap:
+        """Return the tap that gets the client's answer. The caller closes it."""
         self.offer(destination)  # a fast answer comes before the offer has had its turn
         if destination.capture is None and self._compared is None:
-            return None
+            return NO_TAPS
         taps = self._taps
-        count = partial(taps.capture.dropped, destination.key, UNWRITTEN)
+        count = partial(taps.capture.drop, destination.key, UNWRITTEN)
         captured = taps.defects.guarded(count, self._begin_capture, destination)
         found = [it for it in (captured, self._compared) if it is not None]
-        return _GuardedTaps(found, taps.defects, count) if found else None
+        return _GuardedTaps(found, taps.defects, count) if found else NO_TAPS
 
     def _offer(self, destination: Destination, shadow: Shadow) -> None:
         invocation, taps = self.invocation, self._taps
@@ -192,7 +208,7 @@ class InvocationCall:
         """
         if not fleet.copies or fleet.copies[0].container is None:
             return await self._send_first(fleet, chosen, measured)
-        measured.at_container(fleet.copies[0].container)
+        measured.enter_container(fleet.copies[0].container)
         first = await self._send_first(fleet, chosen, measured)
         if not fleet.is_pipeline:
             return first
@@ -222,7 +238,7 @@ class InvocationCall:
                     timeouts=self.timeouts,
                     whole_below_bytes=whole_below_bytes,
                     chosen=chosen,
-                    leased=lambda it: measured.leased(
+                    leased=lambda it: measured.record_lease(
                         hit=it.hit, waited_s=it.waited_s, times=it.times
                     ),
                 ),
@@ -261,7 +277,7 @@ class InvocationCall:
                     timeouts=step.timeouts,
                     whole_below_bytes=whole_below_bytes,
                     chosen=_chosen_before,
-                    leased=lambda it: measured.leased(
+                    leased=lambda it: measured.record_lease(
                         hit=it.hit, waited_s=it.waited_s, times=it.times
                     ),
                 ),

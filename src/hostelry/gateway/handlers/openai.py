@@ -102,7 +102,7 @@ class OpenAiHandler:
     async def _pass_on(self, exchange: Exchange, admitted: Admitted, trace: CallTrace) -> None:
         reply, measured = admitted.in_flight.reply, admitted.measured
         if STEPS in reply.headers:
-            trace.graph_steps(reply.headers[STEPS])
+            trace.set_steps(reply.headers[STEPS])
         content_type = reply.headers.get("content-type", "application/json")
         headers = {"Content-Type": content_type, "x-request-id": trace.request_id}
         headers |= find_note_headers(reply.headers)
@@ -111,28 +111,27 @@ class OpenAiHandler:
         try:
             if not content_type.startswith(EVENT_STREAM):
                 body = await reply.body(self._max_answer_bytes)
-                measured.answered()
-                trace.passed(body, reply.head_ns)
+                measured.record_answer(body, reply.head_ns)
                 if not 200 <= reply.status < 300:
-                    measured.refused_by_model(reply.status)
+                    measured.record_model_error(reply.status)
                     text = body[:MAX_ERROR_CHARACTERS].decode("utf-8", "replace")
-                    trace.failed(reply.status, "ModelError", text)
+                    trace.fail(reply.status, "ModelError", text)
                 exchange.respond(HttpResponse(reply.status, headers, body))
                 return
             chunk = await reply.next_chunk()
         except UpstreamError as error:
-            measured.got_no_answer()
+            measured.record_no_answer()
             raise build_no_answer_error(error) from error
-        measured.first_chunk()
+        measured.record_first_chunk()
         exchange.start(reply.status, headers | {"Cache-Control": "no-cache"})
         try:
             while chunk is not None:
-                trace.passed(chunk)
+                measured.record_chunk(chunk)
                 await exchange.send(chunk)
                 chunk = await reply.next_chunk()
-            measured.answered()
+            measured.record_answer()
         except UpstreamError as error:
-            measured.stream_broke()
+            measured.record_broken_stream()
             event = msgspec.json.encode({"error": error_object(build_no_answer_error(error))})
             await exchange.send(b"data: %b\n\n" % event)
         exchange.finish()

@@ -157,7 +157,7 @@ class RuntimeHandler:
             return
         trace = exchange.trace = self._taps.calls.begin(request_id, identity.account_id, request)
         if from_copy:
-            trace.made_by(request.headers.get(PARENT, ""))
+            trace.set_parent(request.headers.get(PARENT, ""))
         invocation = parse_invocation(request)
         trace.operation = STREAM_API if invocation.stream else WHOLE_API
         trace.endpoint, trace.target_model = invocation.endpoint_name, invocation.target_model
@@ -188,7 +188,6 @@ class RuntimeHandler:
         limits: CallLimits,
     ) -> None:
         trace = exchange.trace
-        assert trace is not None, "it was begun once the sender was known"
         request_id = trace.request_id
         tapped = TappedInvocation(self._taps, invocation, exchange.request, request_id)
         if invocation.session_id is not None:
@@ -198,7 +197,7 @@ class RuntimeHandler:
         try:
             reply = in_flight.reply
             if STEPS in reply.headers:
-                trace.graph_steps(reply.headers[STEPS])
+                trace.set_steps(reply.headers[STEPS])
             if invocation.session_id is not None and 200 <= reply.status < 300:
                 self._sessions.note(scope, invocation, in_flight.copy, reply.headers)
             headers = build_answer_headers(reply, destination, request_id, invocation)
@@ -254,7 +253,7 @@ class RuntimeHandler:
                 others: list[str] = others,
             ) -> None:
                 num_others = sum(map(self._counts.of, others))
-                measured.chosen(copy_id, num_on_copies + num_others, config, route)
+                measured.record_copy(copy_id, num_on_copies + num_others, config, route)
 
             try:
                 return await send_to(fleet, chosen, measured)
@@ -280,18 +279,18 @@ class RuntimeHandler:
                 asyncio.get_running_loop().call_soon(tapped.offer, destination)
             try:
                 if destination.fleets is None:
-                    return await call.send(destination, measured.chosen, measured)
+                    return await call.send(destination, measured.record_copy, measured)
                 return await self._split(destination, measured, call.send)
             except ConnectError:
                 if has_session or destination.at_zero is AtZero.COMPAT:
-                    measured.got_no_answer()
+                    measured.record_no_answer()
                     raise unavailable(destination.endpoint_name) from None
                 raise
             except TargetModelRefusedError as error:
-                measured.refused_by_model(error.model_status or error.status)
+                measured.record_model_error(error.model_status or error.status)
                 raise refused_model(destination, error) from error
             except UpstreamError as error:
-                measured.got_no_answer()
+                measured.record_no_answer()
                 raise gave_no_answer(destination, error) from error
 
         limit_s = 0.0 if has_session else timeouts.total_s
@@ -313,21 +312,17 @@ class RuntimeHandler:
         try:
             body = await reply.body(limits.max_answer_bytes)
         except UpstreamError as error:
-            measured.got_no_answer()
+            measured.record_no_answer()
             raise gave_no_answer(admitted.destination, error, answered_by) from error
-        measured.answered()
-        if exchange.trace is not None:
-            exchange.trace.passed(body, reply.head_ns)
-        measured.moved(len(exchange.request.body), len(body))
+        measured.record_answer(body, reply.head_ns)
+        measured.add_bytes(len(exchange.request.body), len(body))
         if not 200 <= reply.status < 300:
-            measured.refused_by_model(reply.status)
+            measured.record_model_error(reply.status)
             raise build_container_error(admitted, body)
         exchange.respond(HttpResponse(200, headers, body))
-        tap = tapped.tap(admitted.destination)
-        if tap is not None:
-            with closing(tap):
-                tap.add(body)
-                tap.finish(reply.headers)
+        with closing(tapped.tap(admitted.destination)) as tap:
+            tap.add(body)
+            tap.finish(reply.headers)
 
     async def _answer_stream(
         self,
@@ -341,41 +336,35 @@ class RuntimeHandler:
         try:
             if not 200 <= reply.status < 300:
                 body = await reply.body(MAX_ERROR_BYTES)
-                measured.answered()
-                if exchange.trace is not None:
-                    exchange.trace.passed(body, reply.head_ns)
-                measured.moved(len(exchange.request.body), len(body))
-                measured.refused_by_model(reply.status)
+                measured.record_answer(body, reply.head_ns)
+                measured.add_bytes(len(exchange.request.body), len(body))
+                measured.record_model_error(reply.status)
                 raise build_container_error(admitted, body)
             chunk = await reply.next_chunk()
         except UpstreamError as error:
-            measured.got_no_answer()
+            measured.record_no_answer()
             answered_by = admitted.in_flight.answered_by
             raise gave_no_answer(admitted.destination, error, answered_by) from error
-        measured.first_chunk()
-        measured.moved(len(exchange.request.body), 0)
+        measured.record_first_chunk()
+        measured.add_bytes(len(exchange.request.body), 0)
         exchange.start(200, headers)
         tap = tapped.tap(admitted.destination)
         try:
             while chunk is not None:
-                measured.moved(0, len(chunk))
-                if exchange.trace is not None:
-                    exchange.trace.passed(chunk)
+                measured.add_bytes(0, len(chunk))
+                measured.record_chunk(chunk)
                 await exchange.send(payload_part(chunk))
-                if tap is not None:
-                    tap.add(chunk)
+                tap.add(chunk)
                 chunk = await reply.next_chunk()
-            measured.answered()
+            measured.record_answer()
             exchange.finish()
-            if tap is not None:
-                tap.finish(reply.headers)
+            tap.finish(reply.headers)
         except UpstreamError as error:
-            measured.stream_broke()
+            measured.record_broken_stream()
             await exchange.send(build_break_frame(error, admitted.in_flight.answered_by))
             exchange.finish()
         finally:
-            if tap is not None:
-                tap.close()
+            tap.close()
 
 
 def build_container_error(admitted: Admitted, body: bytes) -> ModelError:

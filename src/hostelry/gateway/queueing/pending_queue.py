@@ -17,7 +17,7 @@ from hostelry.dataplane.control_client import ControlClient
 from hostelry.dataplane.metering.meter import Measurement, Meter
 from hostelry.dataplane.route_table import Destination, RouteTable
 from hostelry.dataplane.routes import RouteSource
-from hostelry.dataplane.tracing.call_trace import CallTrace
+from hostelry.dataplane.tracing.call_trace import NO_TRACE, CallTrace
 from hostelry.domain.load import LoadKey, Wake
 from hostelry.gateway.queueing.decisions import (
     AskControl,
@@ -64,7 +64,7 @@ class PendingRequest:
         num_bytes: int,
         since_s: float,
         until_s: float,
-        trace: CallTrace | None = None,
+        trace: CallTrace = NO_TRACE,
     ) -> None:
         self.find = find
         self.num_bytes = num_bytes
@@ -157,7 +157,7 @@ class PendingQueue:
         return self._queues.num_held
 
     def arrived(
-        self, find: Find, num_bytes: int, limit_s: float, trace: CallTrace | None = None
+        self, find: Find, num_bytes: int, limit_s: float, trace: CallTrace = NO_TRACE
     ) -> PendingRequest:
         """Begin a request of `num_bytes`. It may wait `limit_s` at most, and 0 means not at all."""
         now_s, own_s = self._now_s(), self._queues.limits.limit_s
@@ -198,17 +198,17 @@ class PendingQueue:
         if wait.wakes:
             self._wake(destination)
         measured = self._begin_measurement(pending, destination)
-        measured.held()
+        measured.hold()
         queued_wait = QueuedWait(pending, self._routes.table, wait.not_before_s, syncing=False)
         try:
             outcome = await self._enqueue(queued_wait, destination.key, pending.until_s)
         except QueueFullError as error:
-            measured.found_no_capacity()
+            measured.record_no_capacity()
             return Refuse(error=NotServedError(full_message(destination.key, str(error))))
         if outcome is WaitOutcome.RELEASED:
             return self.decide(pending)
         measured.release()
-        measured.found_no_capacity()
+        measured.record_no_capacity()
         found = pending.found()
         if isinstance(found, NoCopyError):
             found = found.destination
@@ -229,11 +229,11 @@ class PendingQueue:
 
     def throttled(self, key: LoadKey) -> None:
         """Count a request for `key` that was refused because too many are in flight."""
-        self._meter.throttled(key)
+        self._meter.count_throttled(key)
 
     def spilled(self, key: LoadKey) -> None:
         """Count a request for `key` that is beyond the provisioned environments."""
-        self._meter.spilled(key)
+        self._meter.count_spilled(key)
 
     def freed(self, key: LoadKey) -> None:
         """Release a request that waits for `key`, because a copy has finished another request."""
@@ -261,15 +261,15 @@ class PendingQueue:
 
     def _begin_measurement(self, pending: PendingRequest, destination: Destination) -> Measurement:
         if pending.measured is None:
-            trace = pending.trace
-            if trace is not None:
-                trace.is_llm = destination.serves_llm
-            pending.measured = self._meter.begin(destination.key, destination.base_key, trace)
+            pending.trace.is_llm = destination.serves_llm
+            pending.measured = self._meter.begin(
+                destination.key, destination.base_key, pending.trace
+            )
         return pending.measured
 
     def _refuse(self, pending: PendingRequest, error: NoCopyError | UnknownNameError) -> Refuse:
         if isinstance(error, NoCopyError):
-            self._begin_measurement(pending, error.destination).found_no_capacity()
+            self._begin_measurement(pending, error.destination).record_no_capacity()
         return Refuse(error=error)
 
     async def _routes_have(self, pending: PendingRequest, key: LoadKey) -> bool:

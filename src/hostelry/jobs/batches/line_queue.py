@@ -109,13 +109,13 @@ class LineCalls:
         reply, measured = admitted.in_flight.reply, admitted.measured
         try:
             body = await reply.body(self._max_answer_bytes)
-            measured.answered()
+            measured.record_answer()
             if not 200 <= reply.status < 300:
-                measured.refused_by_model(reply.status)
+                measured.record_model_error(reply.status)
         except TooLargeError as error:
             raise ServiceError("answer_too_large", str(error), 502) from error
         except UpstreamError as error:
-            measured.got_no_answer()
+            measured.record_no_answer()
             raise build_no_answer_error(error) from error
         finally:
             admitted.in_flight.close()

@@ -203,8 +203,8 @@ class CopyAttempt:
         self._measured = self._deps.meter.begin(self._key)
         self._captured.begin(self._destination, given)
         copy = chosen.copy
-        self._measured.at_container(copy.container)
-        self._measured.chosen(copy.id, self._deps.slots.count_in_flight(copy.id), copy.config)
+        self._measured.enter_container(copy.container)
+        self._measured.record_copy(copy.id, self._deps.slots.count_in_flight(copy.id), copy.config)
         self._answered_by = copy
         reply = await self._ask(copy, given)
         first = InFlightRequest(copy, reply, skip_count)
@@ -259,7 +259,7 @@ class CopyAttempt:
         async def agree() -> bool:
             nonlocal began_s
             if self._measured is not None:
-                self._measured.answered()
+                self._measured.record_answer()
             await self._writing.acquire()
             self._is_writing = True
             self._leave_copy()
@@ -288,8 +288,8 @@ class CopyAttempt:
         except UpstreamError as error:
             return self._no_answer(error)
         if self._measured is not None:
-            self._measured.answered()
-            self._measured.refused_by_model(reply.status)
+            self._measured.record_answer()
+            self._measured.record_model_error(reply.status)
         reason = answered_with_error(
             self._destination, reply.status, body, copy=self._answered_by
         ).message
@@ -297,7 +297,7 @@ class CopyAttempt:
 
     def _no_answer(self, error: UpstreamError) -> AttemptFailedError:
         if self._measured is not None:
-            self._measured.got_no_answer()
+            self._measured.record_no_answer()
         is_late = isinstance(error, DeadlineError)
         copy = error.copy or self._answered_by
         reason = gave_no_answer(self._destination, error, copy).message

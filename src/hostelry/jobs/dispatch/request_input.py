@@ -141,7 +141,7 @@ class AttemptCapture:
         if captured is not None and destination.capture.takes_input and given.is_streamed:
             if given.size_bytes > PART_BYTES:
                 captured.drop(TOO_LARGE)
-            given.listen(captured.asked)
+            given.listen(captured.add_request)
 
     def note_answer(
         self, destination: Destination, body: bytes | None, answered: Mapping[str, str]

@@ -98,8 +98,8 @@ class CopyCalls:
         Raises ConnectError, BrokenError, and RecordError if the answer is too large.
         """
         measured = self._meter.begin(self._key)
-        measured.at_container(copy.container)
-        measured.chosen(copy.id, 0)
+        measured.enter_container(copy.container)
+        measured.record_copy(copy.id, 0)
         try:
             reply = await self._pool.send(
                 copy.address,
@@ -117,16 +117,16 @@ class CopyCalls:
                 answer = await sent.reply.body(MAX_ANSWER_BYTES)
             finally:
                 sent.close()
-            measured.answered()
+            measured.record_answer()
         except DeadlineError as error:
-            measured.got_no_answer()
+            measured.record_no_answer()
             late = f"none within {self._job.invocation_timeout_s:g} s".encode()
             return 0, late, error.copy or copy
         except TooLargeError as error:
             by = error.copy or copy
             raise RecordError(f"{_title(by)} gave too large an answer: {error}") from error
         except BrokenError:
-            measured.got_no_answer()
+            measured.record_no_answer()
             raise
         finally:
             measured.end()

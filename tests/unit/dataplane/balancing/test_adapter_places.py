@@ -74,12 +74,12 @@ def test_what_was_learned_of_waiting_and_loading_decides() -> None:
     known = places()
     choice = known.choose(COPIES[:2], [0, 0], "a")
     for _ in range(200):
-        known.answered(COPIES[0], 1000.0, 0, known.choose(COPIES[:1], [0], "a"))
-        known.answered(COPIES[1], 1000.0, 0, known.choose(COPIES[1:2], [0], "b"))
+        known.learn_answer(COPIES[0], 1000.0, 0, known.choose(COPIES[:1], [0], "a"))
+        known.learn_answer(COPIES[1], 1000.0, 0, known.choose(COPIES[1:2], [0], "b"))
     assert choice.index == 0
     assert known.choose(COPIES[:2], [1, 0], "a").index == 1  # a second of waiting, 40 ms of loading
     for _ in range(200):
-        known.answered(COPIES[1], 9000.0, 0, choice)  # a load of eight seconds
+        known.learn_answer(COPIES[1], 9000.0, 0, choice)  # a load of eight seconds
     known.forget(COPIES[0])
     known.choose(COPIES[:1], [0], "c")
     assert known.choose(COPIES[:2], [3, 0], "c").index == 0
@@ -88,11 +88,11 @@ def test_what_was_learned_of_waiting_and_loading_decides() -> None:
 def test_an_adapter_that_a_copy_refused_is_not_taken_to_be_there() -> None:
     known = places()
     choice = known.choose(COPIES, [0] * 4, "a")
-    known.failed(COPIES[choice.index], "a", choice)
+    known.learn_failure(COPIES[choice.index], "a", choice)
     again = known.choose(COPIES, [0] * 4, "a")
     assert not again.resident
     at_home = known.choose(COPIES, [0] * 4, "a")
-    known.failed(COPIES[at_home.index], "a", at_home)
+    known.learn_failure(COPIES[at_home.index], "a", at_home)
     assert known.choose(COPIES, [0] * 4, "a").resident
 
 

@@ -28,12 +28,12 @@ def test_the_next_requests_use_the_lease_of_their_copy_and_model() -> None:
 def test_an_idle_lease_ends_after_a_moment_and_one_in_use_does_not() -> None:
     leases = KeptLeases()
     kept = kept_since(leases, 10.0)
-    assert leases.ended(10.0 + IDLE_S) == []
+    assert leases.remove_idle(10.0 + IDLE_S) == []
     leases.give_back(kept, 10.1)
-    assert leases.ended(10.1 + IDLE_S / 2) == []
-    assert leases.ended(10.1 + IDLE_S) == [kept]
+    assert leases.remove_idle(10.1 + IDLE_S / 2) == []
+    assert leases.remove_idle(10.1 + IDLE_S) == [kept]
     assert leases.take(COPY, "a", 10.1 + IDLE_S) is None
-    assert leases.ended(99.0) == []
+    assert leases.remove_idle(99.0) == []
     assert leases.num_idle == 0
 
 
@@ -54,7 +54,7 @@ def test_an_idle_lease_that_has_become_old_ends_beside_the_one_after_it() -> Non
     leases.give_back(kept, 10.0 + MAX_AGE_S - 0.01)
     another = kept_since(leases, 10.0 + MAX_AGE_S, "l-2")
     leases.give_back(another, 11.1)
-    assert leases.ended(11.2 + IDLE_S) == [kept, another]
+    assert leases.remove_idle(11.2 + IDLE_S) == [kept, another]
 
 
 def test_a_lost_model_ends_its_lease_at_once_and_once() -> None:

@@ -248,7 +248,7 @@ def test_a_copy_that_was_restarted_is_expected_to_have_nothing() -> None:
     homes = ModelHomes(lambda: 0.0)
     (copy, _) = MODEL_COPIES
     assert homes.choose(KEY, [copy], [0], "a").loads
-    homes.acquired(copy, "a", hit=False, waited_s=3.0)
+    homes.learn_lease(copy, "a", hit=False, waited_s=3.0)
     assert not homes.choose(KEY, [copy], [0], "a").loads
     moved: CopyRoute = replace(copy, address="http://127.0.0.1:77")
     assert homes.choose(KEY, [moved], [0], "a").loads
@@ -260,7 +260,7 @@ def test_a_gateway_remembers_a_bounded_number_of_models_of_a_copy() -> None:
     for number in range(MAX_MODELS + 50):
         homes.choose(KEY, copies, [0], f"m{number}")
     for number in range(50):  # answers to requests for models that were forgotten meanwhile
-        homes.acquired(copies[0], f"m{number}", hit=False, waited_s=1.0)
+        homes.learn_lease(copies[0], f"m{number}", hit=False, waited_s=1.0)
     known = [
         number
         for number in range(MAX_MODELS + 50)

@@ -38,10 +38,10 @@ class FakeTimes:
         self.answered = 0
         self._step_s = step_s
 
-    def at_container(self, name: str | None, copy_id: str = "") -> None:
+    def enter_container(self, name: str | None, copy_id: str = "") -> None:
         self.at.append(name)
 
-    def container_answered(self, num_bytes: int = 0) -> None:
+    def leave_container(self, num_bytes: int = 0) -> None:
         self.answered += 1
 
     def since_chosen_s(self) -> float:

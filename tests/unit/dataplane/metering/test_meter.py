@@ -51,7 +51,7 @@ class Rig:
 
     def seconds(self, key: LoadKey = CHAT) -> list[SecondLoad]:
         """All closed seconds of a name so far."""
-        for span in self.meter.closed():
+        for span in self.meter.take_closed():
             self.spans.append((span.first - T0, span.through - T0))
             self.loads += span.loads
         return [it for it in self.loads if it.key == key]
@@ -75,9 +75,9 @@ def test_a_second_has_its_requests_with_their_times(rig: Rig) -> None:
     rig.wait(0.1)
     request = rig.meter.begin(CHAT)
     rig.wait(0.05)
-    request.chosen("c-1")
+    request.record_copy("c-1")
     rig.wait(0.2)
-    request.answered()
+    request.record_answer()
     rig.wait(0.01)
     request.end()
     second = rig.last()
@@ -99,34 +99,34 @@ def test_outcomes_are_reported_by_copy_and_second(rig: Rig) -> None:
     waits = [(0.1, "c-1"), (0.3, "c-1"), (0.2, "c-2"), (0.05, "c-1")]
     for wait_s, copy_id in waits:
         request = rig.meter.begin(CHAT)
-        request.chosen("refused-it")
-        request.chosen(copy_id)
+        request.record_copy("refused-it")
+        request.record_copy(copy_id)
         rig.wait(wait_s)
-        request.answered()
+        request.record_answer()
         request.end()
     ended = rig.last().outcomes_by_copy
     assert {it: here.finished for it, here in ended.items()} == {"c-1": 3, "c-2": 1}
     times = ended["c-1"].model_latency_us
     assert times == StatisticSet(sample_count=3, sum=4.5e5, minimum=5e4, maximum=3e5)
     another = rig.meter.begin(CHAT)
-    another.chosen("c-1")
-    another.stream_broke()
+    another.record_copy("c-1")
+    another.record_broken_stream()
     another.end()
     assert rig.last().outcomes_by_copy == {"c-1": CopyOutcomes(finished=1, broken_streams=1)}
 
 
 @cases(
     "record, field",
-    case("refused with 400", lambda it: it.refused_by_model(400), "errors_4xx"),
-    case("refused with 500", lambda it: it.refused_by_model(500), "errors_5xx"),
-    case("without an answer", Measurement.got_no_answer, "model_errors"),
-    case("broken off", Measurement.stream_broke, "broken_streams"),
+    case("refused with 400", lambda it: it.record_model_error(400), "errors_4xx"),
+    case("refused with 500", lambda it: it.record_model_error(500), "errors_5xx"),
+    case("without an answer", Measurement.record_no_answer, "model_errors"),
+    case("broken off", Measurement.record_broken_stream, "broken_streams"),
 )
 def test_an_outcome_is_counted_in_the_second_in_which_its_request_ends(
     rig: Rig, record: Callable[[Measurement], None], field: str
 ) -> None:
     request = rig.meter.begin(CHAT)
-    request.chosen("c-1")
+    request.record_copy("c-1")
     record(request)
     before = rig.last()
     request.end()
@@ -138,13 +138,13 @@ def test_an_outcome_is_counted_in_the_second_in_which_its_request_ends(
 def test_requests_on_copies_of_two_configurations_are_counted_apart_too(rig: Rig) -> None:
     for copy_id, config, wait_s in (("o", "c1", 0.1), ("o", "c1", 0.1), ("n", "c2", 0.3)):
         request = rig.meter.begin(CHAT)
-        request.chosen(copy_id, 1, config)
+        request.record_copy(copy_id, 1, config)
         rig.wait(wait_s)
-        request.answered()
+        request.record_answer()
         request.end()
     failed = rig.meter.begin(CHAT)
-    failed.chosen("n", 1, "c2")
-    failed.refused_by_model(500)
+    failed.record_copy("n", 1, "c2")
+    failed.record_model_error(500)
     failed.end()
     second = rig.last()
     assert (second.arrivals, second.finished, second.errors_5xx) == (4, 4, 1)
@@ -160,29 +160,29 @@ def test_requests_on_copies_of_two_configurations_are_counted_apart_too(rig: Rig
 
 def test_a_request_that_spans_seconds_counts_where_it_arrives_and_where_it_ends(rig: Rig) -> None:
     request = rig.meter.begin(CHAT)
-    request.chosen("dead", 1, "c2")
-    request.chosen("o", 1, "c1")
+    request.record_copy("dead", 1, "c2")
+    request.record_copy("o", 1, "c1")
     first = rig.last()
     assert {name: it.arrivals for name, it in first.by_config.items()} == {"c1": 1, "c2": 1}
-    request.first_chunk()
-    request.stream_broke()
+    request.record_first_chunk()
+    request.record_broken_stream()
     request.end()
     assert rig.last().by_config["c1"].broken_streams == 1
     held = rig.meter.begin(CHAT)
-    held.chosen("n", 1, "c2")
-    held.held()
-    held.got_no_answer()
+    held.record_copy("n", 1, "c2")
+    held.hold()
+    held.record_no_answer()
     held.end()
     assert rig.last().by_config["c2"].errors_5xx == 0, "no copy had it in the end"
 
 
 def test_a_stream_is_in_flight_until_its_last_byte(rig: Rig) -> None:
     request = rig.meter.begin(CHAT)
-    request.chosen("c-1")
+    request.record_copy("c-1")
     rig.wait(0.5)
-    request.first_chunk()
+    request.record_first_chunk()
     rig.wait(3)
-    request.answered()
+    request.record_answer()
     request.end()
     rig.wait(1)
     seconds = rig.seconds()
@@ -198,17 +198,17 @@ def test_a_name_without_requests_takes_no_room(rig: Rig) -> None:
         key = LoadKey(scope=CHAT.scope, endpoint_name="ep", variant_name=f"v{number}")
         rig.meter.begin(key).end()
     rig.wait(1)
-    (busy,) = rig.meter.closed()
+    (busy,) = rig.meter.take_closed()
     rig.wait(1)
-    (idle,) = rig.meter.closed()
+    (idle,) = rig.meter.take_closed()
     assert (len(busy.loads), len(idle.loads)) == (3000, 0)
 
 
 def test_queued_requests_are_in_flight_and_their_age_is_reported(rig: Rig) -> None:
     first, second = rig.meter.begin(CHAT), rig.meter.begin(CHAT)
-    first.held()
+    first.hold()
     rig.wait(0.4)
-    second.held()
+    second.hold()
     waiting = rig.last()
     assert (waiting.held, waiting.in_flight_max, waiting.delayed) == (2, 2, 0)
     assert waiting.oldest_held_s == pytest.approx(1.0)
@@ -221,8 +221,8 @@ def test_queued_requests_are_in_flight_and_their_age_is_reported(rig: Rig) -> No
 
 def test_a_request_that_is_sent_to_another_copy_is_on_that_one(rig: Rig) -> None:
     request = rig.meter.begin(CHAT)
-    request.chosen("dead")
-    request.chosen("c-2")
+    request.record_copy("dead")
+    request.record_copy("c-2")
     rig.last()
     assert rig.last().in_flight_max_by_copy == {"c-2": 1}
     request.end()
@@ -232,13 +232,15 @@ def test_a_request_that_is_sent_to_another_copy_is_on_that_one(rig: Rig) -> None
     ("outcome", "counted"),
     [
         # Source: SageMaker developer guide, "Monitor Amazon SageMaker AI with CloudWatch".
-        pytest.param(lambda it: it.answered(), (0, 0, 0), id="an answer is no error"),
-        pytest.param(lambda it: it.refused_by_model(400), (1, 0, 1), id="400 of the model"),
-        pytest.param(lambda it: it.refused_by_model(503), (0, 1, 1), id="503 of the model"),
-        pytest.param(lambda it: it.refused_by_model(302), (0, 0, 1), id="302 of the model"),
-        pytest.param(lambda it: it.got_no_answer(), (0, 1, 1), id="no answer is a 5XX"),
-        pytest.param(lambda it: it.found_no_capacity(), (0, 0, 0), id="no capacity is neither"),
-        pytest.param(lambda it: it.stream_broke(), (0, 0, 0), id="a broken stream is neither"),
+        pytest.param(lambda it: it.record_answer(), (0, 0, 0), id="an answer is no error"),
+        pytest.param(lambda it: it.record_model_error(400), (1, 0, 1), id="400 of the model"),
+        pytest.param(lambda it: it.record_model_error(503), (0, 1, 1), id="503 of the model"),
+        pytest.param(lambda it: it.record_model_error(302), (0, 0, 1), id="302 of the model"),
+        pytest.param(lambda it: it.record_no_answer(), (0, 1, 1), id="no answer is a 5XX"),
+        pytest.param(lambda it: it.record_no_capacity(), (0, 0, 0), id="no capacity is neither"),
+        pytest.param(
+            lambda it: it.record_broken_stream(), (0, 0, 0), id="a broken stream is neither"
+        ),
         pytest.param(lambda it: None, (0, 0, 0), id="a client that went away is neither"),
     ],
 )
@@ -246,7 +248,7 @@ def test_errors_are_counted_by_what_they_are(
     rig: Rig, outcome: Callable[[Measurement], None], counted: tuple[int, int, int]
 ) -> None:
     request = rig.meter.begin(CHAT)
-    request.chosen("c-1")
+    request.record_copy("c-1")
     outcome(request)
     request.end()
     request.end()
@@ -259,8 +261,8 @@ def test_errors_are_counted_by_what_they_are(
 
 def test_no_capacity_and_broken_streams_have_counts_of_their_own(rig: Rig) -> None:
     refused, broken = rig.meter.begin(CHAT), rig.meter.begin(CHAT)
-    refused.found_no_capacity()
-    broken.stream_broke()
+    refused.record_no_capacity()
+    broken.record_broken_stream()
     refused.end()
     broken.end()
     second = rig.last()
@@ -390,18 +392,18 @@ def test_a_base_has_its_adapters_requests_on_its_copies(rig: Rig) -> None:
     second.end()
     rig.last()
     rig.wait(1)
-    (idle,) = rig.meter.closed()
+    (idle,) = rig.meter.take_closed()
     assert idle.loads == ()
 
 
 def test_requests_on_copies_count_queued_ones_and_those_of_other_workers(rig: Rig) -> None:
     own, adapters = rig.meter.begin(CHAT), rig.meter.begin(CODE, CHAT)
-    own.chosen("c-1", 4)
-    adapters.held()
+    own.record_copy("c-1", 4)
+    adapters.hold()
     first = rig.last()
     assert (first.on_copies_first, first.seen_on_copies, first.held_max) == (0, 4, 1)
     adapters.release()
-    adapters.chosen("c-1", 7)
+    adapters.record_copy("c-1", 7)
     second = rig.last()
     assert (second.on_copies_first, second.seen_on_copies, second.held_max) == (2, 7, 1)
     adapters.end()
@@ -426,9 +428,9 @@ def test_each_request_is_billed_by_whole_milliseconds_and_its_bytes(rig: Rig) ->
     for taken_s in (0.0101, 0.02):
         measured = rig.meter.begin(CHAT)
         rig.wait(0.5)  # waiting for a copy is not billed
-        measured.chosen("c")
-        measured.moved(100, 0)
-        measured.moved(0, 7)
+        measured.record_copy("c")
+        measured.add_bytes(100, 0)
+        measured.add_bytes(0, 7)
         rig.wait(taken_s)
         measured.end()
     rig.last()
@@ -441,17 +443,17 @@ def test_the_containers_of_a_pipeline_are_measured_one_by_one() -> None:
     rig = Rig()
     request = rig.meter.begin(CHAT)
     rig.wait(0.001)
-    request.at_container("one")
-    request.at_container("one")  # another copy of it is tried
-    request.chosen("c-1")
+    request.enter_container("one")
+    request.enter_container("one")  # another copy of it is tried
+    request.record_copy("c-1")
     rig.wait(0.010)
-    request.container_answered()
+    request.leave_container()
     rig.wait(0.002)
-    request.at_container("two")
+    request.enter_container("two")
     assert request.since_chosen_s() == pytest.approx(0.012)
     rig.wait(0.020)
-    request.answered()
-    request.refused_by_model(500)
+    request.record_answer()
+    request.record_model_error(500)
     rig.wait(0.004)
     request.end()
     rig.wait(1)
@@ -468,9 +470,9 @@ def test_the_containers_of_a_pipeline_are_measured_one_by_one() -> None:
 def test_a_container_that_gives_no_answer_has_no_latency() -> None:
     rig = Rig()
     request = rig.meter.begin(CHAT)
-    request.at_container("two")
-    request.chosen("c-1")
-    request.got_no_answer()
+    request.enter_container("two")
+    request.record_copy("c-1")
+    request.record_no_answer()
     request.end()
     rig.wait(1)
     load = rig.last().by_container["two"]

@@ -108,18 +108,18 @@ def test_an_idle_host_sends_nothing_and_a_busy_one_what_changed() -> None:
     assert (first.is_all, first.totals) == (True, {A: 1, B: 2})
     sent.count({A: 3, B: 2})
     assert sent.due(0.15) == [], "one message at a time"
-    sent.answered(THERE, is_taken=True)
+    sent.note_result(THERE, is_taken=True)
     [(_, second)] = sent.due(0.2)
     assert (second.is_all, second.totals, second.number) == (False, {A: 3}, 2)
-    sent.answered(THERE, is_taken=True)
+    sent.note_result(THERE, is_taken=True)
     assert sent.due(0.2 + REFRESH_S / 2) == []
     [(_, kept)] = sent.due(0.3 + REFRESH_S)
     assert kept.totals == {}, "requests that take long are kept alive"
-    sent.answered(THERE, is_taken=True)
+    sent.note_result(THERE, is_taken=True)
     sent.count({})
     [(_, last)] = sent.due(1.0)
     assert last.totals == {A: 0, B: 0}
-    sent.answered(THERE, is_taken=True)
+    sent.note_result(THERE, is_taken=True)
     assert sent.due(99.0) == []
 
 
@@ -144,7 +144,7 @@ def test_a_peer_knows_all_once_messages_come_through_again(
         sent.count(last)
         for address, due in sent.due(now):
             is_taken = outcome != "lost" and other.take(due, now) is not None
-            sent.answered(address, is_taken=is_taken and outcome == "taken")
+            sent.note_result(address, is_taken=is_taken and outcome == "taken")
     assert other.sums == last
 
 
@@ -164,7 +164,7 @@ def test_workers_see_other_hosts_requests_and_report_their_own(tmp_path: Path) -
     give_back = two.reserve("c-b")
     assert peers.own_totals() == {A: 2, B: 1}
     for key, total in ((A, 5), (C, 1)):
-        row = peers.row_of_key(key, 2)
+        row = peers.find_row(key, 2)
         assert row is not None
         peers.set_others(row, total)
     assert (one.of("c-a"), two.of("c-b"), two.of("c-c")) == (7, 1, 1)

@@ -33,11 +33,11 @@ class Rig:
         self.ring.end(trace, is_whole=is_whole)
 
     def kept(self, account: str | None = None, ids: Iterable[str] = "abcdefghijkl") -> str:
-        return "".join(sorted(ids_of(self.ring.found(account=account, ids=frozenset(ids)))))
+        return "".join(sorted(ids_of(self.ring.find(account=account, ids=frozenset(ids)))))
 
     def slowest(self, since_s: float = 3600, **given: Any) -> list[str]:
         asked = {"account": None, "endpoint": None, "limit": 10, **given}
-        return ids_of(self.ring.slowest(since_s=since_s, **asked))
+        return ids_of(self.ring.find_slowest(since_s=since_s, **asked))
 
 
 def ids_of(calls: list[CallTrace]) -> list[str]:
@@ -75,7 +75,7 @@ def test_failed_calls_outlast_good_ones(given: dict[str, Any], status: int, is_k
     for id in "bcdefg":
         rig.call(id)
     assert ("a" in rig.kept()) is is_kept
-    found = rig.ring.failed(account=None, endpoint=None, since_s=60, limit=10)
+    found = rig.ring.find_failed(account=None, endpoint=None, since_s=60, limit=10)
     assert [it.status for it in found] == ([status] if is_kept else [])
 
 
@@ -83,7 +83,7 @@ def test_failed_calls_are_bounded_and_the_newest_come_first() -> None:
     rig = Rig()
     for id in "abcde":
         rig.call(id, endpoint=None, status=500, error="no")
-    found = rig.ring.failed(account=None, endpoint=None, since_s=60, limit=10)
+    found = rig.ring.find_failed(account=None, endpoint=None, since_s=60, limit=10)
     assert ids_of(found) == ["e", "d", "c"], "the last calls, of which the failed ones are a part"
     rig = Rig()
     for id in "abcdefgh":
@@ -155,9 +155,9 @@ def test_an_account_sees_its_own_calls_alone() -> None:
     rig.call("c", 7, account=THEIRS, status=500, error="no", parent_id="a")
     assert (rig.kept(OURS), rig.kept(THEIRS), rig.kept()) == ("a", "bc", "abc")
     assert rig.slowest(account=OURS) == ["a"]
-    assert rig.ring.failed(account=OURS, endpoint=None, since_s=60, limit=9) == []
-    assert rig.ring.found(account=OURS, parents=frozenset("a")) == []
-    assert ids_of(rig.ring.found(account=THEIRS, parents=frozenset("a"))) == ["c"]
+    assert rig.ring.find_failed(account=OURS, endpoint=None, since_s=60, limit=9) == []
+    assert rig.ring.find(account=OURS, parents=frozenset("a")) == []
+    assert ids_of(rig.ring.find(account=THEIRS, parents=frozenset("a"))) == ["c"]
 
 
 def test_a_call_of_many_events_keeps_the_first_and_the_last() -> None:
@@ -173,7 +173,7 @@ def test_the_end_of_an_llms_answer_is_kept_however_it_is_cut() -> None:
     trace = Rig().ring.begin("a", OURS, ASKED)
     trace.is_llm = True
     for piece in (b"a" * 1000, b"b" * 500, b"c" * 100):
-        trace.passed(piece)
+        trace.add_answer(piece)
     assert trace.tail == b"b" * 412 + b"c" * 100
     assert trace.bytes_out == 1600
 

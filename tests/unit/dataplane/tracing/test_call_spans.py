@@ -30,7 +30,7 @@ def test_ids_follow_the_client_s_trace_or_begin_one(
     assert (ids.trace_id == TRACE) == (parent is not None)
     assert ids == trace_ids("r-1", traceparent), "the same each time"
     assert ids.span_id != trace_ids("r-2", traceparent).span_id
-    passed = trace_ids("r-3", ids.passed_on(is_sampled=True))
+    passed = trace_ids("r-3", ids.build_traceparent(is_sampled=True))
     assert (passed.trace_id, passed.parent_id) == (ids.trace_id, ids.span_id)
     assert passed.is_parent_sampled
 
@@ -55,7 +55,7 @@ def call(**more: object) -> CallTrace:
     made.note(CHOSEN, 61 * MS, "c-1", None, ("least", ("c-1", "c-2"), (0.0, 3.0), 2))
     phase = {"kind": "engine", "under": "", "end": "ok"}
     steps = [StepReport(name="prefill", at_ms=2.0, ms=5.0, **phase)]  # type: ignore[arg-type]
-    made.graph_steps(encode_steps(steps))
+    made.set_steps(encode_steps(steps))
     made.tail = b'"usage": {"prompt_tokens": 3, "completion_tokens": 4}}'
     for name, value in more.items():
         setattr(made, name, value)

@@ -95,7 +95,7 @@ class Rig:
         self.end = MirrorEnd(
             routes=FixedRoutes(RouteSnapshot(version="v", endpoints=(endpoint,))),
             intake=MirrorIntake(mirror, self.capture, pairs),
-            dropped=self.meter.dropped,
+            dropped=self.meter.count_dropped,
             defects=TapDefects(lambda: self.now_s),
             max_body_bytes=1000,
             now_s=lambda: self.now_s,
@@ -126,7 +126,7 @@ class Rig:
     def load(self) -> SecondLoad:
         """What was counted so far."""
         self.now_s += 1
-        (load,) = (load for span in self.meter.closed() for load in span.loads)
+        (load,) = (load for span in self.meter.take_closed() for load in span.loads)
         assert load.key == KEY
         return load
 
@@ -169,7 +169,7 @@ def test_a_shadow_that_is_not_in_the_routes_gets_nothing(tmp_path: Path) -> None
     rig = Rig(tmp_path)
     scenario(rig, run)
     rig.now_s += 1
-    (load,) = (load for span in rig.meter.closed() for load in span.loads)
+    (load,) = (load for span in rig.meter.take_closed() for load in span.loads)
     assert (load.key.variant_name, load.dropped, rig.copy.sent) == ("gone", 1, [])
 
 

@@ -105,7 +105,7 @@ class Rig:
                 destination.routing,
                 (b"head", b""),
                 Timeouts(total_s=1),
-                chosen=measured.chosen,
+                chosen=measured.record_copy,
             )
 
         trace = self.calls.begin(who, HERE.account, HttpRequest("POST", "/"))
@@ -120,7 +120,7 @@ class Rig:
         else:
             self.answers.append(f"{who} {admitted.in_flight.copy.id}")
             self.placed.append(admitted.in_flight)
-            admitted.measured.answered()
+            admitted.measured.record_answer()
             admitted.measured.end()
         finally:
             self.calls.end(trace, is_whole=True)
@@ -135,7 +135,7 @@ class Rig:
 
     def spans(self, who: str) -> list[tuple[str, float]]:
         """Name and milliseconds of what was noted of a request."""
-        (call,) = self.calls.found(ids=frozenset({who}))
+        (call,) = self.calls.find(ids=frozenset({who}))
         return [(it["name"], it["ms"]) for it in call_document(call)["spans"]]
 
     def loads(self) -> list[SecondLoad]:
