@@ -1,6 +1,6 @@
-"""Calls that may be sent to control once more, and why one got no answer. Pure.
+"""Calls that may be sent to control again, and why a call got no answer. Pure.
 
-what came of it                            a call that only reads  any other
+result of the call                         a call that only reads  any other
 -----------------------------------------  ----------------------  -------------------------------
 no connection, so no byte of it was taken  sent again              sent again
 it answers that it did not take the call   sent again              sent again
@@ -41,9 +41,9 @@ class CallOutcome(Enum):
 
 
 def may_send_again(outcome: CallOutcome, *, only_reads: bool, is_whole: bool) -> bool:
-    """Whether the call may be sent to a control once more; the module's table.
+    """True if the call may be sent to control again, by the module's table.
 
-    `is_whole`: all of its body is there to be sent, and its time limit has not passed.
+    `is_whole`: its whole body can be sent again, and its time limit has not passed.
     """
     if outcome is CallOutcome.ANSWERED or not is_whole:
         return False
@@ -51,7 +51,7 @@ def may_send_again(outcome: CallOutcome, *, only_reads: bool, is_whole: bool) ->
 
 
 def why_unanswered(error: UpstreamError, limit_s: float) -> str:
-    """Why control gave no answer to a call within `limit_s`, and what its caller can do."""
+    """Explain why control gave no answer within `limit_s`, and how its caller can go on."""
     if isinstance(error, ControlAwayError | TooLargeError):
         return str(error)
     if isinstance(error, ConnectError):

@@ -9,7 +9,7 @@ from hostelry.http1.upstream import Timeouts
 
 
 class FakeTransport(asyncio.Transport):
-    """Keeps what is written; `unsent_bytes` is what the peer has not taken yet."""
+    """Keeps written bytes. `unsent_bytes` counts bytes that the peer has not taken yet."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -65,7 +65,7 @@ class FakeTransport(asyncio.Transport):
 
 
 class FakeReplyConnection:
-    """The connection under a reply; records calls."""
+    """The connection of a reply. It records calls."""
 
     may_repeat = False
 

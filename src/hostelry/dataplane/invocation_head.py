@@ -31,9 +31,9 @@ TERMS = {
         "tracestate",
     )
 }
-# What a copy says of a request's unknown fields; in its answers to the client on any route.
+# A copy's note on unknown fields of a request. It is in its answers to the client on any route.
 IGNORED_FIELDS = "x-hostelry-ignored-fields"
-# What a graph, or the LLM server, says of its steps; noted with the call, sent to no client.
+# The report of a graph, or of the LLM server, on its steps. It is traced, and sent to no client.
 STEPS = STEPS_HEADER.lower()
 
 
@@ -44,9 +44,9 @@ def invocation_head(
     request_id: str,
     model_id: str | None = None,
 ) -> bytes:
-    """``POST /invocations`` for `invocation`, which `request` is, on a copy of `destination`.
+    """Build ``POST /invocations`` for `invocation`, parsed from `request`, to a copy.
 
-    For a model of a multi-model copy it is ``POST /models/ID/invoke``. Of a pipeline it is for the
+    For a model of a multi-model copy it is ``POST /models/ID/invoke``. For a pipeline it is for the
     first container, whose answer is never streamed.
     """
     streams = invocation.stream and not destination.is_pipeline
@@ -76,7 +76,7 @@ def step_head(
     request_id: str,
     model_id: str | None = None,
 ) -> bytes:
-    """The head for a further container of a pipeline; see `invocation_head`."""
+    """Build the head for a further container of a pipeline, as `invocation_head` does."""
     return post_head(
         _path(model_id),
         len(step.body),

@@ -1,4 +1,4 @@
-"""Endpoint as a gateway knows it: its parts, changed in time of what changed."""
+"""Endpoint as a gateway knows it: its parts. A change takes time for the changed parts only."""
 
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
@@ -12,7 +12,7 @@ NAME = attrgetter("name")
 
 
 class KnownEndpoint:
-    """An endpoint without its components, its `head`, and beside it these in the order of names."""
+    """An endpoint: its `head` has no components. The components are apart, sorted by name."""
 
     __slots__ = ("components", "failed", "head")
 
@@ -22,25 +22,27 @@ class KnownEndpoint:
         self.failed: list[FailedComponent] = list(route.failed)
 
     def route(self) -> EndpointRoute:
-        """The endpoint as it is published; takes the time of all components."""
+        """Build the endpoint as it is published. Takes time for all components."""
         return replace(self.head, components=tuple(self.components), failed=tuple(self.failed))
 
-    def failed_component(self, name: str) -> FailedComponent | None:
-        """The failed component of that name, or None."""
+    def find_failed(self, name: str) -> FailedComponent | None:
+        """Find the failed component of that name."""
         place, is_there = _place(self.failed, name)
         return self.failed[place] if is_there else None
 
-    def replaced(self, change: EndpointDelta) -> tuple[list[ComponentRoute], list[FailedComponent]]:
-        """The present components, and failed ones, that `change`, not a whole one, replaces."""
+    def find_replaced(
+        self, change: EndpointDelta
+    ) -> tuple[list[ComponentRoute], list[FailedComponent]]:
+        """Find the parts that `change` replaces. It is not a whole one."""
         return (
             _present(self.components, change.components, change.gone),
             _present(self.failed, change.failed, change.recovered),
         )
 
     def total_change(self, change: EndpointDelta) -> int:
-        """By how much `change`, not a whole one, changes the sum of all parts' hashes."""
+        """Compute how `change` changes the sum of all parts' hashes. It is not a whole one."""
         address = endpoint_id(self.head)
-        old, failed = self.replaced(change)
+        old, failed = self.find_replaced(change)
         added = sum(part_hash(address, it) for it in (*change.components, *change.failed))
         added -= sum(part_hash(address, it) for it in (*old, *failed))
         if change.head != self.head:
@@ -55,7 +57,7 @@ class KnownEndpoint:
 
 
 def _place(parts: Sequence[P], name: str) -> tuple[int, bool]:
-    """The place of the part of that name in the order, and whether it is there."""
+    """Find the place of a part in the order, and if the part is there."""
     place = bisect_left(parts, name, key=NAME)
     return place, place < len(parts) and parts[place].name == name
 

@@ -1,6 +1,6 @@
 """ModelError: the answer of InvokeEndpoint to a container's failure.
 
-Source: SageMaker runtime API reference, InvokeEndpoint, ModelError; wording as recorded from it.
+Source: SageMaker runtime API reference, InvokeEndpoint, ModelError. The texts are recorded from it.
 """
 
 from hostelry.base.errors import ServiceError
@@ -26,44 +26,44 @@ DIED = "The model server closed the connection before it had answered; it may ha
 
 
 class ModelError(ServiceError):
-    """A container's failure; `retry_after` is its Retry-After, where it is only busy."""
+    """A container's failure. `retry_after` is the container's Retry-After if it is only busy."""
 
     retry_after: str | None = None
 
 
-def answered_with_error(
+def build_answer_error(
     destination: Destination,
     status: int,
     body: bytes,
     retry_after: str | None = None,
     copy: CopyRoute | None = None,
 ) -> ModelError:
-    """The error for an answer, of `copy`, whose status is not 2xx."""
+    """Build the error for an answer of `copy` whose status is not 2xx."""
     error = _model_error(destination, status, body.decode("utf-8", "replace"), copy)
     if status in BUSY_STATUSES:
         error.retry_after = retry_after
     return error
 
 
-def gave_no_answer(
+def build_no_copy_answer_error(
     destination: Destination, error: UpstreamError, copy: CopyRoute | None = None
 ) -> ModelError:
-    """The error for a container, that of `copy`, that took the request and gave no whole answer."""
+    """Build the error for a container of `copy` that took the request and gave no whole answer."""
     copy = copy or error.copy
     return _model_error(destination, 0, _reason(error, copy), copy)
 
 
-def timed_out(copy: CopyRoute | None) -> str:
-    """The reason of a failure where the container gave no whole answer in time."""
+def explain_timeout(copy: CopyRoute | None) -> str:
+    """Explain that the container gave no whole answer in time."""
     return TIMED_OUT.format(_name(copy))
 
 
-def refused_model(destination: Destination, refusal: TargetModelRefusedError) -> ServiceError:
-    """The error for a model of a multi-model endpoint that cannot be had.
+def build_model_refusal(destination: Destination, refusal: TargetModelRefusedError) -> ServiceError:
+    """Build the error for a model of a multi-model endpoint that cannot be loaded.
 
-    not below ModelDataUrl, or no such object     ValidationError (400)
-    not loaded within the time that it may take   ModelNotReadyException (429)
-    it does not load                              ModelError (424)
+    not below ModelDataUrl, or no such object   ValidationError (400)
+    not loaded in time                          ModelNotReadyException (429)
+    loading failed                              ModelError (424)
     """
     if refusal.status == 400:
         return ServiceError("ValidationError", str(refusal), 400)
@@ -73,7 +73,7 @@ def refused_model(destination: Destination, refusal: TargetModelRefusedError) ->
 
 
 def log_group(destination: Destination) -> str:
-    """The container's log group in CloudWatch; that of its base where an adapter answered."""
+    """The container's log group in CloudWatch. An adapter logs to its base component's group."""
     base = destination.base_key
     name = destination.component_name if base is None else base.component_name
     return endpoint_group(destination.endpoint_name) if name is None else component_group(name)
@@ -81,12 +81,12 @@ def log_group(destination: Destination) -> str:
 
 def _reason(error: UpstreamError, copy: CopyRoute | None) -> str:
     if isinstance(error, DeadlineError):
-        return timed_out(copy)
+        return explain_timeout(copy)
     return str(error) if isinstance(error, TooLargeError | ContainerDownError) else DIED
 
 
 def _name(copy: CopyRoute | None) -> str:
-    """The container's name where its model has several."""
+    """The container's name if its model has several."""
     return (None if copy is None else copy.container) or CONTAINER
 
 

@@ -40,7 +40,7 @@ ADAPTER_NAME = re.compile(r"[\x21-\x7e]{1,256}")  # it travels in a header
 
 
 def find_model(table: RouteTable, owner: Scope, name: str) -> Destination:
-    """The destination of `name`: COMPONENT, or COMPONENT:ADAPTER; it may have no copy.
+    """Find the destination of COMPONENT or COMPONENT:ADAPTER. It may have no copy.
 
     Raises UnknownNameError, which is a ServiceError model_not_found (404), or ServiceError
     component_failed (400) with the reason for a component that is Failed.

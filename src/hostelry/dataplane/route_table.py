@@ -186,7 +186,7 @@ class RouteTable:
     def find_failed_on(self, endpoint: EndpointRoute, name: str) -> FailedComponent | None:
         """Find the component of `endpoint` if its status is Failed."""
         known = self._endpoints.get(endpoint_id(endpoint))
-        return None if known is None else known.failed_component(name)
+        return None if known is None else known.find_failed(name)
 
     def variant(
         self, endpoint: EndpointRoute, variant: VariantRoute, container: str | None = None
@@ -330,7 +330,7 @@ class RouteTable:
             return
         if known.head != change.head:
             self._drop_head(known.head)
-        self._drop_components(change.head.scope, *known.replaced(change))
+        self._drop_components(change.head.scope, *known.find_replaced(change))
 
     def _drop_head(self, endpoint: EndpointRoute) -> None:
         address = endpoint_id(endpoint)

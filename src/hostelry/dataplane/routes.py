@@ -115,7 +115,7 @@ class SnapshotFile(Protocol):
     """A file of routes, which several processes replace."""
 
     def get_version(self) -> KeptRoutes | None:
-        """Return the version in the file. None if there is none, or it cannot be read."""
+        """Return the version in the file. None if it is missing or unreadable."""
         ...
 
     def save(self, snapshot: RouteSnapshot) -> None:

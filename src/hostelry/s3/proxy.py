@@ -77,7 +77,7 @@ class Connection:
         self._reader, self._writer = client
         self.address = find_client(self._source_address())
         answers, self._requests = store
-        self._proven: Callable[[], None] = lambda: limits.verified(self)
+        self._proven: Callable[[], None] = lambda: limits.note_verified(self)
         self._answers = Answers(answers, self._writer, self._proven)
         self._passes = passes
         self._watch = watch

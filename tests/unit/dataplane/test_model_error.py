@@ -3,7 +3,7 @@ from tests.unit.dataplane.routes_sample import HERE, SNAPSHOT
 
 from hostelry.dataplane.model_error import (
     MAX_ORIGINAL_CHARACTERS,
-    answered_with_error,
+    build_answer_error,
 )
 from hostelry.dataplane.route_table import RouteTable
 
@@ -16,7 +16,7 @@ TABLE = RouteTable(SNAPSHOT)
 def test_a_containers_error_keeps_its_status_and_text(status: int, side: str) -> None:
     component = TABLE.component(HERE, "base")
     assert component is not None
-    error = answered_with_error(component, status, b"bad input")
+    error = build_answer_error(component, status, b"bad input")
     group = "/aws/sagemaker/InferenceComponents/base"
     assert (error.code, error.http_status) == ("ModelError", 424)
     assert error.message == (
@@ -35,6 +35,6 @@ def test_a_long_or_binary_body_is_cut_and_made_text() -> None:
     endpoint = TABLE.endpoint(HERE, "models")
     assert endpoint is not None
     variant = TABLE.variant(endpoint, endpoint.variants[0])
-    error = answered_with_error(variant, 500, b"\xff" * 100_000)
+    error = build_answer_error(variant, 500, b"\xff" * 100_000)
     assert len(error.members["OriginalMessage"]) == MAX_ORIGINAL_CHARACTERS
     assert "log-group:/aws/sagemaker/Endpoints/models" in error.members["LogStreamArn"]

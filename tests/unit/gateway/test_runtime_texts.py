@@ -14,7 +14,7 @@ from tests.unit.dataplane.routes_sample import COPIES, HERE, SNAPSHOT
 from hostelry.aws.runtime import InvokeRequest
 from hostelry.base.errors import ServiceError
 from hostelry.dataplane.balancing.destination import find_destination
-from hostelry.dataplane.model_error import answered_with_error, gave_no_answer
+from hostelry.dataplane.model_error import build_answer_error, build_no_copy_answer_error
 from hostelry.dataplane.route_table import Destination, RouteTable
 from hostelry.http1.reply import BrokenError, DeadlineError, TooLargeError, UpstreamError
 
@@ -46,14 +46,12 @@ def models() -> Destination:
 
 def answered(status: int, body: bytes, container: str | None = None) -> ServiceError:
     """The error for a container's answer."""
-    return answered_with_error(
-        models(), status, body, None, replace(COPIES[0], container=container)
-    )
+    return build_answer_error(models(), status, body, None, replace(COPIES[0], container=container))
 
 
 def failed(error: UpstreamError, container: str | None = None) -> ServiceError:
     """The error for a container that gave no whole answer."""
-    return gave_no_answer(models(), error, replace(COPIES[0], container=container))
+    return build_no_copy_answer_error(models(), error, replace(COPIES[0], container=container))
 
 
 @cases(

@@ -27,7 +27,7 @@ class AssignmentBoard(Protocol):
     """Assignments that several gateway workers share, for example in a `SharedMap`."""
 
     def get(self, key: bytes) -> tuple[int, float] | None:
-        """Return the value under `key` and its expiry. None if there is none, or it has expired."""
+        """Return the value under `key` and its expiry. None if it is missing or has expired."""
         ...
 
     def put(self, key: bytes, value: int, expires_at: float) -> object:

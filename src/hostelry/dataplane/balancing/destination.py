@@ -53,10 +53,10 @@ class TrafficSplit:
         self._positions = EvenPositions(draw)
 
     def in_order(self, destination: Destination) -> Iterator[Destination]:
-        """The destination with the copies of one fleet, then with those of the other.
+        """Yield the destination with the copies of one fleet, then of the other fleet.
 
-        The first is the one whose turn it is. A fleet without copies is left out. Without a shift
-        it is the destination itself.
+        The fleet whose turn it is comes first. A fleet without copies is left out. While no traffic
+        shifts, the only one is the destination itself.
         """
         fleets = destination.fleets
         if fleets is None:
@@ -90,7 +90,7 @@ WHY_ASLEEP = {
 
 
 class UnknownNameError(ServiceError):
-    """The routes do not have the name; `key` is what it would be counted under."""
+    """The routes do not have the name. The request would be counted under `key`."""
 
     def __init__(self, error: ServiceError, key: LoadKey) -> None:
         super().__init__(error.code, error.message, error.http_status, error.members)
@@ -98,7 +98,7 @@ class UnknownNameError(ServiceError):
 
 
 class NoCopyError(ServiceError):
-    """The routes have the name, and no copy for it; `action` is what happens to the request."""
+    """The routes have the name, but no copy for it. `action` decides on the request."""
 
     def __init__(self, destination: Destination) -> None:
         self.destination = destination
@@ -121,7 +121,7 @@ def find_destination(
     draw: float,
     holder: int | None = None,
 ) -> Destination:
-    """The destination of `invocation`; it has at least one copy.
+    """Find the destination of `invocation`. It has at least one copy.
 
     the routes have                         result
     no such endpoint or component           UnknownNameError
@@ -135,9 +135,9 @@ def find_destination(
     Args:
         table: the routes.
         scope: the caller's account and region.
-        invocation: what the client asks for.
+        invocation: the client's call.
         draw: a uniform random number in [0, 1), for the choice of a variant.
-        holder: the mark of the copy that holds the invocation's session, if any; its variant is
+        holder: the mark of the copy that holds the invocation's session. The copy's variant is
             chosen.
     """
     endpoint = table.endpoint(scope, invocation.endpoint_name)
@@ -291,7 +291,7 @@ def failure_text(failed: FailedComponent) -> str:
 
 
 def _heaviest(variants: Sequence[VariantRoute]) -> VariantRoute:
-    """The variant with the largest weight; an endpoint has at least one."""
+    """The variant with the largest weight. An endpoint has at least one variant."""
     return max(variants, key=lambda it: it.weight)
 
 

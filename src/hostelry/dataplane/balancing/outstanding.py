@@ -18,7 +18,7 @@ class InFlightCounts(Protocol):
 
     @property
     def share(self) -> GatewayShare | None:
-        """This host's share among the hosts with gateways. None if there is no other host."""
+        """This host's share among the hosts with gateways. None without another host."""
         ...
 
     @property

@@ -24,7 +24,7 @@ class SessionTable(Protocol):
     """Numbers under keys, each until a time (seconds since the epoch)."""
 
     def get(self, key: bytes) -> tuple[int, float] | None:
-        """Return the value under `key` and its expiry. None if there is none, or it has expired."""
+        """Return the value under `key` and its expiry. None if it is missing or has expired."""
         ...
 
     def put(self, key: bytes, value: int, expires_at: float) -> object:
@@ -51,7 +51,7 @@ class SessionDict:
         self._entries: dict[bytes, tuple[int, float]] = {}
 
     def get(self, key: bytes) -> tuple[int, float] | None:
-        """Return the value under `key` and its expiry. None if there is none, or it has expired."""
+        """Return the value under `key` and its expiry. None if it is missing or has expired."""
         entry = self._entries.get(key)
         if entry is None or entry[1] > self._now():
             return entry

@@ -257,7 +257,7 @@ class RequestCapture:
 
     def _shared_buffer(self, captured: Captured, capture: DataCapture) -> Buffered:
         """Return the buffer of the target of `captured`, which later routes share."""
-        if len(self._by_id) >= MAX_TARGETS:  # samplers begin again; records are kept
+        if len(self._by_id) >= MAX_TARGETS:  # samplers begin again, and no record is lost
             self._by_id.clear()
             self._buffers.clear()
         target = SpoolTarget(key=captured.key, capture=capture)

@@ -16,7 +16,7 @@ class Sampler:
         self._left = BLOCK
 
     def takes(self, draw: float) -> bool:
-        """Whether the next request is captured; `draw` is uniform in [0, 1)."""
+        """Decide if the next request is captured. `draw` is uniform in [0, 1)."""
         is_taken = draw * self._left < self._wanted
         self._left -= 1
         self._wanted -= is_taken

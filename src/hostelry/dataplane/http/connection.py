@@ -232,7 +232,7 @@ class HttpConnection(asyncio.Protocol):
         """
         reader, limits = self._reader, self._server.connection_limits
         if reader.state in (ReadState.BODY, ReadState.SMALL_BODY):
-            reader.admitted(self._server.admit(reader.head()))
+            reader.note_admission(self._server.admit(reader.head()))
         is_verified = reader.state is ReadState.VERIFIED_BODY
         if is_verified and not self._state.is_busy and not reader.requests:
             self._recount()
@@ -267,7 +267,7 @@ class HttpConnection(asyncio.Protocol):
     def _note_verified(self) -> None:
         """Note that the sender of the current request is verified."""
         if not self.is_verified:
-            self._server.connection_limits.verified(self)
+            self._server.connection_limits.note_verified(self)
         if self.held_bytes and not self._reader.requests:
             self._recount()
 

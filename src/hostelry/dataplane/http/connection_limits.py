@@ -8,7 +8,7 @@ requests are shed.
 limit reached                 shed                                         nothing to shed
 connections of one address    its oldest unverified connection             ConnectionLimitError
 connections in all            the oldest unverified connection             ConnectionLimitError
-unverified bytes              requests not yet whole, until 7/8 is left;   the bytes stay
+unverified bytes              requests not yet whole, until 7/8 is left,   the bytes stay
                               of unverified connections first, then the
                               slowest
 """
@@ -119,7 +119,7 @@ class ConnectionLimits(Generic[C]):
         self._unverified_each.setdefault(connection.address, {})[connection] = None
         return shed
 
-    def verified(self, connection: C) -> None:
+    def note_verified(self, connection: C) -> None:
         """Keep the slot of `connection`, because the sender of one of its requests is verified."""
         connection.is_verified = True
         self._unverified.pop(connection, None)
@@ -135,7 +135,7 @@ class ConnectionLimits(Generic[C]):
         if connection not in self._connections:
             return
         is_verified = connection.is_verified
-        self.verified(connection)
+        self.note_verified(connection)
         connection.is_verified = is_verified
         self._connections.remove(connection)
         self._num_each[connection.address] -= 1

@@ -130,7 +130,7 @@ class RequestReader:
         """The request that is being read, without its body. Its head must be whole."""
         return self._request(b"")
 
-    def admitted(self, is_verified: bool) -> None:
+    def note_admission(self, is_verified: bool) -> None:
         """Note that the head was checked, and if it proves who sends the request."""
         self.state = self.state.next["verified" if is_verified else "unverified"]
 

@@ -23,7 +23,7 @@ LOG = logging.getLogger(__name__)
 SWEEP_INTERVAL_S = 1.0
 RETURN_AFTER_SWEEPS = 10  # without a request, then freed memory is returned to the system
 DRAIN_POLL_S = 0.05
-MAX_OPENING = 1024  # connections whose client has not said yet what it speaks; the oldest is cut
+MAX_OPENING = 1024  # connections before the choice of TLS or plain HTTP. The oldest is cut
 
 
 class HttpServer:
@@ -107,7 +107,7 @@ class HttpServer:
                 accepted,
                 ssl=context,
                 ssl_handshake_timeout=None if context is None else HANDSHAKE_S,
-                # Until then what is buffered may be sent.
+                # Buffered bytes may be sent until then.
                 ssl_shutdown_timeout=None if context is None else self._state.limits.write_stall_s,
             )
         except (OSError, TimeoutError, TerminalError) as error:

@@ -76,7 +76,7 @@ class LoadBacklog:
             )
         return self._under_way
 
-    def delivered(self) -> None:
+    def drop_report(self) -> None:
         """Drop the report, because control has taken it or never will."""
         self._under_way = None
 
@@ -200,7 +200,7 @@ class LoadSender:
                 return False
             if status >= 400:  # a retry would be refused too
                 LOG.error("control refused a report of load (%d): %.300s", status, answer)
-            self._backlog.delivered()
+            self._backlog.drop_report()
             self._note_connection(connected=True, reason="")
         return False
 

@@ -245,7 +245,7 @@ class Measurement:
         self._outcome = (MODEL_ERRORS, ERRORS_5XX)
 
     def record_no_capacity(self) -> None:
-        """Record that the request was refused because there is no copy for it."""
+        """Record that the request was refused for lack of a copy."""
         self._tally.no_capacity += 1
 
     def record_broken_stream(self) -> None:

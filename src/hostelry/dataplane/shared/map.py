@@ -84,7 +84,7 @@ class SharedMap:
         return self._num_buckets * BUCKET_SLOTS
 
     def get(self, key: bytes) -> tuple[int, float] | None:
-        """Return the value under `key` and its expiry. None if there is none, or it has expired."""
+        """Return the value under `key` and its expiry. None if it is missing or has expired."""
         digest = compute_digest(key)
         found = self._newest(digest)
         if found is None or found.expires_at <= self._now():

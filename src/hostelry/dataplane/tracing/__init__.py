@@ -1,1 +1,1 @@
-"""The last calls of this worker: what each did, when, for `hostelry trace`."""
+"""The last calls of this worker, with their steps and times, for `hostelry trace`."""

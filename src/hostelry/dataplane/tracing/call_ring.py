@@ -239,12 +239,12 @@ class CallRing:
 
     @property
     def oldest_at(self) -> float | None:
-        """Since when every call is kept, in seconds since the epoch; None without any."""
+        """All calls since this time (seconds since the epoch) are kept. None without calls."""
         return read(self._last.calls[0]).arrived_at if self._last.calls else None
 
     @property
     def num_last(self) -> int:
-        """How many of the last calls are kept."""
+        """Number of last calls that are kept."""
         return len(self._last.calls)
 
     def _recent(
@@ -258,7 +258,7 @@ class CallRing:
     def _iterate_kept(
         self, account: str | None, may_be: Callable[[bytes], bool] = lambda _: True
     ) -> Iterable[CallTrace]:
-        """Every call that is kept and `may_be`, once; of that account alone, None: of all."""
+        """Yield every kept call that `may_be` once, of `account`, or of all accounts if None."""
         seen: set[int] = set()
         for kept in chain(self._last.calls, self._failed.calls, self._slow):
             if id(kept) in seen or not may_be(kept):

@@ -1,7 +1,7 @@
 """A call as spans of a distributed trace: ids, sampling, names and attributes. Pure.
 
 A call's ids follow from its request id and its client's `traceparent`. So the ids that a copy gets
-and the exported ids agree, and none is kept. Source: W3C Trace Context; OpenTelemetry
+and the exported ids agree, and none is kept. Sources: W3C Trace Context. OpenTelemetry
 specification, Trace SDK (samplers), semantic conventions (HTTP, GenAI).
 """
 

@@ -1,4 +1,4 @@
-"""A question for calls, which each worker answers from what it keeps; one line of JSON each way."""
+"""A question for calls, and a worker's answer. Each is one line of JSON."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ MAX_LISTED = 100
 
 
 class TraceQuestion(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Calls by their ids or by the calls that made them; with `order` the slowest or the failed.
+    """Calls by their ids, or by the calls that made them. `order` asks for slow or failed calls.
 
     `account` None: of all accounts. `endpoint` None: of all endpoints.
     """
@@ -26,9 +26,10 @@ class TraceQuestion(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class WorkerCalls(msgspec.Struct, frozen=True, kw_only=True):
-    """What a worker answers: documents of calls, and what it keeps.
+    """A worker's answer: documents of calls, and the calls that it keeps.
 
-    `began_at` is its start, `oldest_at` since when every call is kept, in seconds since the epoch.
+    `began_at` is the worker's start. All calls since `oldest_at` are kept. Both are in seconds
+    since the epoch.
     """
 
     worker: str
@@ -39,7 +40,7 @@ class WorkerCalls(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def answer(ring: CallRing, question: TraceQuestion, worker: str) -> WorkerCalls:
-    """What this worker has."""
+    """Find the calls of this worker."""
     account, limit = question.account, min(question.limit, MAX_LISTED)
     if question.order is None:
         found = ring.find(account=account, ids=question.ids, parents=question.parents)

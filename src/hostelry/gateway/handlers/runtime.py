@@ -43,10 +43,10 @@ from hostelry.dataplane.invocation_head import STEPS, find_note_headers
 from hostelry.dataplane.metering.meter import Measurement
 from hostelry.dataplane.model_error import (
     ModelError,
-    answered_with_error,
-    gave_no_answer,
-    refused_model,
-    timed_out,
+    build_answer_error,
+    build_model_refusal,
+    build_no_copy_answer_error,
+    explain_timeout,
 )
 from hostelry.dataplane.route_table import Destination
 from hostelry.dataplane.routes import RouteSource
@@ -288,10 +288,10 @@ class RuntimeHandler:
                 raise
             except TargetModelRefusedError as error:
                 measured.record_model_error(error.model_status or error.status)
-                raise refused_model(destination, error) from error
+                raise build_model_refusal(destination, error) from error
             except UpstreamError as error:
                 measured.record_no_answer()
-                raise gave_no_answer(destination, error) from error
+                raise build_no_copy_answer_error(destination, error) from error
 
         limit_s = 0.0 if has_session else timeouts.total_s
         pending = self._pending_queue.arrived(
@@ -313,7 +313,7 @@ class RuntimeHandler:
             body = await reply.body(limits.max_answer_bytes)
         except UpstreamError as error:
             measured.record_no_answer()
-            raise gave_no_answer(admitted.destination, error, answered_by) from error
+            raise build_no_copy_answer_error(admitted.destination, error, answered_by) from error
         measured.record_answer(body, reply.head_ns)
         measured.add_bytes(len(exchange.request.body), len(body))
         if not 200 <= reply.status < 300:
@@ -344,7 +344,7 @@ class RuntimeHandler:
         except UpstreamError as error:
             measured.record_no_answer()
             answered_by = admitted.in_flight.answered_by
-            raise gave_no_answer(admitted.destination, error, answered_by) from error
+            raise build_no_copy_answer_error(admitted.destination, error, answered_by) from error
         measured.record_first_chunk()
         measured.add_bytes(len(exchange.request.body), 0)
         exchange.start(200, headers)
@@ -371,7 +371,7 @@ def build_container_error(admitted: Admitted, body: bytes) -> ModelError:
     """Build the error for a container's error answer."""
     reply, answered_by = admitted.in_flight.reply, admitted.in_flight.answered_by
     retry_after = reply.headers.get("retry-after")
-    return answered_with_error(admitted.destination, reply.status, body, retry_after, answered_by)
+    return build_answer_error(admitted.destination, reply.status, body, retry_after, answered_by)
 
 
 def build_answer_headers(
@@ -393,6 +393,8 @@ def build_answer_headers(
 def build_break_frame(error: UpstreamError, copy: CopyRoute) -> bytes:
     """Build the frame that ends a stream after the container of `copy` failed."""
     if isinstance(error, DeadlineError):
-        return stream_exception("ModelStreamError", timed_out(copy), "ModelInvocationTimeExceeded")
+        return stream_exception(
+            "ModelStreamError", explain_timeout(copy), "ModelInvocationTimeExceeded"
+        )
     message = "The model server closed the stream before its end."
     return stream_exception("ModelStreamError", message, "StreamBroken")

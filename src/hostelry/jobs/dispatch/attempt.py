@@ -14,7 +14,7 @@ from hostelry.dataplane.balancing.pipeline import (
 )
 from hostelry.dataplane.invocation_head import build_principal_headers, post_head
 from hostelry.dataplane.metering.meter import Measurement, Meter
-from hostelry.dataplane.model_error import answered_with_error, gave_no_answer
+from hostelry.dataplane.model_error import build_answer_error, build_no_copy_answer_error
 from hostelry.dataplane.route_table import Destination
 from hostelry.domain.async_request import AsyncRequest
 from hostelry.domain.endpoint_config import RoutingStrategy
@@ -290,7 +290,7 @@ class CopyAttempt:
         if self._measured is not None:
             self._measured.record_answer()
             self._measured.record_model_error(reply.status)
-        reason = answered_with_error(
+        reason = build_answer_error(
             self._destination, reply.status, body, copy=self._answered_by
         ).message
         return AttemptFailedError(trouble, reason)
@@ -300,7 +300,7 @@ class CopyAttempt:
             self._measured.record_no_answer()
         is_late = isinstance(error, DeadlineError)
         copy = error.copy or self._answered_by
-        reason = gave_no_answer(self._destination, error, copy).message
+        reason = build_no_copy_answer_error(self._destination, error, copy).message
         return AttemptFailedError(Trouble.TIMED_OUT if is_late else Trouble.MODEL_FAILED, reason)
 
     @property

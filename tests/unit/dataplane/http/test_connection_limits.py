@@ -37,10 +37,10 @@ def test_an_address_at_its_limit_sheds_its_own_connections_only() -> None:
     first, second = Client(), Client()
     assert [limits.add(it) for it in (other, first, second)] == [None] * 3
     assert limits.add(Client()) is first
-    limits.verified(second)
+    limits.note_verified(second)
     third = Client()
     assert limits.add(third) is not second
-    limits.verified(third)
+    limits.note_verified(third)
     with pytest.raises(ConnectionLimitError, match="2 connections"):
         limits.add(Client())
     assert limits.num_connections == 3
@@ -63,7 +63,7 @@ def test_unverified_connections_are_shed_first_and_slow_ones_before_quick_ones()
     for client in (known, slow, quick):
         limits.add(client)
         limits.hold(client, 40)
-    limits.verified(known)
+    limits.note_verified(known)
     assert limits.is_full
     assert limits.to_shed(10.0) == [slow]
     slow.can_be_shed = False

@@ -21,7 +21,7 @@ def drained(backlog: LoadBacklog) -> list[LoadReport]:
     found = []
     while (report := backlog.report()) is not None:
         found.append(report)
-        backlog.delivered()
+        backlog.drop_report()
     return found
 
 
@@ -31,7 +31,7 @@ def test_a_report_is_the_same_until_it_is_delivered() -> None:
     first = backlog.report()
     backlog.add([span(T0 + 1, load(T0 + 1, arrivals=2))])
     assert backlog.report() == first
-    backlog.delivered()
+    backlog.drop_report()
     second = backlog.report()
     assert first is not None
     assert second is not None
@@ -87,7 +87,7 @@ def test_control_counts_all_that_was_measured_whenever_it_is_away(
         if report is not None:
             board.take(report, second + 1.0)  # taken, but the answer is lost where it is not there
         if is_there:
-            backlog.delivered()
+            backlog.drop_report()
     now = T0 + len(steps) + 1.0
     for report in drained(backlog):
         board.take(report, now)
