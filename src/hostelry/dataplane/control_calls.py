@@ -51,7 +51,7 @@ def may_send_again(outcome: CallOutcome, *, only_reads: bool, is_whole: bool) ->
 
 
 def why_unanswered(error: UpstreamError, limit_s: float) -> str:
-    """Explain why control gave no answer within `limit_s`, and how its caller can go on."""
+    """Explain why control gave no answer within `limit_s`, and what its caller can do."""
     if isinstance(error, ControlAwayError | TooLargeError):
         return str(error)
     if isinstance(error, ConnectError):

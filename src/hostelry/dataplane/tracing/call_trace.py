@@ -1,4 +1,4 @@
-"""One call as it is traced: times and numbers, which are put into words when someone asks.
+"""One call as it is traced: times and numbers, which are put into words when a client asks.
 
 This is the hottest path. A call costs one struct and a few numbers. It is kept as one string of
 bytes, a fifth of the memory. Times are nanoseconds of a monotonic clock.
