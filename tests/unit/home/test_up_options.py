@@ -7,12 +7,13 @@ import pytest
 from tests.cases import case, cases
 
 from hostelry.base.errors import TerminalError
-from hostelry.home.home import Credentials, new_credentials
+from hostelry.home.home import Credentials, UpConfig, new_credentials
 from hostelry.home.port_choice import ChosenPorts
 from hostelry.home.up_options import (
     DEFAULT_ACCOUNT,
     UpOptions,
     check_options,
+    configured_settings,
     decide_config,
     decide_credentials,
 )
@@ -152,6 +153,12 @@ def test_the_configuration_has_the_options() -> None:
     options = replace(OPTIONS, invoke_timeout_s=90.5, stream_timeout_s=3600)
     longer = decide_config(options, ports(), (4242, 4243, 4244), 3)
     assert (longer.invoke_timeout_s, longer.stream_timeout_s) == (90.5, 3600)
+
+
+def test_options_and_configuration_have_the_same_defaults() -> None:
+    configured = configured_settings(OPTIONS)
+    config = UpConfig(control_port=4242)
+    assert {name: getattr(config, name) for name in configured} == configured
 
 
 @cases(

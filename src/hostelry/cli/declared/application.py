@@ -104,8 +104,8 @@ class AppliedEnd(Enum):
 
     DONE = "done"
     FAILED = "failed"
-    CONFLICT = "conflict"  # what is there changed meanwhile: plan again
-    SKIPPED = "skipped"  # what it needs has failed
+    CONFLICT = "conflict"  # resources changed meanwhile: plan again
+    SKIPPED = "skipped"  # a step that it needs has failed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,7 +150,7 @@ class Execution:
     def run(self) -> list[AppliedStep]:
         """Every step's outcome, in the order of their ends.
 
-        Raises what a step raises that is no HostelryError, once no step is under way.
+        Raises the error of a step that is not a HostelryError, once no step is under way.
         """
         left = {it.number: it for it in self.plan.steps}
         ends: dict[int, AppliedEnd] = {}

@@ -33,7 +33,7 @@ CONFLICT_CODES = (
 class AwsError(HostelryError):
     """A call that was refused, or had no answer.
 
-    `is_conflict`: what is there has changed since it was observed, so that a new plan may do.
+    `is_conflict`: resources have changed since they were observed, so that a new plan may succeed.
     """
 
     def __init__(self, code: str, message: str, *, is_conflict: bool) -> None:

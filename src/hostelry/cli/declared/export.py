@@ -243,7 +243,7 @@ class _Export:
         }
 
     def _flat(self, specification: Params) -> Document:
-        """A specification's fields together with those of its container and requirements."""
+        """A specification's fields together with the fields of its container and requirements."""
         flat = dict(replace_models(specification, self.names))
         container = dict(flat.pop("Container", {}))
         model = self._all.resources.get(

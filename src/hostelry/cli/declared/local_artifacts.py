@@ -24,7 +24,7 @@ HASH_DIGITS = 32
 class UploadedAs(Enum):
     """What becomes of a local folder."""
 
-    ARCHIVE = "archive"  # a .tar.gz; a file is uploaded as it is
+    ARCHIVE = "archive"  # a .tar.gz. A file is uploaded as it is
     PREFIX = "prefix"  # each file below a prefix
 
 

@@ -216,7 +216,7 @@ def specification_params(shown: Described) -> dict[str, Any]:
 
 
 def _targets(aws: Aws, selected: Selected) -> list[Observed]:
-    def with_tags(found: Described) -> Observed:
+    def observe_tagged(found: Described) -> Observed:
         key = target_key(found["ResourceId"], found["ScalableDimension"])
         params = to_form({name: found.get(name) for name in TARGET_MEMBERS})
         arn, tags = found.get("ScalableTargetARN", ""), {}
@@ -225,7 +225,7 @@ def _targets(aws: Aws, selected: Selected) -> list[Observed]:
         return Observed(key=key, params=params, arn=arn, tags=tags)
 
     found = pages(aws, SCALING, "DescribeScalableTargets", "ScalableTargets", NAMESPACE)
-    return each(with_tags, found)
+    return each(observe_tagged, found)
 
 
 def policy_reference(resource_id: str, name: str) -> str:
@@ -261,7 +261,7 @@ def _actions(aws: Aws) -> list[Observed]:
 
 
 def _alarms(aws: Aws, selected: Selected, references: Mapping[str, str]) -> list[Observed]:
-    def with_tags(found: Described) -> Observed:
+    def observe_tagged(found: Described) -> Observed:
         arn = found["AlarmArn"]
         tags = aws.call(CLOUDWATCH, "ListTagsForResource", {"ResourceARN": arn})["Tags"]
         return Observed(
@@ -276,7 +276,7 @@ def _alarms(aws: Aws, selected: Selected, references: Mapping[str, str]) -> list
     for member in ("MetricAlarms", "CompositeAlarms"):
         found += pages(aws, CLOUDWATCH, "DescribeAlarms", member, asked)
     named = [it for it in found if selected(ResourceKey(ResourceKind.ALARM, it["AlarmName"]))]
-    return each(with_tags, named)
+    return each(observe_tagged, named)
 
 
 def alarm_params(found: Described, references: Mapping[str, str]) -> dict[str, Any]:

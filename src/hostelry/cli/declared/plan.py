@@ -119,7 +119,7 @@ def plan_prune(planning: Planning) -> None:
     _prune_alarms(planning)
     for target in _find_unnamed(planning, ResourceKind.TARGET):
         if resource_key(target.key.name) in planning.gone:
-            continue  # it goes with what it scales, which is replaced
+            continue  # it goes with the replaced resource that it scales
         call = (SCALING, "DeregisterScalableTarget", target_members(target.key.name))
         planning.delete(target.key, call, (), UNNAMED)
     components = _find_unnamed(planning, ResourceKind.COMPONENT)

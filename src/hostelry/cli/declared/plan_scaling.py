@@ -154,7 +154,7 @@ def _add_owner(found: Observed, holder: Observed) -> Observed:
 def _plan_pruned_parts(planning: Planning) -> None:
     """Delete the policies and actions that the set made and no longer names, then their marks.
 
-    Those of a target that is pruned go with it.
+    Policies and actions of a pruned target go with the target.
     """
     for found in [
         *planning.observed.of(ResourceKind.POLICY),

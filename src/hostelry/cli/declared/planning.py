@@ -37,7 +37,7 @@ TAG_CALLS = (
 class Planning:
     """The steps so far. `done` are the steps after which a resource is as wanted.
 
-    `gone` are those after which the old one of a resource that is replaced or deleted is gone.
+    `gone` are the steps after which a replaced or deleted resource is gone.
     """
 
     def __init__(

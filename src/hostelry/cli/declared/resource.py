@@ -101,8 +101,8 @@ class ResourceKey:
 class Wanted:
     """A resource as the documents want it.
 
-    `params` are in the form of `hostelry.cli.declared.forms`. Names of models in it are those of
-    the documents. `tags` None leaves the present tags alone. With `only_created` a present model or
+    `params` are in the form of `hostelry.cli.declared.forms`. Models have their
+    names in the documents. `tags` None leaves the present tags alone. With `only_created` a present model or
     policy stays as it is.
     """
 
@@ -117,7 +117,7 @@ class Wanted:
 class Observed:
     """A resource as it is, its params in the same form as `Wanted.params`.
 
-    `arn` is what its tags are at. `live` are, of an endpoint, instance counts and weights by
+    Tags are read by `arn`. `live` has the instance counts and weights of an endpoint by
     variant. `reason` is its FailureReason.
     """
 

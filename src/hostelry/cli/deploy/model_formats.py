@@ -32,7 +32,7 @@ UBJ_VERSION = re.compile(
 )
 UBJ_FEATURES = re.compile(rb"num_featureS[iUIlL]\x00*[\x01-\x0a](\d{1,10})", re.DOTALL)
 TENSORFLOW_VERSION = re.compile(rb"\x2a[\x05-\x0c]([0-9]+\.[0-9]+\.[0-9]+)")
-# Those of the engine's registry; named here since that loads torch. A test holds them equal.
+# The engine's registry, copied since its module loads torch. A test keeps both equal.
 DECODERS = (
     "LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM",
     "Gemma3ForCausalLM",
@@ -51,7 +51,7 @@ MODULES = {
     "autogluon": "autogluon",
 }
 IMPORT = re.compile(r"^[ \t]*(?:from|import)[ \t]+([A-Za-z_][A-Za-z0-9_]*)", re.MULTILINE)
-# What the packages of one runtime include besides: its code may import that as well.
+# Frameworks that a runtime includes, too: code that it serves may import them.
 INCLUDED = {
     "huggingface": {"pytorch", "sklearn"},
     "autogluon": {"sklearn", "xgboost", "pytorch"},
@@ -80,7 +80,7 @@ def model_format(name: str, content: bytes) -> ModelFormat:
     if name.endswith(".onnx"):
         return ModelFormat(framework="onnx")
     if content[:4] == b"PK\x03\x04" and name.endswith((".pt", ".pth", ".bin")):
-        # A TorchScript archive has its code; a state dict has weights alone.
+        # A TorchScript archive has its code. A state dict has only weights.
         return ModelFormat(framework="pytorch" if b"/code/" in content else "weights")
     if content[:4] == b"binf" or content[:1] == b"{":
         return _xgboost(content)
@@ -260,7 +260,7 @@ def text_task(texts: Mapping[str, str], names: Sequence[str]) -> Task:
 def imported_frameworks(code: str, requirements: str) -> list[str]:
     """The frameworks that `code` imports, without those that another one's runtime includes.
 
-    What requirements.txt installs needs no runtime of its own.
+    Packages that requirements.txt installs need no separate runtime.
     """
     installed = {it.lower().replace("-", "_") for it in re.findall(r"^[\w-]+", requirements, re.M)}
     modules = [it for it in IMPORT.findall(code) if it not in installed]

@@ -274,7 +274,7 @@ def model_order(
 
 
 def build_environment(found: Found, recognised: Recognised) -> dict[str, str]:
-    """The variables that the source needs. Those of --env override them."""
+    """The variables that the source needs. Variables of --env override them."""
     if recognised.kind is DeployKind.LLM:
         variables: dict[str, str] = {}
         if recognised.has_adapters:

@@ -1,4 +1,4 @@
-"""Recognition of a source, by what was found at it. Pure.
+"""Recognition of a source by its files. Pure.
 
     the source has                                   it is
     -----------------------------------------------  --------------------------------------------
@@ -11,7 +11,7 @@
     predictor.pkl and learner.pkl                    AutoGluon
     one file of scikit-learn, XGBoost, TorchScript   that framework's
 
-Several of these, or none, are an error that says what was found; --as decides.
+Several of these, or none, are an error that lists the files. Then --as decides.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -52,10 +52,10 @@ AS_NAMES = ("llm", "triton", "graph", *FRAMEWORKS)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recognised:
-    """A source that can be deployed: what serves it, and what is said of it.
+    """A source that can be deployed: its runtime, and its description.
 
-    `framework` and `version` are those of the runtime. `code_folder` is where its inference.py is
-    in the model's folder. None if the server looks by itself. `config` is a Hugging Face
+    `framework` and `version` name the runtime. `code_folder` is the folder of inference.py in the
+    model's folder. None if the server looks by itself. `config` is a Hugging Face
     model's config.json. `needs_vllm`: our own engine does not read it.
     """
 

@@ -85,7 +85,7 @@ def memory_parts(recognised: Recognised, num_bytes: int) -> tuple[tuple[str, int
 
 
 def cache_bytes(config: Mapping[str, Any]) -> int:
-    """Keys and values of four texts of up to 4,096 tokens; 0 if config.json does not say."""
+    """Bytes of keys and values of four texts of up to 4,096 tokens. 0 if config.json lacks sizes."""
     try:
         layers = int(config["num_hidden_layers"])
         heads = int(config.get("num_key_value_heads") or config["num_attention_heads"])
@@ -112,7 +112,7 @@ def check_instance_type(name: str) -> None:
 def instance_type_for(asked: Requirements, copies: int, present: str | None) -> str:
     """The type whose one instance holds the copies and one more, for updates in place.
 
-    `present` is what the endpoint has: it stays where a copy fits. Else the smallest type that
+    `present`, the endpoint's type, stays if it holds a copy. Otherwise it is the smallest type that
     holds all, or the largest. Raises TerminalError if no type holds one copy.
     """
     if present is not None and copies_within(asked, get_shape(present)) > 0:
@@ -136,7 +136,7 @@ def check_fits(asked: Requirements, name: str) -> None:
 
 
 def copies_within(asked: Requirements, free: Shape) -> int:
-    """How many copies what is free holds."""
+    """Number of copies that the free resources hold."""
     pairs = (
         (free.cpus, asked.cpus),
         (free.memory_bytes, asked.min_memory_bytes),

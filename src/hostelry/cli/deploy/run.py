@@ -125,7 +125,7 @@ def run_deploy(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PastDeployment:
-    """A deployment that ended well: what was served, its size, how long the whole took."""
+    """A successful deployment: its runtime, its size and its duration."""
 
     served: str
     num_bytes: int

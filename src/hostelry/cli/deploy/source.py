@@ -26,7 +26,7 @@ DIGEST_LETTERS = 8
 HEAD_BYTES = 4 * 1024 * 1024
 TAIL_BYTES = 1024 * 1024
 TEXT_BYTES = 4 * 1024 * 1024
-# Files that are read as text where they are small: they decide what the source is.
+# Files that are read as text if they are small: they decide the kind of the source.
 TEXT_NAMES = (
     "config.json", "tokenizer_config.json", "adapter_config.json", "inference.py",
     "code/inference.py", "requirements.txt", "code/requirements.txt",
@@ -175,7 +175,7 @@ def is_model_name(name: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class SourceText:
-    """A SOURCE by its text: where it is, and its path, URI, id or image."""
+    """A SOURCE by its text: its place, and its path, URI, id or image."""
 
     place: Origin
     value: str
