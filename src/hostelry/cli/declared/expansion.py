@@ -137,8 +137,8 @@ def action_params(given: Given) -> dict[str, Any]:
 class WantedState:
     """Every resource of the documents, the name of their set, and the default role.
 
-    Without an `owner` no resource is marked, and resources of any set may change. `config_names` has
-    the names of endpoints' configurations, which otherwise end in a hash.
+    Without an `owner` no resource is marked, and resources of any set may change. `config_names`
+    has the names of endpoints' configurations, which otherwise end in a hash.
     """
 
     owner: str

@@ -101,8 +101,8 @@ class ResourceKey:
 class Wanted:
     """A resource as the documents want it.
 
-    `params` are in the form of `hostelry.cli.declared.forms`. Models have their
-    names in the documents. `tags` None leaves the present tags alone. With `only_created` a present model or
+    `params` are in the form of `hostelry.cli.declared.forms`. Models have their names in
+    the documents. `tags` None leaves the present tags alone. With `only_created` a present model or
     policy stays as it is.
     """
 

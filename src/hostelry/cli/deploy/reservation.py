@@ -85,7 +85,7 @@ def memory_parts(recognised: Recognised, num_bytes: int) -> tuple[tuple[str, int
 
 
 def cache_bytes(config: Mapping[str, Any]) -> int:
-    """Bytes of keys and values of four texts of up to 4,096 tokens. 0 if config.json lacks sizes."""
+    """Bytes of the cache for four texts of up to 4,096 tokens. 0 if config.json lacks sizes."""
     try:
         layers = int(config["num_hidden_layers"])
         heads = int(config.get("num_key_value_heads") or config["num_attention_heads"])
