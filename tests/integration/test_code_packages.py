@@ -16,7 +16,7 @@ from tests.integration.framework_rig import runtimes_of_tests, runtimes_with
 from hostelry.base.errors import TerminalError
 from hostelry.base.runtimes import VARIABLE, runtime_python
 from hostelry.containers.predictive.requirements import SHARED
-from hostelry.fleet.agent.code_packages import CodePackages, CodePlace
+from hostelry.fleet.agent.code_packages import CodePackages, CodePlace, Flight, Listener
 from hostelry.fleet.records import CopyFolder, InstanceFolder
 from hostelry.fleet.rules.code_packages import PackageLimits
 
@@ -68,6 +68,17 @@ def version_in(site: str, module: str) -> str:
         [python, "-c", code], env={"PYTHONPATH": site}, capture_output=True, text=True, check=True
     )
     return done.stdout.strip()
+
+
+def test_a_copy_that_waits_later_gets_the_steps_so_far() -> None:
+    flight, notes, waits = Flight(0.0), list[str](), list[str]()
+    listener = Listener(notes.append, waits.append)
+    flight.say("packages: six==1.15.0")
+    flight.add(listener)
+    flight.say("done")
+    flight.report(listener)
+    assert notes == ["requirements.txt: packages: six==1.15.0", "requirements.txt: done"]
+    assert waits[0].endswith(": done")
 
 
 def test_copies_that_start_at_once_share_one_installation(instance: Instance) -> None:

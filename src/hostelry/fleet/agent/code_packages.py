@@ -7,6 +7,7 @@ that starts later tries again.
 import asyncio
 import os
 import stat
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,6 +32,7 @@ from hostelry.fleet.rules.code_packages import (
 
 AT_ONCE = 2
 REPORT_EVERY_S = 5.0
+MAX_STEPS = 100  # that a copy gets which begins to wait later
 Report = Callable[[str], None]
 
 
@@ -57,19 +59,26 @@ class Flight:
 
     began_s: float
     listeners: list[Listener] = field(default_factory=list)
-    last: str = "starting"
+    steps: deque[str] = field(default_factory=lambda: deque(maxlen=MAX_STEPS))
     task: "asyncio.Task[Path | None] | None" = None
+
+    def add(self, listener: Listener) -> None:
+        """Have a copy wait, too, and report the steps so far to it."""
+        self.listeners.append(listener)
+        for step in self.steps:
+            listener.note(f"{FILE}: {step}")
 
     def say(self, line: str) -> None:
         """Report a step to all copies."""
-        self.last = line
+        self.steps.append(line)
         for listener in self.listeners:
             listener.note(f"{FILE}: {line}")
 
     def report(self, listener: Listener) -> None:
         """Report the progress to one copy."""
         taken_s = monotonic_s() - self.began_s
-        listener.report_wait(f"installing the packages of {FILE} for {taken_s:.0f} s: {self.last}")
+        step = self.steps[-1] if self.steps else "starting"
+        listener.report_wait(f"installing the packages of {FILE} for {taken_s:.0f} s: {step}")
 
 
 class CodePackages:
@@ -137,7 +146,7 @@ class CodePackages:
             flight.task = asyncio.create_task(self._install(wanted, flight), name=wanted.key)
             flight.task.add_done_callback(retrieve_exception)
         assert flight.task is not None
-        flight.listeners.append(listener)
+        flight.add(listener)
         try:
             while not flight.task.done():
                 await asyncio.wait({flight.task}, timeout=REPORT_EVERY_S)
