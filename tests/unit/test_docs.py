@@ -22,6 +22,7 @@ FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)\s]*)?\)")
 INLINE = re.compile(r"`([^`\n]+)`")
 DOTTED = re.compile(r"[a-z_]+(?:\.[a-z_]+)*(?:\.[A-Z]\w*)?")
+STEP = re.compile(r"^\d+\. `([\w/]+)`: `(\w+)`", re.MULTILINE)
 FOLDER = re.compile(r"^  ([a-z0-9_]+)/ ", re.MULTILINE)
 SHELL_LINE = re.compile(r"^(?:eval \"\$\(|\.venv/bin/)?(hostelry [^#\n)]*)", re.MULTILINE)
 FLAG = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*")
@@ -106,6 +107,19 @@ def test_paths_exist() -> None:
 def test_dotted_names_exist() -> None:
     named = [(page, text) for page in PAGES for text in inline(page) if names_code(text)]
     assert [it for it in named if not is_there(it[1])] == []
+
+
+def test_the_walks_name_code_of_their_folders() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    steps = STEP.findall(page.partition("## 6. Walks")[2])
+    assert len(steps) > 40
+    wrong = []
+    for folder, name in steps:
+        defined = re.compile(rf"^(?:async def|def|class) {name}\b", re.MULTILINE)
+        files = (PACKAGE / folder).rglob("*.py")
+        if not any(defined.search(file.read_text(encoding="utf-8")) for file in files):
+            wrong.append((folder, name))
+    assert wrong == []
 
 
 def test_the_picture_of_the_house_has_every_folder() -> None:
