@@ -4,7 +4,7 @@ import operator
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from hostelry.base.parts import changed_names, changed_pairs
+from hostelry.base.parts import changed_pairs
 from hostelry.domain.component import ComponentSpec, InferenceComponent
 from hostelry.domain.copy import Copy, CopyStatus, Instance, InstanceState, complete_sets
 from hostelry.domain.endpoint import Deployment, Endpoint, EndpointVariant
@@ -23,8 +23,8 @@ from hostelry.metrics.sagemaker.census import (
 )
 from hostelry.reconcile.plan.adapters import (
     build_adapter_id,
+    find_changed_components,
     get_routed_adapter,
-    parse_component_name,
 )
 from hostelry.reconcile.plan.endpoint_state import (
     LIVE_COMPONENT,
@@ -244,9 +244,8 @@ def _find_serving(
     state: EndpointState, endpoint: Endpoint, hosts: Mapping[str, _Host], base: InferenceComponent
 ) -> list[tuple[Copy, CopyUsage]]:
     """The copies of a base that serve, and the usage of each."""
-    on = state.hosts(endpoint.active.generation, base.variant_name)
-    copies = [it for it in state.copies_on(on, base.name) if is_routable(it)]
-    return [(it, hosts[it.instance_id].uses[it.spec.id]) for it in copies]
+    copies = state.variant_copies(endpoint.active.generation, base.variant_name, base.name)
+    return [(it, hosts[it.instance_id].uses[it.spec.id]) for it in copies if is_routable(it)]
 
 
 def _count_family(
@@ -257,12 +256,10 @@ def _count_family(
 ) -> _Family:
     """A base and the adapters on it. Adapters without a change are kept from `known`."""
     proven = tuple([it.proven_adapters for it, _ in serving])
-    names = changed_names(known.components, components)
     if base is None or base != known.base:
-        names |= components.keys()
+        names = known.components.keys() | components.keys()
     else:
-        for old, new in zip(known.proven, proven, strict=True):
-            names |= set() if old is new else {parse_component_name(it) for it in old ^ new}
+        names = find_changed_components(known.components, components, known.proven, proven)
     found = dict(known.found)
     for name in names:
         before, component = found.pop(name, None), components.get(name)

@@ -97,11 +97,11 @@ def _served_parts(
             status=component["status"], ready=component["ready_copies"], desired=desired
         )
     for variant in () if endpoint.takes_components else endpoint.active.variants:
-        hosts = state.hosts(endpoint.active.generation, variant.variant.name)
+        copies = state.variant_copies(endpoint.active.generation, variant.variant.name, None)
         is_serverless = variant.serverless is not None
         yield ServedPart(
             status=endpoint.status.value,
-            ready=len({it.instance_id for it in state.copies_on(hosts, None) if is_routable(it)}),
+            ready=len({it.instance_id for it in copies if is_routable(it)}),
             desired=variant.environments if is_serverless else variant.desired_instance_count,
         )
 
@@ -147,8 +147,7 @@ def _environments(state: EndpointState, variant: EndpointVariant) -> dict[str, A
     config, endpoint = variant.serverless, state.endpoint
     if config is None or endpoint is None:
         return None
-    hosts = state.hosts(endpoint.active.generation, variant.variant.name)
-    mine = state.copies_on(hosts, None)
+    mine = state.variant_copies(endpoint.active.generation, variant.variant.name, None)
     ready = sum(1 for it in mine if is_routable(it))
     return {
         "memory_mb": config.memory_mb,
@@ -162,8 +161,8 @@ def _environments(state: EndpointState, variant: EndpointVariant) -> dict[str, A
 
 def _component(state: EndpointState, component: InferenceComponent) -> dict[str, Any]:
     assert state.endpoint is not None, "only states with an endpoint are shown"
-    hosts = state.hosts(state.endpoint.active.generation, component.variant_name)
-    copies = state.copies_on(hosts, component.name)
+    generation = state.endpoint.active.generation
+    copies = state.variant_copies(generation, component.variant_name, component.name)
     shown = {
         "name": component.name,
         "status": component.status.value,

@@ -7,6 +7,9 @@ Deleting, less than DRAIN_S ago                 registered             registere
 Deleting since longer, Failed                   -                      -
 """
 
+from collections.abc import Iterable, Mapping
+
+from hostelry.base.parts import changed_names
 from hostelry.domain.component import AdapterSpec, ComponentStatus, InferenceComponent
 from hostelry.domain.copy import AdapterPlacement, CopySpec
 from hostelry.reconcile.plan.endpoint_state import DRAIN_S, LIVE_COMPONENT, EndpointState
@@ -20,6 +23,23 @@ def build_adapter_id(name: str, adapter: AdapterSpec) -> str:
 def parse_component_name(adapter_id: str) -> str:
     """The name of the component whose adapter has that id."""
     return adapter_id.rpartition("--g")[0]
+
+
+def find_changed_components(
+    before: Mapping[str, InferenceComponent],
+    components: Mapping[str, InferenceComponent],
+    proven_before: Iterable[frozenset[str]],
+    proven: Iterable[frozenset[str]],
+) -> set[str]:
+    """The names of a family's components that changed, or whose adapters moved to other copies.
+
+    `proven_before` and `proven` are the adapter ids on each of the same copies of the base.
+    """
+    names = changed_names(before, components)
+    for old, new in zip(proven_before, proven, strict=True):
+        if old is not new:
+            names |= {parse_component_name(adapter_id) for adapter_id in old ^ new}
+    return names
 
 
 def list_desired_adapters(

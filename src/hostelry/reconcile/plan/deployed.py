@@ -101,8 +101,7 @@ def find_ceased(state: EndpointState, deployment: Deployment, since: float) -> s
     served does not. A shadow counts only until the deployment serves.
     """
     for variant in deployment.production:
-        hosts = state.hosts(deployment.generation, variant.variant.name)
-        copies = state.copies_on(hosts, None)
+        copies = state.variant_copies(deployment.generation, variant.variant.name, None)
         ended = next((it for it in copies if _has_ended(it, since)), None)
         if ended is not None and ended.status.last_end is not None:
             why = f"copy {ended.spec.id} on {ended.instance_id}: {ended.status.last_end.cause}"
@@ -136,8 +135,9 @@ def stopped_serving(state: EndpointState, before: Deployment) -> str | None:
             continue
         now, then = (_serving(state, base, place) for place in (endpoint.active, before))
         if then and not now:
-            hosts = state.hosts(endpoint.active.generation, base.variant_name)
-            missing = describe_missing(base.desired_copies, state.copies_on(hosts, base.name))
+            generation = endpoint.active.generation
+            copies = state.variant_copies(generation, base.variant_name, base.name)
+            missing = describe_missing(base.desired_copies, copies)
             return (
                 f"Inference component {base.name} does not serve on the new instances any more:"
                 f" {missing}; the update was rolled back."
@@ -176,8 +176,8 @@ def _serving(
     adapter_name: str | None = None,
 ) -> int:
     """The copies of a base that serve on a deployment; with an adapter name, that have it."""
-    hosts = state.hosts(deployment.generation, base.variant_name)
-    serving = [it for it in state.copies_on(hosts, base.name) if is_routable(it)]
+    copies = state.variant_copies(deployment.generation, base.variant_name, base.name)
+    serving = [it for it in copies if is_routable(it)]
     return sum(1 for it in serving if adapter_name is None or adapter_name in it.proven_adapters)
 
 

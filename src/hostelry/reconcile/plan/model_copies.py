@@ -160,7 +160,7 @@ def list_environments(
     state: EndpointState, deployment: Deployment, variant: EndpointVariant
 ) -> list[Copy]:
     """The variant's environments that are not draining, the oldest first."""
-    return state.copies_on(state.hosts(deployment.generation, variant.variant.name), None)
+    return state.variant_copies(deployment.generation, variant.variant.name, None)
 
 
 def count_needed_environments(variant: EndpointVariant) -> int:

@@ -14,7 +14,6 @@ a copy that has not registered an adapter            not in the adapter's route
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from hostelry.base.parts import changed_names
 from hostelry.domain.at_zero import AtZero, Wakeable
 from hostelry.domain.component import ComponentStatus, InferenceComponent
 from hostelry.domain.endpoint import Endpoint
@@ -40,8 +39,8 @@ from hostelry.domain.scaling import Dimension, ScalableTarget
 from hostelry.domain.scope import Scope
 from hostelry.reconcile.plan.adapters import (
     build_adapter_id,
+    find_changed_components,
     get_routed_adapter,
-    parse_component_name,
 )
 from hostelry.reconcile.plan.endpoint_state import (
     LIVE_COMPONENT,
@@ -229,11 +228,12 @@ def _plan_family(
     components: Mapping[str, InferenceComponent], base: _Base | None, known: _Family
 ) -> _Family:
     """The routes of a base and its adapters. Routes without a change are kept from `known`."""
-    names = changed_names(known.components, components)
     if base is None or known.base is None or base != known.base:
-        names |= components.keys()
+        names = known.components.keys() | components.keys()
     else:
-        names |= _find_moved_adapters(known.base, base)
+        names = find_changed_components(
+            known.components, components, known.base.proven, base.proven
+        )
     routes, failed = dict(known.parts.components), dict(known.parts.failed)
     for name in names:
         old, component = routes.pop(name, None), components.get(name)
@@ -250,15 +250,6 @@ def _plan_family(
     return _Family(components=components, base=base, parts=parts)
 
 
-def _find_moved_adapters(before: _Base, base: _Base) -> set[str]:
-    """The names of the adapters that other copies of the same base have registered than before."""
-    found: set[str] = set()
-    for old, proven in zip(before.proven, base.proven, strict=True):
-        if old is not proven:
-            found |= {parse_component_name(it) for it in old ^ proven}
-    return found
-
-
 def _plan_base(
     state: EndpointState,
     endpoint: Endpoint,
@@ -270,8 +261,9 @@ def _plan_base(
     if component is None or component.spec is None:
         return None
     waking = rules.waking
-    hosts = state.hosts(endpoint.active.generation, component.variant_name)
-    copies = state.copies_on(hosts, component.name)
+    copies = state.variant_copies(
+        endpoint.active.generation, component.variant_name, component.name
+    )
     proven = {it.spec.id: it.proven_adapters for it in copies}
     known = {} if before is None else {it.id: it for it in before.routes}
     routes = [it if it != known.get(it.id) else known[it.id] for it in build_copy_routes(copies)]
