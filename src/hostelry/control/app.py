@@ -191,7 +191,7 @@ class InternalApi:
         experiments = await asyncio.to_thread(self._deps.state.inference_experiments.list)
         reconciler = self._deps.reconciler
         snapshot, facts = reconciler.routes.snapshot, reconciler.instances.facts
-        progress_of = reconciler.transforms.progress_of
+        get_progress = reconciler.transforms.get_progress
         now, pace = self._deps.clock.now(), self._deps.pace
         endpoints = overview(filter_visible(states), facts, now, pace, self._deps.verdict_of)
         used_at = self._deps.last_used()
@@ -203,7 +203,7 @@ class InternalApi:
         shown: dict[str, Any] = {
             "endpoints": endpoints,
             "transform_jobs": transform_overview(
-                (it.value for it in stored), states, facts, progress_of
+                (it.value for it in stored), states, facts, get_progress
             ),
             "inference_experiments": experiment_overview(it.value for it in experiments),
             "routes_version": None if snapshot is None else snapshot.version,

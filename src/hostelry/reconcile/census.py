@@ -194,7 +194,7 @@ def _count_hosts(
         for copy in copies:
             use = _get_usage(copy, state.instances[name], statuses.get(copy.spec.id))
             old = known.uses.get(copy.spec.id)
-            # The same objects where they are equal: censuses of adapters hold while these do.
+            # Equal usages stay the same object: an adapter's census holds as long as they do.
             uses[copy.spec.id] = use if old is None or old != use else old
         if name not in before or not _is_same_host(known, copies, uses, endpoint):
             found[name] = _Host(copies, uses)
@@ -244,7 +244,7 @@ def _find_serving(
     state: EndpointState, endpoint: Endpoint, hosts: Mapping[str, _Host], base: InferenceComponent
 ) -> list[tuple[Copy, CopyUsage]]:
     """The copies of a base that serve, and the usage of each."""
-    copies = state.variant_copies(endpoint.active.generation, base.variant_name, base.name)
+    copies = state.list_variant_copies(endpoint.active.generation, base.variant_name, base.name)
     return [(it, hosts[it.instance_id].uses[it.spec.id]) for it in copies if is_routable(it)]
 
 

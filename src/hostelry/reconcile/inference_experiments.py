@@ -1,7 +1,8 @@
 """Reconciler of inference experiments: load, plan, write one step.
 
-Either an experiment is written or its endpoint, whose own reconciler brings up what it asks for. A
-kill between two writes loses nothing: the next pass plans from the records again.
+A step writes either the experiment or its endpoint. The endpoint's own reconciler brings up what
+the endpoint asks for. A kill between two writes loses nothing, because the next pass plans from the
+records again.
 """
 
 import asyncio
@@ -20,7 +21,7 @@ from hostelry.reconcile.plan.experiment import (
     ExperimentFleet,
     ExperimentStep,
     next_experiment_step,
-    of_shadow,
+    select_shadow,
 )
 from hostelry.reconcile.record import load
 from hostelry.store.records import State, Versioned
@@ -33,9 +34,9 @@ CHANGES_ENDPOINT = frozenset({ExperimentStatus.STARTING, ExperimentStatus.STOPPI
 
 
 class InferenceExperiments:
-    """The inference experiments of one control process; `run` until cancelled.
+    """The inference experiments of one control process. `run` drives them until it is cancelled.
 
-    `facts` are those of the instances' agents.
+    `facts` returns the facts about the instances' agents.
     """
 
     def __init__(
@@ -61,9 +62,10 @@ class InferenceExperiments:
         await asyncio.to_thread(self.one_pass)
 
     def one_pass(self) -> None:
-        """Drive every experiment by one step; one that changed meanwhile waits for the next.
+        """Drive every experiment by one step.
 
-        Where some fail, the others are driven all the same, and one of the errors is raised.
+        An experiment that changed meanwhile waits for the next pass. If some fail, the others are
+        driven all the same, and one of the errors is raised.
         """
         stored = self._state.inference_experiments.list()
         driven = [it for it in stored if not it.value.is_over]
@@ -121,7 +123,7 @@ def experiment_fleet(
     if endpoint is None:
         return ExperimentFleet(generation=generation)
     active = endpoint.active
-    shadow = of_shadow(active)
+    shadow = select_shadow(active)
     if shadow is None:
         left = state.hosts(active.generation, experiment.shadow_name)
         return ExperimentFleet(endpoint=endpoint, has_leftovers=bool(left), generation=generation)

@@ -9,7 +9,7 @@ The only code that calls the fleet and agents. A driver gets all desired copies,
     desired copies not applied yet            apply, then observe at once
     otherwise                                 observe, for up to POLL_S or until others are desired
     the agent refuses                         TerminalError, shown in `facts`, retried with backoff
-    the agent does not answer                 unreachable since then; the next step launches again
+    the agent does not answer                 unreachable since then. The next step launches again
     the fleet knows that its machine is gone  likewise, and none of its copies is left
 """
 
@@ -32,13 +32,13 @@ LOG = logging.getLogger(__name__)
 POLL_S = 5.0
 LAUNCH_S = 60.0
 TERMINATE_S = 60.0
-CALL_S = 12.0  # beyond what an agent was asked to wait
+CALL_S = 12.0  # beyond the time that an agent was asked to wait
 
 Connect = Callable[[str], Agent]
 
 
 class InstanceDriver:
-    """Driver of one instance; calls `changed` with its id whenever `facts` change."""
+    """Driver of one instance. Calls `changed` with its id whenever `facts` change."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class InstanceDriver:
         self._step_under_way: asyncio.Task[bool] | None = None
 
     def set_desired(self, desired: Sequence[CopySpec] | None) -> None:
-        """Have the agent run exactly `desired`; None: terminate, cancelling any step under way."""
+        """Have the agent run exactly `desired`. None terminates it, cancelling any step."""
         specs = None if desired is None else tuple(desired)
         if self._desired is None or specs == self._desired:
             return
@@ -80,7 +80,7 @@ class InstanceDriver:
                 await self._pause()
 
     async def _try_step(self) -> bool:
-        """Run one step; False where it failed. Cancelled (and True) once the end is desired."""
+        """Run one step. False if it failed. True if it was cancelled because the end is desired."""
         name = f"instance {self.instance.id}"
         step = asyncio.ensure_future(run_guarded(name, lambda: self.step(POLL_S)))
         self._step_under_way = step
@@ -105,9 +105,9 @@ class InstanceDriver:
             woken.cancel()
 
     async def step(self, wait_s: float) -> None:
-        """Bring the instance one step closer to the desired state; wait up to `wait_s` for news.
+        """Bring the instance one step closer to the desired state. Wait up to `wait_s` for news.
 
-        Raises RetryableError or TerminalError; `facts` show the failure, too.
+        Raises RetryableError or TerminalError. `facts` show the failure, too.
         """
         if self._desired is None:
             await self._terminate()
@@ -251,8 +251,8 @@ async def _cancel(task: asyncio.Future[Any]) -> None:
 class Instances:
     """Desired copies and facts of all driven instances.
 
-    Calls `changed` with an endpoint's key whenever the facts of one of its instances change.
-    Used from the event loop only; `facts` may be read from any thread.
+    Calls `changed` with an endpoint's key whenever the facts of one of its instances change. Used
+    from the event loop only, but any thread may read `facts`.
     """
 
     def __init__(
@@ -275,10 +275,10 @@ class Instances:
 
     def facts_on(self, key: GroupKey) -> Mapping[str, InstanceFacts]:
         """Facts about each observed instance of an endpoint, by id."""
-        return {it: self._drivers[it].facts for it in self.known(key) if it in self._seen}
+        return {it: self._drivers[it].facts for it in self.list_driven(key) if it in self._seen}
 
     def set_desired(self, instance: Instance, desired: Sequence[CopySpec] | None) -> None:
-        """Have the instance run exactly `desired`; None: have it terminated."""
+        """Have the instance run exactly `desired`. None terminates it."""
         if instance.id not in self._drivers:
             self._start(instance)
         self._drivers[instance.id].set_desired(desired)
@@ -296,7 +296,7 @@ class Instances:
         if task is not None:
             task.cancel()
 
-    def known(self, key: GroupKey) -> list[str]:
+    def list_driven(self, key: GroupKey) -> list[str]:
         """Ids of one endpoint's driven instances."""
         return list(self._ids.get(key, ()))
 
@@ -306,7 +306,7 @@ class Instances:
             await driver.observed_once.wait()
 
     async def close(self) -> None:
-        """Stop driving; agents and copies keep running."""
+        """Stop driving. Agents and copies keep running."""
         tasks = list(self._tasks.values())
         for instance_id in list(self._drivers):
             self.forget(instance_id)

@@ -1,21 +1,20 @@
-"""All endpoints and their state as plain JSON values, for status and explain."""
+"""Overview of all endpoints, jobs and acts under way, as JSON values. Pure."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from hostelry.domain.component import ComponentSpec, InferenceComponent, Rollout
-from hostelry.domain.copy import Copy, Instance, LastEnd
+from hostelry.domain.copy import Copy, CopyPhase, Instance, InstanceState, LastEnd
 from hostelry.domain.data_capture import DataCapture
-from hostelry.domain.endpoint import Bake, Endpoint, EndpointVariant
+from hostelry.domain.endpoint import Bake, CopyRestart, Endpoint, EndpointVariant
 from hostelry.domain.inference_experiment import InferenceExperiment
 from hostelry.domain.shape import Requirements
 from hostelry.domain.transform_job import TransformJob, TransformProgress
 from hostelry.domain.trouble import ServedPart, summarize_serving
 from hostelry.domain.update_history import known_updates, update_progress
 from hostelry.placement.explain import HostUse, list_uses
-from hostelry.reconcile.acts.progress import drain_progress, restart_progress
 from hostelry.reconcile.plan.endpoint_state import (
     NOTHING_KNOWN,
     EndpointState,
@@ -24,6 +23,7 @@ from hostelry.reconcile.plan.endpoint_state import (
 )
 from hostelry.reconcile.plan.growth import get_managed_scaling
 from hostelry.reconcile.plan.placement_request import get_held, to_hosts
+from hostelry.reconcile.plan.status import describe_missing
 
 
 def overview(
@@ -35,8 +35,8 @@ def overview(
 ) -> list[dict[str, Any]]:
     """One object per endpoint, with its components, instances and copies.
 
-    What is not recorded (problems, memory in use) comes from `facts`, all else from the records.
-    An update's progress is that at `now`, with its waits divided by `pace`, and the verdict on it.
+    Problems and memory in use are not recorded and come from `facts`, all else from the records. An
+    update's progress is that at `now`, with its waits divided by `pace`, and the verdict on it.
     """
     return [
         {**_endpoint(state, state.endpoint, facts), "progress": progress}
@@ -74,13 +74,13 @@ def _endpoint(
         "variants": [_variant(state, it) for it in endpoint.active.variants],
         "components": components,
         "instances": [
-            {**_instance(host, facts, free[host.id]), "drain": drain_progress(state, facts, host)}
+            {**_instance(host, facts, free[host.id]), "drain": describe_drain(state, facts, host)}
             for host in instances
         ],
         "copies": [
             {
                 **_copy(copy, facts.get(copy.instance_id, NOTHING_KNOWN)),
-                "restart": restart_progress(state, copy),
+                "restart": describe_restart(state, copy),
             }
             for copy in copies
         ],
@@ -97,7 +97,7 @@ def _served_parts(
             status=component["status"], ready=component["ready_copies"], desired=desired
         )
     for variant in () if endpoint.takes_components else endpoint.active.variants:
-        copies = state.variant_copies(endpoint.active.generation, variant.variant.name, None)
+        copies = state.list_variant_copies(endpoint.active.generation, variant.variant.name, None)
         is_serverless = variant.serverless is not None
         yield ServedPart(
             status=endpoint.status.value,
@@ -124,7 +124,7 @@ def _bake(bake: Bake) -> dict[str, Any]:
 
 
 def _variant(state: EndpointState, variant: EndpointVariant) -> dict[str, Any]:
-    """A variant's desired instances and bounds; these are None where it is not scaled."""
+    """A variant's desired instances and bounds. The bounds are null if it is not scaled."""
     scaling = get_managed_scaling(variant.variant)
     return {
         "name": variant.variant.name,
@@ -143,11 +143,11 @@ def _variant(state: EndpointState, variant: EndpointVariant) -> dict[str, Any]:
 
 
 def _environments(state: EndpointState, variant: EndpointVariant) -> dict[str, Any] | None:
-    """The numbers of a serverless variant's environments; None of any other."""
+    """The numbers of a serverless variant's environments. None for any other variant."""
     config, endpoint = variant.serverless, state.endpoint
     if config is None or endpoint is None:
         return None
-    mine = state.variant_copies(endpoint.active.generation, variant.variant.name, None)
+    mine = state.list_variant_copies(endpoint.active.generation, variant.variant.name, None)
     ready = sum(1 for it in mine if is_routable(it))
     return {
         "memory_mb": config.memory_mb,
@@ -162,7 +162,7 @@ def _environments(state: EndpointState, variant: EndpointVariant) -> dict[str, A
 def _component(state: EndpointState, component: InferenceComponent) -> dict[str, Any]:
     assert state.endpoint is not None, "only states with an endpoint are shown"
     generation = state.endpoint.active.generation
-    copies = state.variant_copies(generation, component.variant_name, component.name)
+    copies = state.list_variant_copies(generation, component.variant_name, component.name)
     shown = {
         "name": component.name,
         "status": component.status.value,
@@ -182,7 +182,7 @@ def _component(state: EndpointState, component: InferenceComponent) -> dict[str,
 
 
 def _scheduling(spec: ComponentSpec) -> dict[str, Any]:
-    """Placement and reservations of copies; instance type None: the same on every type."""
+    """Placement and reservations of copies. A null instance type stands for every type."""
     typed: list[tuple[str | None, Requirements]]
     typed = [(it.instance_type, it.requirements) for it in spec.by_type]
     return {
@@ -273,7 +273,7 @@ def _copy(copy: Copy, facts: InstanceFacts) -> dict[str, Any]:
 
 
 def _last_end(end: LastEnd) -> dict[str, Any]:
-    """The last end of the copy's model server; `at` is in seconds since the epoch."""
+    """The last end of the copy's model server. `at` is in seconds since the epoch."""
     return {"at": end.at, "cause": end.cause, "log_tail": end.log_tail}
 
 
@@ -294,11 +294,11 @@ def transform_overview(
     jobs: Iterable[TransformJob],
     states: Iterable[EndpointState],
     facts: Mapping[str, InstanceFacts],
-    progress_of: Callable[[TransformJob], TransformProgress],
+    get_progress: Callable[[TransformJob], TransformProgress],
 ) -> list[dict[str, Any]]:
     """Every job that is not over, and the last ones that are, newest first.
 
-    Each with the `overview` of its endpoint, None where there is none.
+    Each has the `overview` of its endpoint, or None without an endpoint.
     """
     by_key = {(it.endpoint.scope, it.endpoint.name): it for it in states if it.endpoint is not None}
     newest = sorted(jobs, key=lambda it: (it.created_at, it.name), reverse=True)
@@ -308,7 +308,7 @@ def transform_overview(
     for job in shown:
         state = by_key.get((job.scope, job.endpoint_name))
         endpoint = None if state is None else overview([state], facts)[0]
-        found.append({**_job(job, progress_of(job)), "endpoint": endpoint})
+        found.append({**_job(job, get_progress(job)), "endpoint": endpoint})
     return found
 
 
@@ -352,3 +352,81 @@ def experiment_overview(experiments: Iterable[InferenceExperiment]) -> list[dict
         for one in newest
         if not one.is_over or one in over
     ]
+
+
+WAITS = "waits until the other copies of its component or variant serve"
+COMES_UP = "its replacement comes up"
+
+
+def describe_restart(state: EndpointState, copy: Copy) -> dict[str, Any] | None:
+    """Describe a copy's restart: its replacement, or why it serves on. None without a restart."""
+    restarts = () if state.endpoint is None else state.endpoint.restarts
+    restart = next((it for it in restarts if it.copy_id == copy.spec.id), None)
+    if restart is None:
+        return None
+    new = _replacement(state, restart, copy) if restart.is_under_way else None
+    reason = restart.failure or (WAITS if restart.began_at is None else COMES_UP)
+    if new is not None:
+        reason = f"being replaced by {new.spec.id}, which is {new.status.phase.value}"
+        reason += f": {new.status.reason}" if new.status.reason else ""
+    return {
+        "asked_at": restart.asked_at,
+        "began_at": restart.began_at,
+        "replaced_by": None if new is None else new.spec.id,
+        "failed": restart.failure is not None,
+        "reason": reason,
+    }
+
+
+def _replacement(state: EndpointState, restart: CopyRestart, old: Copy) -> Copy | None:
+    """The newest copy that came up since the restart began, in the place of `old`."""
+    came = [
+        copy
+        for copy in state.list_copies(restart.component_name)
+        if copy.variant_name == restart.variant_name
+        and copy.spec.container.hostname == old.spec.container.hostname
+        and copy.created_at >= (restart.began_at or 0.0)
+        and not copy.draining
+        and copy.spec.id != old.spec.id
+    ]
+    return came[-1] if came else None
+
+
+def describe_drain(
+    state: EndpointState, facts: Mapping[str, InstanceFacts], instance: Instance
+) -> dict[str, Any] | None:
+    """Describe an instance's drain: the copies left, and why it lasts. None without a drain."""
+    if instance.drain_since is None:
+        return None
+    copies = state.list_copies_at(instance.id)
+    serving = [it for it in copies if not it.draining]
+    return {
+        "since": instance.drain_since,
+        "copies_left": len(copies),
+        "serving": len(serving),
+        "reason": _explain_delay(state, facts, instance, serving, len(copies)),
+    }
+
+
+def _explain_delay(
+    state: EndpointState,
+    facts: Mapping[str, InstanceFacts],
+    instance: Instance,
+    serving: Sequence[Copy],
+    num_copies: int,
+) -> str:
+    """Why a draining instance has not ended yet."""
+    if instance.state is InstanceState.TERMINATING or not serving:
+        return "its copies end with their last requests" if num_copies else "it is ending"
+    names = sorted({it.component_name for it in serving if it.component_name is not None})
+    notes = [(it, state.components[it].placement_note) for it in names if it in state.components]
+    found = [f"component {name}: {note}" for name, note in notes if note]
+    hosts = state.staying(state.hosts(instance.generation, instance.variant_name))
+    problems = [(it.id, facts.get(it.id, NOTHING_KNOWN).problem) for it in hosts]
+    found += [f"instance {name}: {problem}" for name, problem in problems if problem]
+    new = [it for host in hosts for it in state.list_copies_at(host.id) if not it.draining]
+    waiting = [it for it in new if not is_routable(it)]
+    failed = any(it.status.phase is CopyPhase.FAILED for it in waiting)
+    if not found or failed:
+        found.append(f"other copies come up first: {describe_missing(len(new), new)}")
+    return "; ".join(found)

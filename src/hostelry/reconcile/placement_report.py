@@ -1,7 +1,7 @@
 """Explanation of each endpoint's placement, as JSON values for `hostelry explain`. Pure.
 
-Placement is asked again about what stands now. Why a copy has no place is given in the words that
-the reconciler has recorded for its component, where there are any.
+Placement decides again over the present state. If the reconciler has recorded why a copy has no
+place, the report has its words.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -39,7 +39,7 @@ def explained_endpoints(
 ) -> list[dict[str, Any]]:
     """The `overview` of each endpoint with its `placement_report` as the member `placement`.
 
-    `reports` were made before, by scope and name; those that are missing are made.
+    `reports` has reports made before, by scope and name. Missing reports are made.
     """
     known = reports or {}
     return [
@@ -60,7 +60,7 @@ def placement_report(state: EndpointState) -> dict[str, Any]:
     | a copy | its reason |
     | --- | --- |
     | of a model endpoint, which reserves nothing | WHOLE_INSTANCE |
-    | of a component | what its placement strategy prefers, by what stands now |
+    | of a component | the preference of its placement strategy over the present state |
     """
     instances = list(state.instances.values())
     hosts, held = to_hosts(instances), get_held(state, instances)
@@ -92,8 +92,8 @@ def _requests_by_component(
 def _report_unplaced(
     state: EndpointState, component: InferenceComponent, request: CopyRequest, held: Sequence[Held]
 ) -> dict[str, Any] | None:
-    """Copies of a component that have no place: how many, why, and what would help; None: none."""
-    copies = [it for it in state.copies_of(component.name) if not it.draining]
+    """A component's copies without a place: how many, why, and what would help. None if none."""
+    copies = [it for it in state.list_copies(component.name) if not it.draining]
     count = component.desired_copies - len(copies)
     if count <= 0 or component.status is ComponentStatus.DELETING:
         return None

@@ -5,7 +5,7 @@ a key                                         result
 added, not in work                            worked on as soon as a worker is free
 added while in work                           worked on once more afterwards
 its work returned an instant                  added at that instant
-its work failed                               added again after a backoff; other keys go ahead
+its work failed                               added again after a backoff. Other keys go ahead
 its work asked for a rest (`rest`)            rests before it is worked on again, once for all
                                               calls of `add` meanwhile
 """

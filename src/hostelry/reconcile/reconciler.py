@@ -183,7 +183,7 @@ class Reconciler:
         self.queue.rest(key, rest_s(cpu_s, PASS_REST))
         for instance_id, specs in desired.items():
             self.instances.set_desired(after.instances[instance_id], specs)
-        for instance_id in self.instances.known(key):
+        for instance_id in self.instances.list_driven(key):
             if instance_id not in after.instances:
                 self.instances.forget(instance_id)
         if after.endpoint is None:

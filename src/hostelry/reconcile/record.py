@@ -81,12 +81,12 @@ class OwnWrites:
         self._lock = threading.Lock()
 
     def expect(self, writes: Iterable[RecordWrite]) -> None:
-        """Know these writes as own ones; one that fails is followed by a pass in any case."""
+        """Know these writes as own ones. A write that fails is followed by a pass in any case."""
         with self._lock:
             self._bodies.update((it.key, it.body) for it in writes)
 
     def others(self, changes: Iterable[Change]) -> list[Change]:
-        """The changes that are not own ones; each is known once."""
+        """The changes that are not own ones. Each own write is known once."""
         with self._lock:
             return [it for it in changes if not self._is_own(it)]
 

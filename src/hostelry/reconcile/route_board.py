@@ -33,7 +33,7 @@ S = TypeVar("S", bound=Snapshot)
 
 
 class SnapshotBoard(Generic[S]):
-    """The newest snapshot. There is none before the first `publish`: no restart shows it empty."""
+    """The newest snapshot. None until the first `publish`: a restart shows no empty routes."""
 
     def __init__(self) -> None:
         self._snapshot: S | None = None

@@ -29,7 +29,7 @@ from hostelry.domain.transform_job import (
     is_hidden,
 )
 from hostelry.reconcile.plan.endpoint_state import is_routable
-from hostelry.reconcile.plan.reasons import describe_copy_failure
+from hostelry.reconcile.plan.status import describe_copy_failure
 from hostelry.reconcile.plan.transform import (
     TransformFleet,
     finish_job,
@@ -46,11 +46,11 @@ JobKey = tuple[Scope, str]
 
 
 class TransformJobs:
-    """The transform jobs of one control process; `run` until cancelled.
+    """The transform jobs of one control process. `run` drives them until it is cancelled.
 
-    `board` has the jobs that the runner works on, `snapshot` those of the last pass. Their progress
-    is kept in memory while they run, since the runner says it again, and written once they are
-    over.
+    `board` has the jobs that the runner works on, `snapshot` the jobs of the last pass. The
+    progress of a job that runs is kept in memory, since the runner reports it again. It is written
+    once the job is over.
     """
 
     def __init__(self, state: State, clock: Clock) -> None:
@@ -81,10 +81,10 @@ class TransformJobs:
                 self.board.publish(self.snapshot)
 
     def one_pass(self) -> None:
-        """Drive every job by one step; `snapshot` has the jobs to be run then.
+        """Drive every job by one step. `snapshot` then has the jobs to be run.
 
-        A job that changed meanwhile is left for the next pass. Where some fail, the others are
-        driven all the same, and one of the errors is raised.
+        A job that changed meanwhile is left for the next pass. If some fail, the others are driven
+        all the same, and one of the errors is raised.
         """
         now, hidden = self._clock.now(), self._hidden_endpoints()
         after: list[TransformJob] = []
@@ -100,7 +100,7 @@ class TransformJobs:
     def _drive_unless_changed(
         self, stored: Versioned[TransformJob], now: float, after: list[TransformJob]
     ) -> None:
-        """Drive the job; add it to `after` as it is then, or as it was."""
+        """Drive the job. Add it to `after` as changed, or unchanged."""
         job = stored.value
         try:
             with contextlib.suppress(Conflict):
@@ -146,30 +146,30 @@ class TransformJobs:
         return [it for it in copies if it.endpoint_name == job.endpoint_name]
 
     async def newer_than(self, have: str | None, timeout_s: float) -> TransformSnapshot | None:
-        """The jobs to be run, for the process that runs them; as `SnapshotBoard.newer_than`."""
+        """The jobs for the process that runs them. Waits as `SnapshotBoard.newer_than`."""
         self._asked_at = self._clock.now()
         return await self.board.newer_than(have, timeout_s)
 
     def note(self, report: TransformProgressReport) -> None:
-        """Keep what the runner says of a job."""
+        """Keep the runner's report about a job."""
         self._note(report.scope, report.name, report.progress)
 
     def _note(self, scope: Scope, name: str, progress: TransformProgress) -> None:
         self._progress[scope, name] = replace(progress, at=self._clock.now())
 
-    def progress_of(self, job: TransformJob) -> TransformProgress:
+    def get_progress(self, job: TransformJob) -> TransformProgress:
         """The job's progress, as it was said last."""
         return self._progress.get((job.scope, job.name), job.progress)
 
     def finish(self, end: TransformEnd) -> bool:
-        """Record how a job ended, durably; False where there is none. Again: no change."""
+        """Record durably how a job ended. False without such a job. A repeat changes nothing."""
         scope, name = end.scope, end.name
         with self._state.writing:
             found = self._state.transform_jobs.get(scope, name)
             if found is None:
                 return False
             job, now = found.value, self._clock.now()
-            progress = end.progress or self.progress_of(job)
+            progress = end.progress or self.get_progress(job)
             after = finish_job(job, end.status, end.reason, replace(progress, at=now), now)
             if after != job:
                 self._state.transform_jobs.put(scope, name, after, expect=found.version)

@@ -75,7 +75,7 @@ def test_progress_and_the_end_are_taken_again_and_again(place: TransformTown) ->
         for _ in range(2):
             body = msgspec.json.encode(PROGRESS)
             assert (await client.post(f"{PATH}/progress", content=body)).status_code == 204
-        assert place.jobs.progress_of(place.job()).objects == 2
+        assert place.jobs.get_progress(place.job()).objects == 2
         for _ in range(2):
             body = msgspec.json.encode(COMPLETED)
             assert (await client.post(f"{PATH}/finish", content=body)).status_code == 204

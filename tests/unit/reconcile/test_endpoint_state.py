@@ -58,11 +58,11 @@ def test_parts_follow_the_values_and_others_stay_the_same_objects() -> None:
             unchanged = before.families.get(name) == family
             assert (before.families.get(name) is family) == unchanged
             adapters = [it for it in family.values() if it.adapter is not None]
-            assert list(state.adapters_of(name)) == adapters
+            assert list(state.list_adapters(name)) == adapters
         for part, copies in state.copy_set.by_component.items():
             assert copies == afresh.copy_set.by_component[part]
             assert sorted(copies.values(), key=lambda it: (it.created_at, it.spec.id)) == list(
-                state.copies_of(part)
+                state.list_copies(part)
             )
             assert (before.copy_set.by_component.get(part) is copies) == (
                 before.copy_set.by_component.get(part) == copies

@@ -274,12 +274,12 @@ def test_closing_leaves_agents_and_copies_alone() -> None:
         fleet = FakeFleet()
         instances = Instances(fleet, fleet.connect, ManualClock(), keys.append)
         instances.set_desired(INSTANCE, [copy_spec("c-1")])
-        assert instances.known(KEY) == ["i-1"]
+        assert instances.list_driven(KEY) == ["i-1"]
         await instances.all_observed()
         await until(lambda: "i-1" in instances.facts)
         assert set(keys) == {KEY}
         await instances.close()
-        assert instances.known(KEY) == []
+        assert instances.list_driven(KEY) == []
         assert list(fleet.machines["i-1"].copies) == ["c-1"]
 
     asyncio.run(main())

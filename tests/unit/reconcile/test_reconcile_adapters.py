@@ -13,7 +13,7 @@ from tests.unit.reconcile.samples import (
 from hostelry.base.errors import RetryableError
 from hostelry.domain.component import ComponentStatus
 from hostelry.domain.copy import AdapterPhase
-from hostelry.reconcile.plan.adapter_status import FORGET_S
+from hostelry.reconcile.plan.adapters import FORGET_S
 from hostelry.reconcile.plan.endpoint_state import DRAIN_S
 
 IN_SERVICE = ComponentStatus.IN_SERVICE

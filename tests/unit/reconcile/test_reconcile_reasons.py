@@ -1,7 +1,7 @@
 from tests.cases import case, cases
 
 from hostelry.domain.trouble import SEE_LOG
-from hostelry.reconcile.plan.reasons import (
+from hostelry.reconcile.plan.status import (
     MAX_REASON_CHARS,
     build_failure_reason,
     take_last_lines,

@@ -57,7 +57,7 @@ def observed(state: EndpointState) -> EndpointState:
     """The state with every copy seen ready by its agent."""
     facts = {}
     for instance_id in state.instances:
-        copies = state.copies_at(instance_id)
+        copies = state.list_copies_at(instance_id)
         seen = tuple(
             replace(copy.status, phase=CopyPhase.READY, address=f"http://{copy.spec.id}")
             for copy in copies
@@ -75,10 +75,12 @@ def test_all_are_placed_at_once_within_what_is_declared() -> None:
     assert len(state.copies) == NUM_COMPONENTS * COPIES_EACH
     assert len(state.instances) == NUM_INSTANCES
     for instance in state.instances.values():
-        held = [it.spec.requirements for it in state.copies_at(instance.id)]
+        held = [it.spec.requirements for it in state.list_copies_at(instance.id)]
         assert sum(it.min_memory_bytes for it in held if it) <= 192 * GB
         assert sum(it.accelerators for it in held if it) <= instance.shape.accelerators
-        devices = [device for it in state.copies_at(instance.id) for device in it.spec.device_ids]
+        devices = [
+            device for it in state.list_copies_at(instance.id) for device in it.spec.device_ids
+        ]
         assert len(devices) == len(set(devices))
 
 

@@ -277,7 +277,7 @@ def test_progress_is_known_at_once_and_kept_at_the_end(place: TransformTown) -> 
     version, revision = place.snapshot.version, place.state.store.revision()
     progress = TransformProgress(objects=3, objects_total=7, records=12)
     place.jobs.note(TransformProgressReport(scope=SCOPE, name="nightly", progress=progress))
-    assert place.jobs.progress_of(place.job()).objects == 3
+    assert place.jobs.get_progress(place.job()).objects == 3
     assert place.state.store.revision() == revision, "a job's steps are not written one by one"
     place.turn()
     assert place.snapshot.version == version, "the runner does not get its own progress back"
@@ -357,7 +357,7 @@ def test_status_shows_running_jobs_and_the_last_that_ended(place: TransformTown)
     place.turn(20)
     jobs = [it.value for it in place.state.transform_jobs.list()]
     shown = transform_overview(
-        jobs, load_all(place.state), place.town.facts(), place.jobs.progress_of
+        jobs, load_all(place.state), place.town.facts(), place.jobs.get_progress
     )
     assert len(shown) == MAX_ENDED + 1
     (running,) = (it for it in shown if it["status"] == "InProgress")

@@ -1,1 +1,1 @@
-"""Acts of the operator: what each would do, and the record that asks for it. Pure."""
+"""Acts of the operator: restarts and drains, planned and recorded. Pure."""

@@ -21,7 +21,7 @@ class Way(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActStep:
-    """What an act does to one copy; `text` says it for people."""
+    """The effect of an act on one copy. `text` describes the effect for people."""
 
     copy: str
     owner: str
@@ -32,7 +32,7 @@ class ActStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedAct:
-    """What an act does, and the record that asks for it; None where that is asked for already."""
+    """The effects of an act, and the record that asks for it (None: it is asked for already)."""
 
     act: str
     target: str
@@ -43,7 +43,7 @@ class PlannedAct:
 
 
 def get_serving_endpoint(state: EndpointState) -> Endpoint:
-    """The endpoint, if acts may change it now; raises ServiceError, 404 or 409, where not."""
+    """The endpoint, if acts may change it now. Raises ServiceError, 404 or 409, otherwise."""
     endpoint = state.endpoint
     if endpoint is None:
         raise report_unknown("The endpoint does not exist any more.")

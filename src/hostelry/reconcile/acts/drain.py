@@ -1,8 +1,8 @@
 """Drain of an instance, and its cancellation.
 
-A draining instance gets no new copies. Another instance comes up in its place, as its endpoint
-desires as many as before; its copies are replaced there, or where else they fit; it ends once no
-copy serves from it, and their last requests are done.
+A draining instance gets no new copies. Another instance comes up in its place, as the endpoint
+desires as many as before. Its copies are replaced on that instance, or on others that have room.
+The drained instance ends once no copy serves from it and the last requests are done.
 """
 
 from dataclasses import replace
@@ -33,7 +33,7 @@ NEW_HOST = "the new instance"
 
 
 def plan_drain(state: EndpointState, instance_id: str, context: PlanContext) -> PlannedAct:
-    """The drain of an instance; raises ServiceError, 404 or 409, where it cannot be drained."""
+    """Plan the drain of an instance. Raises ServiceError, 404 or 409, if it cannot be drained."""
     endpoint = get_serving_endpoint(state)
     instance = _running(state, instance_id)
     variant = next(
@@ -59,7 +59,7 @@ def plan_drain(state: EndpointState, instance_id: str, context: PlanContext) -> 
 
 
 def plan_undrain(state: EndpointState, instance_id: str) -> PlannedAct:
-    """The end of a drain before the instance ended; raises ServiceError where there is none."""
+    """Plan the cancellation of a drain. Raises ServiceError if the instance is not draining."""
     endpoint = get_serving_endpoint(state)
     instance = _running(state, instance_id)
     if instance.drain_since is None:
@@ -90,7 +90,7 @@ def _steps(
     instance: Instance,
     context: PlanContext,
 ) -> tuple[ActStep, ...]:
-    copies = [it for it in state.copies_at(instance.id) if not it.draining]
+    copies = [it for it in state.list_copies_at(instance.id) if not it.draining]
     if not endpoint.takes_components:
         text = f"a new copy comes up on {NEW_HOST}, then this one ends with its last request"
         return tuple(_step(it, Way.NEW_INSTANCE, text) for it in copies)

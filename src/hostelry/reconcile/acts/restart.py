@@ -2,9 +2,9 @@
 
 the copy                                    its replacement
 -----------------------------------------   ----------------------------------------------------
-of a component, or an environment; it has   comes up beside it; it leaves the routes once that
-room beside this one                        serves
-... no room                                 comes up once it has ended
+of a component, or an environment, whose    comes up on the same instance. The old copy leaves the
+instance has room for a second one          routes once the replacement serves
+... no room                                 comes up once the old copy has ended
 of a model that has its instance to itself  comes up on another instance, with its other containers
 restarting already, or new since a restart  as it is: a repeat asks for nothing more
 that is not over
@@ -45,9 +45,9 @@ def plan_restart(
     component: str | None = None,
     copy_id: str | None = None,
 ) -> PlannedAct:
-    """The restart of a copy, of a component's copies, or of all copies of the endpoint.
+    """Plan the restart of a copy, of a component's copies, or of all copies of the endpoint.
 
-    Raises ServiceError, 404 or 409, with the reason where there is nothing to restart.
+    Raises ServiceError, 404 or 409, with the reason if there is nothing to restart.
     """
     endpoint = get_serving_endpoint(state)
     target, copies = _target(state, endpoint, component, copy_id)
@@ -82,14 +82,14 @@ def plan_restart(
 def _target(
     state: EndpointState, endpoint: Endpoint, component: str | None, copy_id: str | None
 ) -> tuple[str, list[Copy]]:
-    """The name of what is restarted, and its copies."""
+    """The name of the restarted copy, component or endpoint, and its copies."""
     hosts = [
         host
         for variant in endpoint.active.variants
         for host in state.hosts(endpoint.active.generation, variant.variant.name)
     ]
     names = [None, *state.components]
-    present = [copy for name in names for copy in state.copies_on(hosts, name)]
+    present = [copy for name in names for copy in state.list_copies_on(hosts, name)]
     if copy_id is not None:
         chosen = [it for it in present if it.spec.id == copy_id]
         if not chosen:
@@ -156,7 +156,7 @@ def _way(
         return _plan_component_copy(state, variant, copy, context)
     if variant.serverless is not None:
         most = variant.serverless.max_concurrency
-        if len(state.copies_at(copy.instance_id)) < most:
+        if len(state.list_copies_at(copy.instance_id)) < most:
             return _beside(copy.instance_id)
         return _ended_first(f"all {most} environments are there", variant.environments - 1)
     instance_type = state.instances[copy.instance_id].instance_type

@@ -1,20 +1,21 @@
 """Instances that both deployments of a rolling update should have now, batch by batch.
 
-the update                   instances of the new one    of the old one, of N in all
+the update                   instances of the new one    instances of the old one, of N in all
 --------------------------   -------------------------   ---------------------------------------
-the first batch comes up     those of batch 1            N
-batch k bakes                those of batches 1 to k     N, less what batches 1 to k-1 replace
-its old instances leave      those of batches 1 to k     N, less what batches 1 to k replace
-the next batch comes up      those of batches 1 to k+1   as before
-goes back                    what the old ones that      N
-                             came up do not replace yet
-... with                     the same                    what is there, and once no instance leaves,
-RollbackMaximumBatchSize                                 what replaces another such batch of the new
-goes back, no old one        those there are             as in the two rows above
+the first batch comes up     batch 1                     N
+batch k bakes                batches 1 to k              N, less those that batches 1 to k-1 replace
+its old instances leave      batches 1 to k              N, less those that batches 1 to k replace
+the next batch comes up      batches 1 to k+1            as before
+goes back                    those that the up old ones  N
+                             do not replace yet
+... with                     the same                    the present ones. Once no instance leaves,
+RollbackMaximumBatchSize                                 also those that replace another such batch
+goes back, no old one        the present ones            as in the two rows above
 serves
 
 On the way back no new instance is launched and no old one terminated. An old instance came up once
-all its copies have served: one that restarts counts, so that it does not prolong the way back.
+all its copies have served. An instance that restarts counts, so that it does not prolong the way
+back.
 """
 
 from collections.abc import Iterable
@@ -59,7 +60,8 @@ class RollingFleets:
 def get_present_fleet(state: EndpointState, deployment: Deployment) -> Deployment:
     """The deployment with the instance counts that it should have now.
 
-    Itself unless a rolling update is under way; the old one where a variant has no successor.
+    The deployment itself unless a rolling update is under way. An old variant without a successor
+    keeps its counts.
     """
     endpoint = state.endpoint
     if endpoint is None or endpoint.pending is None or not endpoint.pending.is_rolling:
@@ -134,7 +136,7 @@ def _build_fleets(
 ) -> RollingFleets:
     name = new.variant.name
     old_hosts = state.hosts(active.generation, name)
-    copies = state.copies_on(old_hosts, None)
+    copies = state.list_copies_on(old_hosts, None)
     of_both = (active.generation, pending.generation)
     mine = [it for it in state.instances.values() if it.variant_name == name]
     states = [it.state for it in mine if it.generation in of_both]

@@ -51,7 +51,7 @@ from hostelry.reconcile.plan.placement_request import (
     get_instance_types,
     to_hosts,
 )
-from hostelry.reconcile.plan.reasons import build_placement_note
+from hostelry.reconcile.plan.status import build_placement_note
 
 Missing = tuple[DesiredCopies, CopyRequest]  # one copy to place, and the component that lacks it
 
@@ -61,8 +61,8 @@ def plan_component_copies(state: EndpointState, context: PlanContext) -> Endpoin
     bases = [it for it in state.dirty_components() if it.spec is not None]
     for base in bases:
         if base.status not in LIVE_COMPONENT:
-            leaving = [drain_copy(it, context, DELETE_DRAIN_S) for it in state.copies_of(base.name)]
-            state = state.add_copies(leaving)
+            leaving = state.list_copies(base.name)
+            state = state.add_copies(drain_copy(it, context, DELETE_DRAIN_S) for it in leaving)
             state = state.replace_components([replace(base, placement_note=None)])
     for deployment, variant in state.variants():
         state = _plan_variant(state, deployment, variant, context)
@@ -77,7 +77,7 @@ def _plan_variant(
         return state
     hosts = state.hosts(deployment.generation, variant.variant.name)
     generation, name = deployment.generation, variant.variant.name
-    of_components = [state.variant_copies(generation, name, it.name) for it in components]
+    of_components = [state.list_variant_copies(generation, name, it.name) for it in components]
     copies = itertools.chain.from_iterable(of_components)
     state = state.add_copies(stop_failed_copies(copies, context.now))
     types = get_instance_types(variant.variant, hosts)
@@ -154,7 +154,7 @@ def _place_elsewhere(
     """
     left = []
     for desired, request in missing:
-        copies = state.copies_of(desired.component.name)
+        copies = state.list_copies(desired.component.name)
         failed_on = {it.instance_id for it in copies if it.status.phase is CopyPhase.FAILED}
         elsewhere = [it for it in hosts if it.id not in failed_on]
         found: list[Copy] = []
@@ -197,7 +197,7 @@ def _set_notes(
     noted: list[InferenceComponent] = []
     for component in components:
         now = state.components[component.name]
-        copies = state.variant_copies(deployment.generation, now.variant_name, now.name)
+        copies = state.list_variant_copies(deployment.generation, now.variant_name, now.name)
         note = build_placement_note(reasons.get(now.name), copies)
         if now.status is not ComponentStatus.DELETING and now.placement_note != note:
             noted.append(replace(now, placement_note=note))
@@ -250,7 +250,7 @@ def _is_exchanging(state: EndpointState, hosts: Sequence[Instance], desired: Des
         return False
     if desired.min_ready is not None and desired.num_ready > desired.min_ready:
         return False
-    copies = state.copies_of(desired.component.name)
+    copies = state.list_copies(desired.component.name)
     draining = any(it.draining and it.instance_id in ids for it in copies)
     return draining or not all(is_routable(it) for it in desired.current)
 

@@ -2,11 +2,12 @@
 
 status                       observed                               result
 ---------------------------  -------------------------------------  ------------------------------
-Creating, Updating           endpoint gone, a copy FAILED, or no    Creating: Failed
-type of instance can hold a copy       Updating: InService, rolled back
+Creating                     endpoint gone, a copy FAILED, or no    Failed
+                             type of instance can hold a copy
+Updating                     the same                               InService, rolled back
 Creating, Updating           all desired copies serve, no other     InService
-generation is left
-Creating, Updating           deadline passed                        as where a copy FAILED
+                             generation is left
+Creating, Updating           deadline passed                        as if a copy FAILED
 Updating, batch by batch     endpoint gone                          InService, rolled back
 Updating, batch by batch     deadline passed                        goes back batch by batch
 going back                   all old copies serve, or it is late    InService, rolled back
@@ -20,11 +21,16 @@ from dataclasses import replace
 from hostelry.domain.component import ComponentStatus, InferenceComponent, Rollout
 from hostelry.domain.copy import Copy, CopyPhase, Instance
 from hostelry.domain.endpoint import EndpointStatus, EndpointVariant
-from hostelry.reconcile.plan.deadlines import end_failed, end_in_service, is_overdue
 from hostelry.reconcile.plan.endpoint_state import EndpointState, PlanContext, is_routable
 from hostelry.reconcile.plan.placement_request import find_never_fits, find_shortage
-from hostelry.reconcile.plan.reasons import describe_copy_failure, describe_missing
 from hostelry.reconcile.plan.rollout import roll_back
+from hostelry.reconcile.plan.status import (
+    describe_copy_failure,
+    describe_missing,
+    end_failed,
+    end_in_service,
+    is_overdue,
+)
 
 
 def plan_component(
@@ -54,7 +60,7 @@ def _plan_rollout(
     state: EndpointState, component: InferenceComponent, rollout: Rollout, context: PlanContext
 ) -> InferenceComponent:
     """The component under a rolling update, whose batches `rollout` decides."""
-    gone = host_failure(state, component)
+    gone = find_host_failure(state, component)
     late = is_overdue(component, context.now)
     spec = component.previous_spec or component.spec
     if gone is not None:
@@ -77,7 +83,7 @@ def _end_update(
     return end_in_service(component, failure, now)
 
 
-def host_failure(state: EndpointState, component: InferenceComponent) -> str | None:
+def find_host_failure(state: EndpointState, component: InferenceComponent) -> str | None:
     """Why a component's endpoint cannot take it. None if it can."""
     if state.endpoint is None:
         return f"Endpoint {component.endpoint_name} does not exist any more."
@@ -87,7 +93,7 @@ def host_failure(state: EndpointState, component: InferenceComponent) -> str | N
     return None
 
 
-def active_hosts(state: EndpointState, component: InferenceComponent) -> Sequence[Instance]:
+def list_active_hosts(state: EndpointState, component: InferenceComponent) -> Sequence[Instance]:
     """Instances of the active deployment, which serve the component's requests."""
     if state.endpoint is None:
         return ()
@@ -95,7 +101,7 @@ def active_hosts(state: EndpointState, component: InferenceComponent) -> Sequenc
 
 
 def _get_copies(state: EndpointState, component: InferenceComponent) -> list[Copy]:
-    return state.copies_on(active_hosts(state, component), component.name)
+    return state.list_copies_on(list_active_hosts(state, component), component.name)
 
 
 def _is_up(state: EndpointState, component: InferenceComponent) -> bool:
@@ -112,7 +118,7 @@ def _find_failure(
 ) -> str | None:
     """Why the desired copies can never be ready. None if no observation says so."""
     assert component.spec is not None, "a base component has a spec"
-    gone = host_failure(state, component)
+    gone = find_host_failure(state, component)
     if gone is not None:
         return gone
     variant = _find_variant(state, component)
@@ -141,14 +147,14 @@ def _describe_missing(state: EndpointState, component: InferenceComponent) -> st
     missing = describe_missing(component.desired_copies, copies)
     if len(copies) >= component.desired_copies or not all(is_routable(it) for it in copies):
         return f"Timed out: {missing}"
-    short = find_shortage(state, component, active_hosts(state, component))
+    short = find_shortage(state, component, list_active_hosts(state, component))
     return f"CapacityError: {short or 'an instance became free too late'}; {missing}"
 
 
 def _delete_component(
     state: EndpointState, component: InferenceComponent, context: PlanContext
 ) -> InferenceComponent | None:
-    left = sorted(it.spec.id for it in state.copies_of(component.name))
+    left = sorted(it.spec.id for it in state.list_copies(component.name))
     if not left:
         return None
     if not is_overdue(component, context.now):

@@ -1,4 +1,4 @@
-"""Readiness of a deployment, what it lacks, and why it cannot come up."""
+"""Readiness of a deployment, its missing parts, and why it cannot come up."""
 
 from collections.abc import Sequence
 
@@ -22,7 +22,7 @@ from hostelry.reconcile.plan.endpoint_state import (
 )
 from hostelry.reconcile.plan.model_copies import count_needed_environments, list_ready_environments
 from hostelry.reconcile.plan.placement_request import find_never_fits, find_shortage
-from hostelry.reconcile.plan.reasons import describe_copy_failure, describe_missing
+from hostelry.reconcile.plan.status import describe_copy_failure, describe_missing
 
 
 def is_up(state: EndpointState, deployment: Deployment) -> bool:
@@ -42,12 +42,12 @@ def _is_variant_up(state: EndpointState, deployment: Deployment, variant: Endpoi
 def list_up_instances(
     state: EndpointState, deployment: Deployment, variant: EndpointVariant
 ) -> list[Instance]:
-    """The variant's running instances; where it has a model, those where all of it serves."""
+    """The variant's running instances. Of a model: those on which all of it serves."""
     hosts = state.hosts(deployment.generation, variant.variant.name)
     running = [it for it in hosts if it.state is InstanceState.RUNNING]
     if variant.model is None:
         return running
-    ready = [it for it in state.copies_on(hosts, None) if is_routable(it)]
+    ready = [it for it in state.list_copies_on(hosts, None) if is_routable(it)]
     serving = complete_sets(variant, running, ready)
     return [it for it in running if it.id in serving]
 
@@ -68,7 +68,8 @@ def _live_bases(state: EndpointState) -> list[InferenceComponent]:
 def can_serve_again(state: EndpointState, before: Deployment) -> bool:
     """Whether requests can go back to `before`, the deployment kept during a trial.
 
-    Every component that serves now, adapters included, has as many copies there; every model one.
+    Every component that serves now, adapters included, has as many copies there. Every model has
+    one.
     """
     endpoint = state.endpoint
     assert endpoint is not None, "only an endpoint has a deployment to go back to"
@@ -95,13 +96,13 @@ def _can_return(
 
 
 def find_ceased(state: EndpointState, deployment: Deployment, since: float) -> str | None:
-    """Why a deployment that was up at `since` is not any more; None while all its copies serve.
+    """Why a deployment that was up at `since` is not any more. None while all its copies serve.
 
-    A copy that has ended since then counts, also where it serves again by now; one that never
-    served does not. A shadow counts only until the deployment serves.
+    A copy that has ended since then counts, even if it serves again by now. A copy that never
+    served does not count. A shadow counts only until the deployment serves.
     """
     for variant in deployment.production:
-        copies = state.variant_copies(deployment.generation, variant.variant.name, None)
+        copies = state.list_variant_copies(deployment.generation, variant.variant.name, None)
         ended = next((it for it in copies if _has_ended(it, since)), None)
         if ended is not None and ended.status.last_end is not None:
             why = f"copy {ended.spec.id} on {ended.instance_id}: {ended.status.last_end.cause}"
@@ -127,7 +128,7 @@ def _describe_stopped(copy: Copy) -> bool:
 
 
 def stopped_serving(state: EndpointState, before: Deployment) -> str | None:
-    """Why a component that still serves on `before` does not on trial; None if all do."""
+    """Why a component that still serves on `before` does not on trial. None if all do."""
     endpoint = state.endpoint
     assert endpoint is not None, "only an endpoint has a deployment on trial"
     for base in _live_bases(state):
@@ -136,7 +137,7 @@ def stopped_serving(state: EndpointState, before: Deployment) -> str | None:
         now, then = (_serving(state, base, place) for place in (endpoint.active, before))
         if then and not now:
             generation = endpoint.active.generation
-            copies = state.variant_copies(generation, base.variant_name, base.name)
+            copies = state.list_variant_copies(generation, base.variant_name, base.name)
             missing = describe_missing(base.desired_copies, copies)
             return (
                 f"Inference component {base.name} does not serve on the new instances any more:"
@@ -146,7 +147,7 @@ def stopped_serving(state: EndpointState, before: Deployment) -> str | None:
 
 
 def find_stranded(state: EndpointState, pending: Deployment, context: PlanContext) -> str | None:
-    """Why a component can never move to a pending deployment; None if all can."""
+    """Why a component can never move to a pending deployment. None if all can."""
     for component in _to_move(state, pending):
         for variant in pending.variants:
             why = find_never_fits(component, variant.variant, context)
@@ -159,7 +160,7 @@ def find_stranded(state: EndpointState, pending: Deployment, context: PlanContex
 def _has_moved(state: EndpointState, component: InferenceComponent, pending: Deployment) -> bool:
     """Whether as many copies serve on the pending deployment as on the active one.
 
-    At least one where the component is in service; one that is Creating delays no update.
+    At least one if the component is in service. A component that is Creating delays no update.
     """
     endpoint = state.endpoint
     assert endpoint is not None, "only an endpoint has a pending deployment"
@@ -175,18 +176,18 @@ def _serving(
     deployment: Deployment,
     adapter_name: str | None = None,
 ) -> int:
-    """The copies of a base that serve on a deployment; with an adapter name, that have it."""
-    copies = state.variant_copies(deployment.generation, base.variant_name, base.name)
+    """Count the copies of a base that serve on a deployment and have the adapter, if named."""
+    copies = state.list_variant_copies(deployment.generation, base.variant_name, base.name)
     serving = [it for it in copies if is_routable(it)]
     return sum(1 for it in serving if adapter_name is None or adapter_name in it.proven_adapters)
 
 
 def find_deployment_failure(state: EndpointState, deployment: Deployment) -> str | None:
-    """Why a deployment cannot come up: its first failed copy or instance; None if none failed."""
+    """Describe the first failed copy or instance of a deployment. None if none failed."""
     for variant in deployment.variants:
         hosts = state.hosts(deployment.generation, variant.variant.name)
         # Of the copies only the model's: a component's failure is that component's own.
-        copies = state.copies_on(hosts, None)
+        copies = state.list_copies_on(hosts, None)
         failed = (describe_copy_failure(it) for it in copies if it.status.phase is CopyPhase.FAILED)
         failure = _launch_failure(state, hosts) or next(failed, None)
         if failure is not None:
@@ -203,7 +204,7 @@ def _launch_failure(state: EndpointState, hosts: Sequence[Instance]) -> str | No
 
 
 def describe_missing_parts(state: EndpointState, deployment: Deployment) -> str:
-    """What a deployment lacks at its deadline; variants short of instances come first."""
+    """Describe the missing parts of a late deployment, variants short of instances first."""
     lacks = [_variant_missing(state, deployment, it) for it in deployment.variants]
     return " ".join(sorted(lacks, key=lambda it: not it.startswith("CapacityError")))
 
@@ -222,7 +223,7 @@ def _variant_missing(state: EndpointState, deployment: Deployment, variant: Endp
         return _move_missing(state, waiting[0], hosts)
     if variant.model is None:
         return f"Timed out; variant {name}: {len(hosts)} of {count} instances run."
-    missing = describe_missing(_num_copies(variant), state.copies_on(hosts, None))
+    missing = describe_missing(_num_copies(variant), state.list_copies_on(hosts, None))
     return f"Timed out; variant {name}: {missing}."
 
 
@@ -236,7 +237,7 @@ def _num_copies(variant: EndpointVariant) -> int:
 def _move_missing(
     state: EndpointState, component: InferenceComponent, hosts: Sequence[Instance]
 ) -> str:
-    copies = state.copies_on(hosts, component.name)
+    copies = state.list_copies_on(hosts, component.name)
     missing = describe_missing(component.desired_copies, copies)
     short = (
         find_shortage(state, component, hosts) if len(copies) < component.desired_copies else None

@@ -66,7 +66,9 @@ def count_desired_copies(
 ) -> DesiredCopies:
     """The desired copies of a base component on the deployment."""
     spec = get_next_spec(component)
-    copies = state.variant_copies(deployment.generation, component.variant_name, component.name)
+    copies = state.list_variant_copies(
+        deployment.generation, component.variant_name, component.name
+    )
     hosts_of_copies = {it.instance_id for it in copies}
     lost = {it for it in hosts_of_copies if not state.is_able(it, context.now)}
     restarting = state.restarting
@@ -160,7 +162,7 @@ def _best_first(
     for copy in copies:
         rank[copy.spec.id] = nth[copy.instance_id] = nth.get(copy.instance_id, 0) + 1
         if packed:
-            rank[copy.spec.id] = -len(state.copies_at(copy.instance_id))
+            rank[copy.spec.id] = -len(state.list_copies_at(copy.instance_id))
     return sorted(
         copies,
         key=lambda it: (

@@ -4,7 +4,7 @@ A family is a base component with its adapters and their copies. It is dirty unl
 
 - the last plan left it settled (see `_is_settled`): then no passage of time matters to it,
 - its components and copies are the same objects as in the result of the last plan, and
-- what counts for every family is the same: the endpoint, its instances, and what is known of their
+- the inputs of every family are the same: the endpoint, its instances, and the facts about their
   agents except for their reports of copies.
 
 A plan of the dirty families has the same result as a plan of all families.
@@ -31,7 +31,7 @@ FINAL_ADAPTER = frozenset({ComponentStatus.IN_SERVICE, ComponentStatus.FAILED})
 def mark_dirty(state: EndpointState, last: EndpointState | None) -> EndpointState:
     """Return `state` with the families and reports that a plan must look at.
 
-    `last` is the state that the last pass left; None if there was none.
+    `last` is the state that the last pass left, None before the first pass.
     """
     if last is None or last.dirty is None or not _is_comparable(state, last):
         return state
@@ -120,7 +120,7 @@ def _is_settled(
         return not family and not num_copies
     if base.spec is None or not all(map(_is_final, family.values())):
         return False
-    copies = state.variant_copies(endpoint.active.generation, base.variant_name, name)
+    copies = state.list_variant_copies(endpoint.active.generation, base.variant_name, name)
     generation = base.spec.generation
     return len(copies) == num_copies == base.desired_copies and all(
         copy.generation == generation and copy.instance_id in able and _stays(copy)

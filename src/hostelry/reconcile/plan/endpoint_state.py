@@ -1,6 +1,6 @@
 """State of one endpoint and everything on it, as plain values: input and output of every plan.
 
-A plan is a function from an EndpointState to the one to record next; `reconciler` writes the
+A plan is a function from an EndpointState to the next one to record. `reconciler` writes the
 difference.
 """
 
@@ -36,7 +36,7 @@ SERVING_ENDPOINT = frozenset({EndpointStatus.IN_SERVICE, EndpointStatus.UPDATING
 
 @dataclass(frozen=True, slots=True)
 class GroupKey:
-    """An endpoint's identity; everything on an endpoint is planned together."""
+    """An endpoint's identity. Everything on an endpoint is planned together."""
 
     scope: Scope
     endpoint_name: str
@@ -47,10 +47,10 @@ class InstanceFacts:
     """Facts about an instance's agent, gathered since this process started.
 
     `applied` names the copies that the agent was given before it made `observation`. `attempts`
-    counts failed launches in a row, `problem` describes the last; `terminal` means that a retry
-    cannot help, `no_capacity` that no machine was available. `gone` is set once the instance is
-    terminated. `unreachable_since` is when an agent that had answered before first did not; `lost`
-    that the fleet knows its machine to be gone, and its copies with it.
+    counts failed launches in a row, and `problem` describes the last. `terminal`: a retry cannot
+    help. `no_capacity`: no machine was available. `gone`: the instance is terminated.
+    `unreachable_since` is when an agent that had answered before first did not. `lost`: the fleet
+    knows that its machine and the copies there are gone.
     """
 
     address: str | None = None
@@ -74,7 +74,7 @@ class PlanContext:
 
     `pace` divides the waits that last minutes on AWS (cooldowns, bakes, provisioning time-outs).
     `max_drain_s` is how long a draining copy may take for its requests. `zone_letters` make the
-    availability zones of a region. `alarms` has the states of alarms that guard an update;
+    availability zones of a region. `alarms` has the states of alarms that guard an update.
     `watched_since` is when this process began to evaluate alarms, `alarm_view_s` for how long the
     slowest of them must have seen a version. `verdict` is on the endpoint's own update.
     """
@@ -93,13 +93,13 @@ class PlanContext:
 
     def after(self, since: float, wait_s: float) -> bool:
         """Whether one of AWS's waits, begun at `since`, is over."""
-        return self.now >= self.end_of(since, wait_s)
+        return self.now >= self.get_wait_end(since, wait_s)
 
-    def came_up_by(self, since: float, limit_s: float) -> float:
+    def get_work_limit(self, since: float, limit_s: float) -> float:
         """The time limit of real work begun at `since`: `pace` makes no machine faster."""
         return since + max(limit_s / self.pace, min(limit_s, LEAST_PROVISION_S))
 
-    def end_of(self, since: float, wait_s: float) -> float:
+    def get_wait_end(self, since: float, wait_s: float) -> float:
         """The end of one of AWS's waits, begun at `since`."""
         return since + wait_s / self.pace
 
@@ -314,20 +314,20 @@ class EndpointState:
         restarts = (it for it in endpoint.restarts if it.is_under_way and it.with_instance)
         return any(it.instance_id == instance.id for it in restarts)
 
-    def copies_of(self, component_name: str | None) -> Sequence[Copy]:
+    def list_copies(self, component_name: str | None) -> Sequence[Copy]:
         """All copies of a component (None: of the model), oldest first."""
         return _oldest_first(self.copy_set.by_component.get(component_name))
 
-    def copies_at(self, instance_id: str) -> Sequence[Copy]:
+    def list_copies_at(self, instance_id: str) -> Sequence[Copy]:
         """All copies recorded on an instance, oldest first."""
         return _oldest_first(self.copy_set.by_instance.get(instance_id))
 
-    def variant_copies(
+    def list_variant_copies(
         self, generation: int, variant_name: str, component_name: str | None
     ) -> list[Copy]:
         """A component's (None: the model's) copies on `hosts` of a variant, none draining."""
         instances, found = self.instances, []
-        for copy in self.copies_of(component_name):
+        for copy in self.list_copies(component_name):
             host = instances.get(copy.instance_id)
             if (
                 host is not None
@@ -339,15 +339,15 @@ class EndpointState:
                 found.append(copy)
         return found
 
-    def copies_on(self, hosts: Iterable[Instance], component_name: str | None) -> list[Copy]:
+    def list_copies_on(self, hosts: Iterable[Instance], component_name: str | None) -> list[Copy]:
         """A component's (None: the model's) copies on `hosts` that are not draining."""
-        mine = self.copies_of(component_name)
+        mine = self.list_copies(component_name)
         if not mine:
             return []
         ids = {host.id for host in hosts}
         return [it for it in mine if it.instance_id in ids and not it.draining]
 
-    def adapters_of(self, base_name: str) -> Sequence[InferenceComponent]:
+    def list_adapters(self, base_name: str) -> Sequence[InferenceComponent]:
         """The adapter components on a base component, by name."""
         family = self.families.get(base_name, {})
         return [it for it in family.values() if it.adapter is not None]
@@ -401,7 +401,7 @@ def find_changed_families(before: EndpointState, after: EndpointState) -> set[st
 
 
 def _only_changes(known: Mapping[str, V], changes: Mapping[str, V | None]) -> dict[str, V | None]:
-    """The changes that make a difference to what is known."""
+    """Keep the changes that differ from the known values."""
     return {
         name: value
         for name, value in changes.items()

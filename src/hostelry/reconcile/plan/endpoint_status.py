@@ -19,7 +19,6 @@ from dataclasses import replace
 from hostelry.domain.copy import InstanceState
 from hostelry.domain.endpoint import Deployment, Endpoint, EndpointStatus, EndpointVariant
 from hostelry.domain.resize import is_only_resized, set_environments
-from hostelry.reconcile.plan.deadlines import end_failed, end_in_service, is_overdue
 from hostelry.reconcile.plan.deployed import (
     describe_missing_parts,
     find_deployment_failure,
@@ -28,6 +27,7 @@ from hostelry.reconcile.plan.deployed import (
 )
 from hostelry.reconcile.plan.endpoint_state import EndpointState, PlanContext
 from hostelry.reconcile.plan.growth import get_managed_scaling
+from hostelry.reconcile.plan.status import end_failed, end_in_service, is_overdue
 from hostelry.reconcile.plan.update import plan_update
 
 

@@ -2,31 +2,33 @@
 
 status     its endpoint                                result
 ---------  ------------------------------------------  ------------------------------------------
-any        status late                                 Cancelled; Stopping first where the
-                                                       experiment has changed the endpoint
+any        status late                                 Cancelled, after Stopping if the experiment
+                                                       has changed the endpoint
 Creating   any                                         Created
 Created    before the start                            stays
-Created    the start has come; the end has, too        Starting; Cancelled
-Starting   not there, and was not to be                made
-Starting   not there, but was to be; Failed, Deleting  Cancelled
-Starting   on its way to something else                stays
+Created    after the start, before the end             Starting
+Created    after the end                               Cancelled
+Starting   missing, not made before                    made
+Starting   missing, made before, or Failed, Deleting   Cancelled
+Starting   changes to another state                    stays
 Starting   in service, cannot have the experiment      Cancelled
-Starting   in service, without the experiment          remembered; then changed
+Starting   in service, without the experiment          remembered, then changed
 Starting   has the experiment, comes up                stays
 Starting   has the experiment, the shadow failed       Stopping, for the reason
 Starting   has the experiment, the shadow serves       Running
 Starting   had the experiment, was rolled back         Cancelled, for the endpoint's reason
-Running    not there, Failed, Deleting, or changed     Cancelled
+Running    missing, Failed, Deleting, or changed       Cancelled
            by a client
-Running    the end has come                            Stopping: production stays as it was
+Running    after the end                               Stopping: production stays as it was
 Updating   before the start                            Created
-Updating   another share; the share asked for          changed; Running
-Stopping   is to stay; never had the experiment        Completed or Cancelled, as was asked
+Updating   has another share                           changed
+Updating   has the share asked for                     Running
+Stopping   stays, or never had the experiment          Completed or Cancelled, as was asked
 Stopping   has the experiment                          changed
-Stopping   is on its way to what was asked             stays
-Stopping   is as was asked, in service                 Completed or Cancelled, as was asked
+Stopping   comes to the state that was asked for       stays
+Stopping   in service, in the state asked for          Completed or Cancelled, as was asked
 Stopping   the change was rolled back                  once more, to production as it was
-Stopping   not there, Failed, Deleting, or changed     Cancelled
+Stopping   missing, Failed, Deleting, or changed       Cancelled
            by a client
 """
 
@@ -66,12 +68,12 @@ BY_HAND = "The endpoint was changed while the experiment was {}: it has configur
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExperimentFleet:
-    """What there is of an experiment's endpoint, when it is planned.
+    """The state of an experiment's endpoint when the experiment is planned.
 
-    `shadow_serves` says that every instance of the shadow has a copy that serves; `shadow_failure`
-    why one cannot. `has_leftovers` is set while instances remain of a shadow of the same name that
-    is not desired any more; `is_name_taken` where another endpoint has the name in another case of
-    letters. `generation` is greater than every one before.
+    `shadow_serves`: every instance of the shadow has a copy that serves. `shadow_failure` says why
+    one cannot. `has_leftovers`: instances remain of a shadow of the same name that is not desired
+    any more. `is_name_taken`: another endpoint has the name in another case of letters.
+    `generation` is greater than every earlier one.
     """
 
     endpoint: Endpoint | None = None
@@ -97,7 +99,7 @@ class ExperimentPlan(Protocol):
     def __call__(
         self, experiment: InferenceExperiment, fleet: ExperimentFleet, now: float
     ) -> ExperimentStep:
-        """The step; the experiment as it is where there is none."""
+        """The next step. Without a step, the experiment as it is."""
 
 
 def next_experiment_step(
@@ -112,8 +114,8 @@ def next_experiment_step(
     return PLANS[experiment.status](experiment, fleet, now)
 
 
-def of_shadow(deployment: Deployment) -> Deployment | None:
-    """The deployment as far as it is the shadow's; None without one."""
+def select_shadow(deployment: Deployment) -> Deployment | None:
+    """The deployment with only the shadow's variants. None if it has no shadow."""
     shadow = deployment.shadow
     return None if shadow is None else replace(deployment, variants=(shadow,))
 
@@ -144,7 +146,7 @@ def _starting(
         run = run_deployment(experiment, None, fleet.generation, now)
         made = new_endpoint(experiment, run, now)
         return ExperimentStep(experiment=experiment, endpoint=made, config=run.config)
-    if endpoint is None or _why_gone(endpoint):
+    if endpoint is None or _explain_gone(endpoint):
         return _cancel(experiment, _gone_text(endpoint), now)
     if not _has(endpoint, run_key(experiment)):
         return _before_the_change(experiment, endpoint, fleet, now)
@@ -154,11 +156,11 @@ def _starting(
         return ExperimentStep(experiment=seen)
     if fleet.shadow_failure is not None:
         reason = f"The shadow variant could not come up: {fleet.shadow_failure}"
-        return _gives_up(experiment, reason, now)
+        return _give_up(experiment, reason, now)
     if _is_settled(endpoint, run_key(experiment)) and fleet.shadow_serves:
         return _to(experiment, Event.READY, now)
     if _is_late(experiment, now):
-        return _gives_up(experiment, "The shadow variant did not come up in time.", now)
+        return _give_up(experiment, "The shadow variant did not come up in time.", now)
     return ExperimentStep(experiment=experiment)
 
 
@@ -188,7 +190,7 @@ def _before_the_change(
 
 def _running(experiment: InferenceExperiment, fleet: ExperimentFleet, now: float) -> ExperimentStep:
     endpoint = fleet.endpoint
-    why = _why_not_ours(experiment, endpoint)
+    why = _explain_not_ours(experiment, endpoint)
     if why is None and endpoint is not None and endpoint.active.shadow_share != experiment.share:
         why = (
             "The share of requests that are mirrored was changed while the experiment was"
@@ -209,14 +211,14 @@ def _updating(
     if experiment.started_at is None:
         return _to(experiment, Event.SCHEDULED, now)
     endpoint = fleet.endpoint
-    why = _why_not_ours(experiment, endpoint)
+    why = _explain_not_ours(experiment, endpoint)
     if endpoint is None or why is not None:
         return _cancel(experiment, why or _gone_text(endpoint), now)
     is_ready = endpoint.status is EndpointStatus.IN_SERVICE
     if is_ready and endpoint.active.shadow_share == experiment.share:
         return _to(experiment, Event.READY, now)
     if _is_late(experiment, now):
-        return _gives_up(experiment, "The endpoint did not take the update in time.", now)
+        return _give_up(experiment, "The endpoint did not take the update in time.", now)
     if not is_ready:
         return ExperimentStep(experiment=experiment)
     changed = set_share(endpoint, experiment.share, now)
@@ -228,15 +230,15 @@ def _stopping(
 ) -> ExperimentStep:
     endpoint, stop = fleet.endpoint, experiment.stop
     assert stop is not None, "an experiment that is Stopping has a stop"
-    if endpoint is None or _why_gone(endpoint):
+    if endpoint is None or _explain_gone(endpoint):
         if experiment.is_deployed:
             return _cancel(experiment, _gone_text(endpoint), now)
         return _end(experiment, stop, now)
     run, after = run_key(experiment), after_key(experiment)
     if endpoint.pending is not None and config_key(endpoint.pending.config) == run:
-        return ExperimentStep(experiment=experiment, endpoint=_withdrawn(endpoint, now))
+        return ExperimentStep(experiment=experiment, endpoint=_withdraw_pending(endpoint, now))
     if after is not None and _has(endpoint, after):
-        return _settling(experiment, endpoint, after, stop, now)
+        return _settle(experiment, endpoint, after, stop, now)
     if not _has(endpoint, run):
         if not experiment.is_deployed:
             return _end(experiment, stop, now)
@@ -244,7 +246,7 @@ def _stopping(
     if after is None:
         return _end(experiment, stop, now)
     if stop.is_applied or _is_late(experiment, now):
-        return _once_more(experiment, stop, endpoint, now)
+        return _try_again(experiment, stop, endpoint, now)
     wanted = after_deployment(experiment, endpoint, fleet.generation, now)
     serves = fleet.shadow_serves
     if wanted is None or not can_deploy(endpoint, wanted, shadow_serves=serves):
@@ -258,14 +260,14 @@ def _stopping(
     )
 
 
-def _settling(
+def _settle(
     experiment: InferenceExperiment,
     endpoint: Endpoint,
     after: ConfigKey,
     stop: ExperimentStop,
     now: float,
 ) -> ExperimentStep:
-    """The step on an endpoint that is, or comes to be, what was asked for."""
+    """The step on an endpoint that has, or comes to, the state that was asked for."""
     if _is_settled(endpoint, after):
         return _end(experiment, stop, now)
     if not stop.is_applied:
@@ -278,10 +280,10 @@ def _settling(
     return ExperimentStep(experiment=experiment)
 
 
-def _once_more(
+def _try_again(
     experiment: InferenceExperiment, stop: ExperimentStop, endpoint: Endpoint, now: float
 ) -> ExperimentStep:
-    """The step where what was asked for is not to be had: production as it was, if not tried."""
+    """The step if the asked state is out of reach: production as it was, unless tried."""
     why = endpoint.failure_reason or "the endpoint did not change in time"
     if stop.shadow is ExperimentStop(at=now).shadow and not stop.desired:
         text = f"The endpoint still has its shadow variant, which could not be removed: {why}"
@@ -291,14 +293,14 @@ def _once_more(
     return ExperimentStep(experiment=replace(again, deadline_at=now + EXPERIMENT_CHANGE_S))
 
 
-def _gives_up(experiment: InferenceExperiment, reason: str, now: float) -> ExperimentStep:
-    """The step that takes back what the experiment did; one that only made its endpoint ends it."""
+def _give_up(experiment: InferenceExperiment, reason: str, now: float) -> ExperimentStep:
+    """The step that undoes the experiment, or ends it if it has only made its endpoint."""
     stop = ExperimentStop(reason=reason, at=now)
     return ExperimentStep(experiment=begin_stop(experiment, stop, now))
 
 
-def _withdrawn(endpoint: Endpoint, now: float) -> Endpoint | None:
-    """The endpoint without the deployment that comes up beside the one that serves."""
+def _withdraw_pending(endpoint: Endpoint, now: float) -> Endpoint | None:
+    """The endpoint without its pending deployment."""
     after = replace(
         endpoint,
         status=next_status(endpoint.status, Event.ROLLED_BACK),
@@ -345,8 +347,8 @@ def _is_settled(endpoint: Endpoint, key: ConfigKey) -> bool:
     return is_active and endpoint.status is EndpointStatus.IN_SERVICE
 
 
-def _why_gone(endpoint: Endpoint) -> str | None:
-    """Why an endpoint does not serve any more; None while it may."""
+def _explain_gone(endpoint: Endpoint) -> str | None:
+    """Why an endpoint does not serve any more. None while it may."""
     if endpoint.status is EndpointStatus.DELETING:
         return "The endpoint was deleted."
     if endpoint.status is EndpointStatus.FAILED:
@@ -355,16 +357,16 @@ def _why_gone(endpoint: Endpoint) -> str | None:
 
 
 def _gone_text(endpoint: Endpoint | None) -> str:
-    return (None if endpoint is None else _why_gone(endpoint)) or "The endpoint was deleted."
+    return (None if endpoint is None else _explain_gone(endpoint)) or "The endpoint was deleted."
 
 
 def _by_hand(endpoint: Endpoint, status: str) -> str:
     return BY_HAND.format(status, _find_desired(endpoint)[-1].config.name)
 
 
-def _why_not_ours(experiment: InferenceExperiment, endpoint: Endpoint | None) -> str | None:
-    """Why the experiment's endpoint is not what the experiment made of it; None while it is."""
-    if endpoint is None or _why_gone(endpoint):
+def _explain_not_ours(experiment: InferenceExperiment, endpoint: Endpoint | None) -> str | None:
+    """Why the endpoint's state is not the experiment's any more. None while it is."""
+    if endpoint is None or _explain_gone(endpoint):
         return _gone_text(endpoint)
     is_ours = config_key(endpoint.active.config) == run_key(experiment)
     if is_ours and endpoint.pending is None:

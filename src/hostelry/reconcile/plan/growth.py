@@ -5,8 +5,8 @@ ManagedInstanceScaling     instances                        result
 disabled                   any                              none, each copy keeps its reason
 enabled                    fewer than desired are there     wait: the rest may be room enough
 enabled                    all there, below the maximum     as many as the copies need, at most up
-to the maximum; the endpoint is Updating
-enabled                    at the maximum                   none; the reason says so
+                                                            to the maximum. The endpoint is Updating
+enabled                    at the maximum                   none. The reason says so
 """
 
 from collections.abc import Sequence
@@ -124,7 +124,7 @@ def rescale_endpoint(
         endpoint,
         status=next_status(endpoint.status, Event.UPDATE),
         modified_at=context.now,
-        deadline_at=context.came_up_by(context.now, changed.variant.provisioning_s),
+        deadline_at=context.get_work_limit(context.now, changed.variant.provisioning_s),
     )
 
 

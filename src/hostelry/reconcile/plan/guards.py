@@ -95,7 +95,7 @@ def get_bake_end(guard: UpdateGuard, bake: Bake, context: PlanContext) -> float:
 
 
 def _get_watch_end(guard: UpdateGuard, since: float, wait_s: float, context: PlanContext) -> float:
-    ends_at, verdict = context.end_of(since, wait_s), context.verdict
+    ends_at, verdict = context.get_wait_end(since, wait_s), context.verdict
     if (
         verdict is not None
         and verdict.since == since

@@ -5,15 +5,16 @@ an instance                                                   result
 no capacity and out of reach for LOST_AFTER_S, or too many    retired, unless the endpoint is
 failed launches                                               still Creating (that fails instead)
 of no deployment of the endpoint                              retired
-launching: no capacity, cannot start, or late; another type   retired; its type is in backoff for
-of the variant is left                                        TYPE_BACKOFF_S
+launching, but has no capacity, cannot start, or is late,     retired. Its type is in backoff for
+and another type of the variant is left                       TYPE_BACKOFF_S
 surplus, of a model's variant                                 retired, the least useful first
 surplus, of a variant for components                          leaving: retired once its copies serve
-elsewhere
+                                                              elsewhere
 missing                                                       launched, of the first type that is
-not in backoff
+                                                              not in backoff
 cordoned: draining, or replaced for a copy's restart          not counted, so that another one comes
-up; retired once that serves in its place, or its own copies drain
+                                                              up. Retired once that one serves, or
+                                                              once its own copies have drained
 
 `batches` says how many instances of both deployments a rolling update has now.
 """
@@ -66,7 +67,7 @@ def retire_instances(
     """The state with `instances` terminating, and their copies draining first."""
     ids = {it.id for it in instances if it.state is not InstanceState.TERMINATING}
     leaving = [replace(state.instances[it], state=InstanceState.TERMINATING) for it in sorted(ids)]
-    copies = [drain_copy(it, context) for name in sorted(ids) for it in state.copies_at(name)]
+    copies = [drain_copy(it, context) for name in sorted(ids) for it in state.list_copies_at(name)]
     return state.add_instances(leaving).add_copies(copies)
 
 
@@ -117,7 +118,7 @@ def _plan_count(
     if variant.model is not None:
         return retire_instances(state, surplus, context)
     state = _mark_leaving(state, hosts, {it.id for it in surplus})
-    bare = [it for it in surplus if all(copy.draining for copy in state.copies_at(it.id))]
+    bare = [it for it in surplus if all(copy.draining for copy in state.list_copies_at(it.id))]
     return retire_instances(state, bare, context)
 
 
@@ -132,10 +133,10 @@ def _retire_replaced(
     if not cordoned:
         return state
     if variant.model is None or variant.serverless is not None:
-        copies_of = {it.id: state.copies_at(it.id) for it in cordoned}
-        bare = [it for it in cordoned if all(copy.draining for copy in copies_of[it.id])]
+        copies = {it.id: state.list_copies_at(it.id) for it in cordoned}
+        bare = [it for it in cordoned if all(copy.draining for copy in copies[it.id])]
         return retire_instances(state, bare, context)
-    ready = [it for it in state.copies_on(staying, None) if is_routable(it)]
+    ready = [it for it in state.list_copies_on(staying, None) if is_routable(it)]
     needed = variant.desired_instance_count - len(complete_sets(variant, staying, ready))
     least_used_first = sorted(cordoned, key=lambda it: _rank_usefulness(state, it))
     return retire_instances(
@@ -152,7 +153,7 @@ def _mark_leaving(
 
 
 def _rank_usefulness(state: EndpointState, instance: Instance) -> tuple[bool, int, float, str]:
-    serving = [it for it in state.copies_at(instance.id) if is_routable(it)]
+    serving = [it for it in state.list_copies_at(instance.id) if is_routable(it)]
     running = instance.state is InstanceState.RUNNING
     return (running, len(serving), -instance.created_at, instance.id)
 
@@ -177,7 +178,7 @@ def _retire_unlaunched(
             continue
         here = PassedOver(
             instance_type=instance.instance_type,
-            until=context.end_of(now, TYPE_BACKOFF_S),
+            until=context.get_wait_end(now, TYPE_BACKOFF_S),
             problem=problem,
         )
         variant = replace(variant, passed_over=(*passed, here))
@@ -198,7 +199,7 @@ def _find_launch_trouble(
     if facts.no_capacity or facts.terminal:
         return facts.problem
     limit_s = variant.variant.provision_timeout_s
-    if context.now >= context.came_up_by(instance.created_at, limit_s):
+    if context.now >= context.get_work_limit(instance.created_at, limit_s):
         return facts.problem or f"it was not up {limit_s:g} s after its launch began"
     return None
 
@@ -209,4 +210,4 @@ def list_launch_instants(state: EndpointState, context: PlanContext) -> Iterator
         yield from (it.until for it in variant.passed_over)
         for host in state.hosts(deployment.generation, variant.variant.name):
             if host.state is InstanceState.LAUNCHING:
-                yield context.came_up_by(host.created_at, variant.variant.provision_timeout_s)
+                yield context.get_work_limit(host.created_at, variant.variant.provision_timeout_s)

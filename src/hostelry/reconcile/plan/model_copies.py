@@ -53,7 +53,7 @@ def plan_model_copies(state: EndpointState, context: PlanContext) -> EndpointSta
         if variant.serverless is not None:
             continue
         hosts = state.hosts(deployment.generation, variant.variant.name)
-        state = state.add_copies(stop_failed_copies(state.copies_on(hosts, None), context.now))
+        state = state.add_copies(stop_failed_copies(state.list_copies_on(hosts, None), context.now))
         state = _add_missing(state, deployment, variant, context)
     return state
 
@@ -62,7 +62,7 @@ def _add_missing(
     state: EndpointState, deployment: Deployment, variant: EndpointVariant, context: PlanContext
 ) -> EndpointState:
     hosts = state.hosts(deployment.generation, variant.variant.name)
-    present = state.copies_on(hosts, None)
+    present = state.list_copies_on(hosts, None)
     taken = {(it.instance_id, it.spec.container.hostname) for it in present}
     found = [
         build_copy(host, None, host.generation, build_model_spec(variant, container), context)
@@ -160,13 +160,14 @@ def list_environments(
     state: EndpointState, deployment: Deployment, variant: EndpointVariant
 ) -> list[Copy]:
     """The variant's environments that are not draining, the oldest first."""
-    return state.variant_copies(deployment.generation, variant.variant.name, None)
+    return state.list_variant_copies(deployment.generation, variant.variant.name, None)
 
 
 def count_needed_environments(variant: EndpointVariant) -> int:
     """The environments that must be ready before a deployment counts as up.
 
-    One shows that the model starts, unless none is desired; provisioned ones are all waited for.
+    One environment shows that the model starts, unless none is desired. A deployment waits for all
+    provisioned environments.
     """
     config = variant.serverless
     provisioned = 0 if config is None else config.provisioned_concurrency
@@ -180,9 +181,9 @@ def _plan_environments(
     assert variant.serverless is not None, "only serverless variants have environments"
     shape = variant.serverless.shape  # it follows MaxConcurrency, which is changed in place
     state = state.add_instances(replace(it, shape=shape) for it in hosts)
-    state = state.add_copies(stop_failed_copies(state.copies_on(hosts, None), context.now))
+    state = state.add_copies(stop_failed_copies(state.list_copies_on(hosts, None), context.now))
     able = state.able(hosts, context.now)
-    present = state.copies_on(hosts, None)
+    present = state.list_copies_on(hosts, None)
     staying = {it.id for it in state.staying(hosts)}
     stay = [it for it in present if it.instance_id in staying]
     current = [it for it in stay if it.spec.id not in state.restarting]
@@ -209,14 +210,15 @@ def _plan_environments(
 
 def _is_restarting(state: EndpointState, hosts: Sequence[Instance]) -> bool:
     """Whether an environment is there that another one replaces, and may have to end first."""
-    return any(it.spec.id in state.restarting for host in hosts for it in state.copies_at(host.id))
+    copies = [copy for host in hosts for copy in state.list_copies_at(host.id)]
+    return any(it.spec.id in state.restarting for it in copies)
 
 
 def _count_room(state: EndpointState, host: Instance, variant: EndpointVariant) -> int:
     """How many more environments the instance holds."""
     config = variant.serverless
     most = 0 if config is None else config.max_concurrency
-    return max(0, most - len(state.copies_at(host.id)))
+    return max(0, most - len(state.list_copies_at(host.id)))
 
 
 def _find_surplus(copies: Sequence[Copy], keep: int, variant: EndpointVariant) -> list[Copy]:
@@ -226,7 +228,7 @@ def _find_surplus(copies: Sequence[Copy], keep: int, variant: EndpointVariant) -
 
 
 def _find_least_used(state: EndpointState, hosts: Sequence[Instance]) -> Instance:
-    return min(hosts, key=lambda it: (len(state.copies_at(it.id)), it.created_at, it.id))
+    return min(hosts, key=lambda it: (len(state.list_copies_at(it.id)), it.created_at, it.id))
 
 
 def _rank_usefulness(copy: Copy, variant: EndpointVariant) -> tuple[bool, bool, float, str]:

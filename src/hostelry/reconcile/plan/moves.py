@@ -34,7 +34,7 @@ from hostelry.reconcile.plan.placement_request import (
     get_instance_types,
     to_hosts,
 )
-from hostelry.reconcile.plan.reasons import CRASH_LOOP_RESTARTS
+from hostelry.reconcile.plan.status import CRASH_LOOP_RESTARTS
 
 CRASH_LOOP_S = 60.0
 
@@ -116,4 +116,4 @@ def _is_crash_looping(
         return False
     if component.status is not ComponentStatus.IN_SERVICE:
         return False
-    return all(it.replaces != copy.spec.id for it in state.copies_of(component.name))
+    return all(it.replaces != copy.spec.id for it in state.list_copies(component.name))

@@ -72,7 +72,7 @@ def _describe_unable(state: EndpointState, instance: Instance, now: float) -> st
 
 def get_held(state: EndpointState, instances: Iterable[Instance]) -> list[Held]:
     """Resources that copies hold on the instances. Draining copies count, as they still run."""
-    copies = [copy for it in instances for copy in state.copies_at(it.id)]
+    copies = [copy for it in instances for copy in state.list_copies_at(it.id)]
     return [held for held in (_get_held_by(state, it) for it in copies) if held is not None]
 
 

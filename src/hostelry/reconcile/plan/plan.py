@@ -8,11 +8,15 @@ instant at which time alone matters (`next_plan_at`).
 from collections.abc import Callable, Iterator
 
 from hostelry.domain.copy import Copy, CopyPhase, CopySpec, InstanceState
-from hostelry.reconcile.plan.adapter_status import FORGET_S, list_changing_adapters, plan_adapter
-from hostelry.reconcile.plan.adapters import get_adapter_end, is_leaving
+from hostelry.reconcile.plan.adapters import (
+    FORGET_S,
+    get_adapter_end,
+    is_leaving,
+    list_changing_adapters,
+    plan_adapter,
+)
 from hostelry.reconcile.plan.component_copies import plan_component_copies
 from hostelry.reconcile.plan.component_status import plan_component
-from hostelry.reconcile.plan.deadlines import set_deadlines
 from hostelry.reconcile.plan.dirty import instances_to_update
 from hostelry.reconcile.plan.drains import list_drain_instants, plan_drains, set_drain_limit
 from hostelry.reconcile.plan.endpoint_state import (
@@ -35,6 +39,7 @@ from hostelry.reconcile.plan.observed import take_observations
 from hostelry.reconcile.plan.restarts import list_restart_instants, plan_restarts
 from hostelry.reconcile.plan.rollout import list_rollout_instants, plan_rollouts
 from hostelry.reconcile.plan.scale_in import list_scale_in_instants, plan_scale_in
+from hostelry.reconcile.plan.status import set_deadlines
 
 MAX_ROUNDS = 50
 FORGET_UNAPPLIED_S = 10.0
@@ -65,7 +70,7 @@ def desired_by_instance(
     """
     found: dict[str, tuple[CopySpec, ...] | None] = {}
     for instance_id in instances_to_update(state, last):
-        specs = [it.spec for it in state.copies_at(instance_id) if _is_kept(it, now)]
+        specs = [it.spec for it in state.list_copies_at(instance_id) if _is_kept(it, now)]
         desired = tuple(sorted(specs, key=lambda it: it.id))
         found[instance_id] = desired or (None if _is_ending(state, instance_id) else ())
     return found

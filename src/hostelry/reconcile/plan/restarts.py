@@ -1,7 +1,7 @@
-"""Stage: copies that a person asked to have replaced, one of a group after the other.
+"""Stage: copies that a person asked to have replaced, one copy of each group at a time.
 
-A group is a component, or the model of a variant. What replaces a copy comes up beside it, as the
-stages of copies and instances decide: they count a restarting copy as one to be replaced.
+A group is a component, or the model of a variant. The stages of copies and instances bring up the
+replacement, since they count a restarting copy as missing. The old copy serves meanwhile.
 
 a restart                                               result
 -----------------------------------------------------   ------------------------------------
@@ -30,7 +30,7 @@ from hostelry.reconcile.plan.endpoint_state import (
     PlanContext,
     is_routable,
 )
-from hostelry.reconcile.plan.reasons import (
+from hostelry.reconcile.plan.status import (
     build_failure_reason,
     describe_copy_failure,
     describe_missing,
@@ -41,9 +41,9 @@ UPDATED = "An update of the endpoint began, which replaces copies itself."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestartGroup:
-    """What a restart's group has beside the copies that are being replaced.
+    """A restart's group without the copies that are being replaced.
 
-    `num_ready` counts the copies that serve; of a model with instances of its own, the instances.
+    `num_ready` counts the copies that serve, or the instances of a model that has whole instances.
     A replacement should be ready `start_s` after it began.
     """
 
@@ -61,7 +61,7 @@ class RestartGroup:
 
 
 def plan_restarts(state: EndpointState, context: PlanContext) -> EndpointState:
-    """The state with each restart begun, given up or over; see the table above."""
+    """The state with each restart begun, given up or over. See the table above."""
     endpoint = state.endpoint
     if endpoint is None or not endpoint.restarts:
         return state
@@ -95,7 +95,7 @@ def list_restart_instants(state: EndpointState, context: PlanContext) -> Iterato
 def _find_group(
     state: EndpointState, restart: CopyRestart, context: PlanContext
 ) -> RestartGroup | None:
-    """The group of a restart; None where it does not serve any more."""
+    """The group of a restart. None if it does not serve any more."""
     endpoint = state.endpoint
     if endpoint is None or endpoint.status not in SERVING_ENDPOINT:
         return None
@@ -123,7 +123,7 @@ def _build_model_group(
     state: EndpointState, active: Deployment, variant: EndpointVariant
 ) -> RestartGroup:
     hosts = state.staying(state.hosts(active.generation, variant.variant.name))
-    copies = [it for it in state.copies_on(hosts, None) if it.spec.id not in state.restarting]
+    copies = [it for it in state.list_copies_on(hosts, None) if it.spec.id not in state.restarting]
     ready = [it for it in copies if is_routable(it)]
     by_instance = variant.serverless is None
     rule = variant.variant
@@ -141,7 +141,7 @@ def _build_model_group(
 def _advance(
     state: EndpointState, restart: CopyRestart, group: RestartGroup, context: PlanContext
 ) -> CopyRestart | None:
-    """The restart as it stands now; None where it is over."""
+    """The restart in its present state. None if it is over."""
     endpoint, copy = state.endpoint, state.copies.get(restart.copy_id)
     assert endpoint is not None, "its record has the restarts"
     leaves = copy is None or copy.draining
@@ -171,7 +171,7 @@ def _can_begin(state: EndpointState, restart: CopyRestart, group: RestartGroup |
 def _find_failure(
     state: EndpointState, restart: CopyRestart, group: RestartGroup, context: PlanContext
 ) -> str | None:
-    """Why the copy that replaces this one does not come up; None while it may."""
+    """Why the replacement of a copy does not come up. None while it may."""
     assert restart.began_at is not None, "only a restart under way has a replacement"
     new = [it for it in group.copies if it.created_at >= restart.began_at]
     failed = next((it for it in new if it.status.phase is CopyPhase.FAILED), None)

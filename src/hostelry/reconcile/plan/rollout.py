@@ -22,7 +22,7 @@ from hostelry.reconcile.plan.desired_copies import count_desired_copies, get_bat
 from hostelry.reconcile.plan.endpoint_state import EndpointState, PlanContext, is_routable
 from hostelry.reconcile.plan.guards import find_alarm_failure
 from hostelry.reconcile.plan.placement_request import find_never_fits
-from hostelry.reconcile.plan.reasons import build_failure_reason, describe_copy_failure
+from hostelry.reconcile.plan.status import build_failure_reason, describe_copy_failure
 
 
 def plan_rollouts(state: EndpointState, context: PlanContext) -> EndpointState:
@@ -44,7 +44,7 @@ def list_rollout_instants(component: InferenceComponent, context: PlanContext) -
     if rollout is None or rollout.failure is not None:
         return
     if rollout.batch_ready_at is not None:
-        yield context.end_of(rollout.batch_ready_at, rollout.policy.wait_s)
+        yield context.get_wait_end(rollout.batch_ready_at, rollout.policy.wait_s)
     if rollout.policy.max_execution_s is not None:
         yield rollout.started_at + rollout.policy.max_execution_s
 
@@ -91,14 +91,14 @@ def _get_batch_deadline(
 ) -> float:
     spec = component.spec
     assert spec is not None, "only a base component is updated batch by batch"
-    starting_at = context.end_of(context.now, rollout.policy.wait_s)
+    starting_at = context.get_wait_end(context.now, rollout.policy.wait_s)
     return start_deadline(starting_at, spec.download_timeout_s, spec.startup_timeout_s)
 
 
 def _find_failure(
     state: EndpointState, component: InferenceComponent, rollout: Rollout, context: PlanContext
 ) -> str | None:
-    """Why the update is rolled back; None while it may proceed."""
+    """Why the update is rolled back. None while it may proceed."""
     alarm = find_alarm_failure(rollout.policy.alarm_names, context)
     if alarm is not None:
         return alarm

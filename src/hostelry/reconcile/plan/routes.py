@@ -149,10 +149,10 @@ def plan_endpoint_routes(
     *,
     afresh: bool = False,
 ) -> PlannedEndpoint:
-    """Plan the route of an endpoint; `before` is its last plan.
+    """Plan the route of an endpoint. `before` is its last plan.
 
     Families whose records are the same objects are not planned again, unless `afresh`: the rules
-    may be others.
+    may have changed.
     """
     endpoint = state.endpoint
     if endpoint is None or endpoint.status not in SERVING_ENDPOINT:
@@ -261,7 +261,7 @@ def _plan_base(
     if component is None or component.spec is None:
         return None
     waking = rules.waking
-    copies = state.variant_copies(
+    copies = state.list_variant_copies(
         endpoint.active.generation, component.variant_name, component.name
     )
     proven = {it.spec.id: it.proven_adapters for it in copies}

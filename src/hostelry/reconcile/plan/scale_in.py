@@ -7,8 +7,8 @@
     CONSOLIDATION, at rest, cooldown over, its copies fit on others      the copies move (`moves`)
     any other                                                            stays
 
-Copies of pinned components never move, and none moves while anything else changes: a placement
-computed beside a change would be stale at once, and two reasons to move could undo each other.
+Copies of pinned components never move, and no copy moves while anything else changes: the placement
+would be stale at once, and two reasons to move could undo each other.
 """
 
 from collections.abc import Iterator, Sequence
@@ -41,7 +41,7 @@ from hostelry.reconcile.plan.placement_request import (
     to_hosts,
 )
 
-IDLE_S = 300.0  # the shortest cooldown there is; AWS documents none for instances without copies
+IDLE_S = 300.0  # the shortest cooldown. AWS documents none for instances without copies
 
 
 def plan_scale_in(state: EndpointState, context: PlanContext) -> EndpointState:
@@ -52,8 +52,9 @@ def plan_scale_in(state: EndpointState, context: PlanContext) -> EndpointState:
         scaling = get_managed_scaling(variant.variant)
         if scaling is not None:
             hosts = state.hosts(deployment.generation, variant.variant.name)
-            idle = [it for it in hosts if (it.idle_since is None) == (not state.copies_at(it.id))]
-            state = state.add_instances(_set_idle_time(state, it, context.now) for it in idle)
+            empty = {it.id for it in hosts if not state.list_copies_at(it.id)}
+            changed = [it for it in hosts if (it.idle_since is None) == (it.id in empty)]
+            state = state.add_instances(_set_idle_time(state, it, context.now) for it in changed)
             state = _scale_in_variant(state, deployment.generation, variant, scaling, context)
     return state
 
@@ -71,11 +72,11 @@ def list_scale_in_instants(state: EndpointState, context: PlanContext) -> Iterat
             yield _get_cooldown_end(state, variant, scaling.scale_in, context)
         for host in state.hosts(deployment.generation, variant.variant.name):
             if host.idle_since is not None:
-                yield context.end_of(host.idle_since, IDLE_S)
+                yield context.get_wait_end(host.idle_since, IDLE_S)
 
 
 def _set_idle_time(state: EndpointState, instance: Instance, now: float) -> Instance:
-    idle_since = None if state.copies_at(instance.id) else (instance.idle_since or now)
+    idle_since = None if state.list_copies_at(instance.id) else (instance.idle_since or now)
     return replace(instance, idle_since=idle_since)
 
 
@@ -96,7 +97,7 @@ def _scale_in_variant(
     if any(it.leaving for it in hosts) or len(state.staying(hosts)) < len(hosts):
         return state
     may_go = max(0, len(hosts) - scaling.min_instances)
-    # What is empty already goes before anything moves: it needs no new copy and no wait.
+    # Empty instances go before any copy moves: that needs no new copy and no wait.
     needless = [it for it in hosts if _is_idle(it, context) or _is_emptied(state, it)][:may_go]
     if needless:
         fewer = replace(
@@ -117,11 +118,11 @@ def _is_idle(instance: Instance, context: PlanContext) -> bool:
 
 def _is_emptied(state: EndpointState, instance: Instance) -> bool:
     """Whether copies moved off the instance, and all that are left on it drain."""
-    left = state.copies_at(instance.id)
+    left = state.list_copies_at(instance.id)
     if not left or not all(it.draining for it in left):
         return False
     names = {it.component_name for it in left}
-    moved = {it.replaces for name in names for it in state.copies_of(name)}
+    moved = {it.replaces for name in names for it in state.list_copies(name)}
     return any(it.spec.id in moved for it in left)
 
 
@@ -171,7 +172,7 @@ def _get_cooldown_end(
         *(it.modified_at for it in _list_living(state, variant)),
         0.0,
     )
-    return context.end_of(last, policy.cooldown_s)
+    return context.get_wait_end(last, policy.cooldown_s)
 
 
 def _is_at_rest(
@@ -186,7 +187,7 @@ def _is_at_rest(
         return False
     if any(it.status is not ComponentStatus.IN_SERVICE for it in components):
         return False
-    copies = [it for host in hosts for it in state.copies_at(host.id)]
+    copies = [it for host in hosts for it in state.list_copies_at(host.id)]
     if not all(is_routable(it) and not is_moving(state, it) for it in copies):
         return False
     bases = [it for it in components if it.spec is not None]

@@ -1,4 +1,4 @@
-"""A transform job and its hidden endpoint: what becomes of each, from what is there. Pure.
+"""A transform job and its hidden endpoint: the next state of each, from the present one. Pure.
 
 job          its endpoint                        job                        endpoint
 ----------   ---------------------------------   ------------------------   --------
@@ -7,10 +7,11 @@ InProgress   Failed                              Failed, for its reason     stay
 InProgress   InService, for the first time       its TransformStartTime     stays
 InProgress   InService, no copy for too long     Failed, for the reason     stays
 InProgress   InService, but no runner asks       Failed                     stays
-any          past the job's deadline             Failed; Stopped            stays
-Stopping     not there, or never served          Stopped                    stays
+InProgress   past the job's deadline             Failed                     stays
+Stopping     past the job's deadline             Stopped                    stays
+Stopping     missing, or never served            Stopped                    stays
 Stopping     serves                              until the runner is done   stays
-over         there                               stays                      Deleting
+over         present                             stays                      Deleting
 """
 
 from dataclasses import dataclass, replace
@@ -27,7 +28,7 @@ from hostelry.domain.transform_job import (
     TransformProgress,
 )
 from hostelry.reconcile.plan.endpoint_state import SERVING_ENDPOINT
-from hostelry.reconcile.plan.reasons import build_failure_reason
+from hostelry.reconcile.plan.status import build_failure_reason
 
 NO_RUNNER = (
     "InternalServerError: no process has asked for transform jobs for {:.0f} s, so that none runs"
@@ -50,7 +51,7 @@ class TransformFleet:
 
 
 def plan_transform_job(job: TransformJob, fleet: TransformFleet, now: float) -> TransformJob:
-    """The job with what follows from its endpoint and the time."""
+    """The job after its endpoint's state and the time have been taken into account."""
     if job.is_over:
         return job
     late = job.deadline_at is not None and now >= job.deadline_at
@@ -85,7 +86,7 @@ def _may_work(job: TransformJob, fleet: TransformFleet) -> bool:
 def _watch(
     job: TransformJob, endpoint: Endpoint, fleet: TransformFleet, now: float
 ) -> TransformJob:
-    """The job Failed where no copy has served for as long as one may take to come up."""
+    """The job, Failed if no copy has served for as long as a copy may take to come up."""
     if fleet.serves:
         return job if job.unserved_since is None else replace(job, unserved_since=None)
     if job.unserved_since is None:
@@ -104,7 +105,7 @@ def end_job(
     reason: str | None = None,
     progress: TransformProgress | None = None,
 ) -> TransformJob:
-    """The job over, by `event`; `reason` is why it failed."""
+    """The job over, by `event`. `reason` is why it failed."""
     return replace(
         job,
         status=next_status(job.status, event),
@@ -145,7 +146,7 @@ def finish_job(
 def plan_hidden_endpoint(
     job: TransformJob, endpoint: Endpoint | None, generation: int, now: float
 ) -> Endpoint | None:
-    """The endpoint to record for the job; None where what is there stays as it is."""
+    """The endpoint to record for the job. None if the recorded one needs no change."""
     if not job.is_over:
         in_progress = job.status is TransformJobStatus.IN_PROGRESS
         return hidden_endpoint(job, generation, now) if endpoint is None and in_progress else None

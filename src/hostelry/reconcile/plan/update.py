@@ -1,6 +1,6 @@
 """An endpoint's update to another deployment: its progress, and the endpoint after the next step.
 
-`update_step` decides the step; here its inputs are observed and the step is carried out.
+`update_step` decides the step. This module observes its inputs and carries it out.
 """
 
 from dataclasses import replace
@@ -15,7 +15,6 @@ from hostelry.reconcile.plan.batches import (
     is_mostly_new,
     old_batch_is_gone,
 )
-from hostelry.reconcile.plan.deadlines import end_in_service, is_overdue
 from hostelry.reconcile.plan.deployed import (
     can_serve_again,
     describe_missing_parts,
@@ -27,6 +26,7 @@ from hostelry.reconcile.plan.deployed import (
 )
 from hostelry.reconcile.plan.endpoint_state import EndpointState, PlanContext
 from hostelry.reconcile.plan.guards import find_guard_failure, get_bake_end, get_shift_end
+from hostelry.reconcile.plan.status import end_in_service, is_overdue
 from hostelry.reconcile.plan.update_step import UpdatePhase, UpdateProgress, UpdateStep, next_step
 
 BAKE_SLACK_S = 60.0  # for the pass that ends it
@@ -38,7 +38,7 @@ PHASES = {
 
 
 def plan_update(state: EndpointState, endpoint: Endpoint, context: PlanContext) -> Endpoint:
-    """The endpoint, which has a deployment beside its active one, after the next step."""
+    """The endpoint, which has a pending deployment, after the next step."""
     endpoint = _begun_by(endpoint, context.now)
     if endpoint.pending is None:
         assert endpoint.bake is not None, "a deployment beside the active one is pending, or kept"
@@ -128,20 +128,20 @@ def _shift_traffic(
 
 
 def _is_there(state: EndpointState, endpoint: Endpoint, pending: Deployment, shift: Shift) -> bool:
-    """Whether what the stage of a step waits for is there: no old instance, or new ones."""
+    """Whether the stage of a step can end: the old instances are gone, or the new ones are up."""
     if shift.stage is ShiftStage.LEAVING:
         return old_batch_is_gone(state, endpoint)
     return shift.stage is ShiftStage.COMING and is_up(state, get_present_fleet(state, pending))
 
 
 def _late(state: EndpointState, pending: Deployment) -> str | None:
-    """What a batch lacks that did not come up in time; None where it is up."""
+    """The missing parts of a batch that did not come up in time. None if it is up."""
     present = get_present_fleet(state, pending)
     return None if is_up(state, present) else describe_missing_parts(state, present)
 
 
 def _can_go_back(state: EndpointState, endpoint: Endpoint, pending: Deployment) -> bool:
-    """Whether the old deployment can take all requests; in a rolling update, all of it is there."""
+    """Whether the old deployment can take all requests, in a rolling update with all instances."""
     if not can_serve_again(state, endpoint.active):
         return False
     return not pending.is_rolling or are_back(build_rolling_fleets(state, endpoint))
@@ -217,7 +217,7 @@ def _give_more_traffic(
         return replace(
             endpoint,
             shift=Shift(step=number, since=now),
-            deadline_at=context.end_of(now, guard.traffic.wait_s) + BAKE_SLACK_S,
+            deadline_at=context.get_wait_end(now, guard.traffic.wait_s) + BAKE_SLACK_S,
         )
     serving = replace(endpoint, active=pending, pending=None, shift=None)
     if step is UpdateStep.TAKE_OVER:
@@ -225,7 +225,7 @@ def _give_more_traffic(
     return replace(
         serving,
         bake=Bake(before=endpoint.active, since=now),
-        deadline_at=context.end_of(now, guard.bake_s) + BAKE_SLACK_S,
+        deadline_at=context.get_wait_end(now, guard.bake_s) + BAKE_SLACK_S,
     )
 
 
@@ -266,7 +266,7 @@ def _begin_trial(
 def _trial_failure(
     state: EndpointState, endpoint: Endpoint, bake: Bake, context: PlanContext
 ) -> str | None:
-    """Why the deployment on trial is rolled back; None while it may stay."""
+    """Why the deployment on trial is rolled back. None while it may stay."""
     active = endpoint.active
     if active.guard is not None and active.guard.traffic.is_gradual:
         return _gradual_failure(state, active, bake.since, context)
@@ -280,7 +280,7 @@ def _trial_failure(
 def _gradual_failure(
     state: EndpointState, deployment: Deployment, since: float, context: PlanContext
 ) -> str | None:
-    """Why a deployment that takes traffic over in steps is rolled back; None while it may stay.
+    """Why a deployment that takes traffic over in steps is rolled back. None while it may stay.
 
     Its present step began at `since`. One copy that does not serve any more is reason enough.
     """

@@ -40,12 +40,12 @@ from enum import Enum
 class UpdatePhase(Enum):
     """The phase of an update."""
 
-    COMING = "coming"  # the new deployment comes up; the old one serves
+    COMING = "coming"  # the new deployment comes up while the old one serves
     SHIFTING = "shifting"  # both serve: the traffic moves to the new one in steps
     REPLACING = "replacing"  # both serve: the old instances of a batch are being terminated
     JOINING = "joining"  # both serve: the instances of the next batch come up
-    BAKING = "baking"  # the new one serves on trial; the old one is kept
-    RETURNING = "returning"  # it failed; the new one serves until the old one can
+    BAKING = "baking"  # the new one serves on trial while the old one is kept
+    RETURNING = "returning"  # the new one failed, but serves until the old one can
 
 
 class UpdateStep(Enum):
@@ -68,13 +68,13 @@ class UpdateStep(Enum):
 class UpdateProgress:
     """The progress of an update.
 
-    `is_ready`: the deployment that would serve next (the old one, once the new one serves) can
-    take all requests now; where nothing failed, what the phase waits for is there. `has_failed`:
-    an alarm, a time limit or the new instances end the update. `is_late`: the deadline of the phase
-    has passed. `has_steps`: the new one gets a further part of the traffic before it gets all.
-    `in_batches`: its instances for that come up first. `is_guarded`: a trial follows then.
-    `is_baked`: the time of the present step, or of the trial, is over. `is_mostly_new`: of what
-    serves, the new deployment has the most.
+    `is_ready`: the deployment that would serve next (the old one, once the new one serves) can take
+    all requests now. If nothing failed, also the present phase can end. `has_failed`: an alarm, a
+    time limit or the new instances end the update. `is_late`: the deadline of the phase has passed.
+    `has_steps`: the new deployment gets part of the traffic before it gets all. `in_batches`: its
+    instances for that come up first. `is_guarded`: a trial follows then. `is_baked`: the time of
+    the present step, or of the trial, is over. `is_mostly_new`: the new deployment has most of the
+    serving instances.
     """
 
     phase: UpdatePhase

@@ -2,12 +2,12 @@
 
 a variant, while traffic shifts      its weight, of the weights of its deployment
 ----------------------------------   ------------------------------------------------------------
-of both deployments                  the old one's by what the old fleet has, plus the new one's
+of both deployments                  the old weight by the old fleet's share, plus the new weight
                                      by the new fleet's share
-of the old, or of the new alone      its own by what its fleet has
-any, once the update has failed      the old one's: the new fleet has requests only where the old
-                                     one has no copy; on the way back from a rolling update as
-                                     many as its instances that are left are of it
+of the old, or of the new alone      its own weight by its fleet's share
+any, once the update has failed      the old weight: the new fleet has requests only if the old
+                                     one has no copy. On the way back from a rolling update, the
+                                     remaining new instances keep their share of the requests
 
 containers of the model              the routes of an instance
 ----------------------------------   ------------------------------------------------------------
@@ -16,8 +16,7 @@ several, a pipeline                  one, once all containers serve: the first, 
 several that requests name           each container that serves, under its name
 
 Of the new fleet only the instances that are turned on are in the routes, the oldest first, unless
-no old copy serves.
-A shadow variant is not among them: it has a route of its own, of the active deployment's shadow.
+no old copy serves. A shadow variant has a separate route, the active deployment's shadow.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -68,7 +67,7 @@ def build_shadow_route(state: EndpointState, endpoint: Endpoint) -> ShadowRoute 
         name=shadow.variant.name,
         share=share,
         routing=shadow.variant.routing,
-        copies=build_copy_routes(state.copies_on(hosts, None)),
+        copies=build_copy_routes(state.list_copies_on(hosts, None)),
         capture=_get_capture(active),
     )
 
@@ -77,7 +76,7 @@ def _build_route(
     state: EndpointState, deployment: Deployment, variant: EndpointVariant, *, is_updating: bool
 ) -> VariantRoute:
     hosts = state.hosts(deployment.generation, variant.variant.name)
-    copies = state.copies_on(hosts, None)
+    copies = state.list_copies_on(hosts, None)
     routes = build_copy_routes(copies, deployment.config.name if is_updating else None)
     containers = _group_by_container(variant, routes)
     if not containers and num_containers(variant) > 1:
@@ -147,7 +146,7 @@ def _build_turned_on(
     routed = {it.id for it in route.all_copies}
     places = {
         copy.spec.id: copy.instance_id
-        for copy in state.copies_on(hosts, None)
+        for copy in state.list_copies_on(hosts, None)
         if copy.spec.id in routed
     }
     on = list(dict.fromkeys(places.values()))[:num]
