@@ -30,7 +30,7 @@ from hostelry.domain.load import Wake
 from hostelry.domain.metric import Metric, MetricStat, Sample
 from hostelry.domain.scope import Scope
 from hostelry.metrics.series.store import MemoryMetrics
-from hostelry.scaling.decide.alarm_events import new_status
+from hostelry.scaling.decide.alarm_events import build_status
 from hostelry.scaling.decide.decision import Proposal, Trigger
 from hostelry.scaling.loop.alarm_actions import Addresses, AlarmActionDeps
 from hostelry.scaling.loop.alarm_watch import AlarmWatch, AlarmWatchDeps
@@ -167,7 +167,7 @@ class Bench:
             arn=alarm_arn(HERE, name),
             rule=rule,
             actions=AlarmActions(),
-            status=new_status(START),
+            status=build_status(START),
             configured_at=START,
             given={},
         )
@@ -181,7 +181,7 @@ class Bench:
             arn=alarm_arn(HERE, name),
             expression=" OR ".join(f'ALARM("{it}")' for it in children),
             actions=AlarmActions(),
-            status=new_status(START),
+            status=build_status(START),
             configured_at=START,
             given={},
         )

@@ -12,14 +12,14 @@ from hostelry.metrics.query.math_syntax import ExpressionError
 from hostelry.metrics.query.queries import check_queries, evaluate
 from hostelry.metrics.query.search import parse_search
 from hostelry.metrics.series.store import MemoryMetrics
-from hostelry.scaling.decide.composite import RuleError, children, holds
+from hostelry.scaling.decide.composite import RuleError, is_true, list_children
 from hostelry.scaling.decide.composite import parse as parse_rule
 from hostelry.scaling.decide.schedule import (
     Window,
-    newest_fire,
-    next_fire,
+    find_newest_firing,
+    find_next_firing,
+    get_time_zone,
     parse_schedule,
-    time_zone,
 )
 
 HERE = Scope("123456789012", "us-west-2")
@@ -152,11 +152,11 @@ def test_a_schedule_fires_later_or_is_refused(cases: Cases) -> None:
             schedule = parse_schedule(text)
         except ValueError:
             continue
-        zone, since = time_zone(random.choice(ZONES)), random.uniform(0, 7e9)
+        zone, since = get_time_zone(random.choice(ZONES)), random.uniform(0, 7e9)
         window = Window(created_at=since, start_at=random.choice((None, since + 1e6)))
-        following = next_fire(schedule, zone, since, window)
+        following = find_next_firing(schedule, zone, since, window)
         assert following is None or following > since
-        newest = newest_fire(schedule, zone, since, since + 1e7, window)
+        newest = find_newest_firing(schedule, zone, since, since + 1e7, window)
         assert newest is None or since < newest <= since + 1e7
 
 
@@ -167,5 +167,5 @@ def test_a_composite_rule_holds_or_is_refused(cases: Cases) -> None:
             rule = parse_rule(text)
         except RuleError:
             continue
-        assert holds(rule, {}) in (True, False)
-        assert all(children(rule))
+        assert is_true(rule, {}) in (True, False)
+        assert all(list_children(rule))

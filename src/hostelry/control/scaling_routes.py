@@ -22,10 +22,10 @@ from hostelry.domain.scaling import (
 from hostelry.domain.scope import Scope
 from hostelry.domain.update_history import known_updates, update_progress
 from hostelry.scaling.decide.responsive.options import build_options_tag
-from hostelry.scaling.decide.schedule import next_due
-from hostelry.scaling.loop.capacity import names_in
+from hostelry.scaling.decide.schedule import find_next_due
+from hostelry.scaling.loop.capacity import parse_names
 from hostelry.scaling.loop.history import NAMES, History
-from hostelry.scaling.loop.responsive_targets import responsive_targets
+from hostelry.scaling.loop.responsive_targets import find_responsive_targets
 from hostelry.scaling.loop.scaler import TargetScaler
 from hostelry.store.records import State
 
@@ -80,7 +80,7 @@ class ScalingRoutes:
 
     def document(self) -> dict[str, Any]:
         """The answer of `scaling`."""
-        chosen = responsive_targets(self._state)
+        chosen = find_responsive_targets(self._state)
         responsive = {
             (key.scope, it.resource_id, it.dimension): build_options_tag(it.options)
             for key, it in chosen.watched.items()
@@ -164,7 +164,7 @@ class ScalingRoutes:
 
     def _name_place(self, target: ScalableTarget) -> dict[str, Any]:
         """The names of a target's endpoint, variant and component."""
-        names = names_in(target.resource_id)
+        names = parse_names(target.resource_id)
         endpoint: str | None = names[0]
         component = None
         if target.dimension is Dimension.COPIES:
@@ -206,7 +206,7 @@ class ScalingRoutes:
 
     def _show_schedule(self, action: ScheduledAction) -> dict[str, Any]:
         try:
-            following = next_due(action, self._clock.now())
+            following = find_next_due(action, self._clock.now())
         except ValueError:
             following = None
         return {

@@ -35,7 +35,7 @@ from hostelry.reconcile.plan.endpoint_state import (
     find_changed_families,
 )
 from hostelry.reconcile.plan.guards import get_component_alarms, get_endpoint_alarms
-from hostelry.scaling.decide.composite import children, parse
+from hostelry.scaling.decide.composite import list_children, parse
 from hostelry.scaling.decide.wake import wakeable
 from hostelry.store.mirror import NO_RECORDS, RecordGroup
 from hostelry.store.protocol import Change, Key, RecordWrite
@@ -144,7 +144,7 @@ def get_alarm_view_s(state: State, scope: Scope, names: Iterable[str]) -> float:
             view_s = rule.period_s * (rule.evaluation_periods + 1) + EVALUATION_S
             longest_s = max(longest_s, view_s)
         elif composite is not None:
-            left.extend(children(parse(composite.value.expression)))
+            left.extend(list_children(parse(composite.value.expression)))
     return longest_s
 
 

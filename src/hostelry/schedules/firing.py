@@ -23,10 +23,10 @@ from hostelry.scaling.decide.schedule import (
     Rate,
     Schedule,
     Window,
-    newest_fire,
-    next_fire,
+    find_newest_firing,
+    find_next_firing,
+    get_time_zone,
     parse_schedule,
-    time_zone,
 )
 
 LONGEST_PAUSE_S = 300.0
@@ -40,8 +40,8 @@ def due_at(schedule: EventSchedule, now: float) -> float | None:
     if not schedule.is_enabled or schedule.execution is not None:
         return None
     parsed = parse_schedule(schedule.expression)
-    at = newest_fire(
-        parsed, time_zone(schedule.timezone), _since(schedule), now, _window(schedule, parsed)
+    at = find_newest_firing(
+        parsed, get_time_zone(schedule.timezone), _since(schedule), now, _window(schedule, parsed)
     )
     if at is None or now - at > schedule.target.max_age_s:
         return None
@@ -57,13 +57,13 @@ def next_due_at(schedule: EventSchedule, now: float) -> float | None:
         return schedule.execution.next_at
     if not schedule.is_enabled:
         return None
-    parsed, zone = parse_schedule(schedule.expression), time_zone(schedule.timezone)
+    parsed, zone = parse_schedule(schedule.expression), get_time_zone(schedule.timezone)
     window = _window(schedule, parsed)
     # Its scheduled time has passed, but its time in the flexible window may still come.
-    begun = newest_fire(parsed, zone, _since(schedule), now, window)
+    begun = find_newest_firing(parsed, zone, _since(schedule), now, window)
     if begun is not None and now - begun <= schedule.target.max_age_s:
         return max(now, begun + window_offset_s(schedule, begun))
-    at = next_fire(parsed, zone, max(now, _since(schedule)), window)
+    at = find_next_firing(parsed, zone, max(now, _since(schedule)), window)
     return None if at is None else at + window_offset_s(schedule, at)
 
 
@@ -96,7 +96,7 @@ def expression_problem(
 ) -> str | None:
     """Say why a schedule with these terms cannot be created now, or None if it can."""
     try:
-        parsed, zone = parse_schedule(expression), time_zone(timezone)
+        parsed, zone = parse_schedule(expression), get_time_zone(timezone)
     except ValueError as error:
         return f"Invalid Schedule Expression {expression} in time zone {timezone}: {error}."
     if end_at is not None and end_at <= now:
@@ -106,7 +106,7 @@ def expression_problem(
     if isinstance(parsed, Once):
         start_at = end_at = None  # they have no effect on a one-time schedule
     window = Window(created_at=now, start_at=start_at, end_at=end_at)
-    if next_fire(parsed, zone, now, window) is None:
+    if find_next_firing(parsed, zone, now, window) is None:
         return f"Schedule Expression {expression} in time zone {timezone} lies in the past."
     return None
 

@@ -10,12 +10,12 @@ from hostelry.domain.scaling import ScalingPolicy
 from hostelry.metrics.query.queries import evaluate as evaluate_queries
 from hostelry.scaling.decide.alarm import (
     evaluate,
-    evaluation_range,
-    next_evaluation_at,
-    repeats_after_s,
+    get_evaluation_range,
+    get_next_evaluation_at,
+    get_repeat_s,
 )
 from hostelry.scaling.decide.decision import Trigger
-from hostelry.scaling.decide.tracking_alarms import AlarmSide, alarm_name, alarm_rule
+from hostelry.scaling.decide.tracking_alarms import AlarmSide, build_alarm_name, build_alarm_rule
 from hostelry.sim.policy_requests import SCOPE, PolicySet
 from hostelry.sim.published import PublishedMetrics
 from hostelry.sim.target import SimulatedTarget
@@ -71,9 +71,9 @@ class AwsController:
                 self._look_at(alarm, now)
 
     def _look_at(self, alarm: WatchedAlarm, now: float) -> None:
-        alarm.next_at = next_evaluation_at(alarm.rule, alarm.name, now)
+        alarm.next_at = get_next_evaluation_at(alarm.rule, alarm.name, now)
         serving = self._target.capacity.serving
-        start, end = evaluation_range(alarm.rule, now)
+        start, end = get_evaluation_range(alarm.rule, now)
         is_quiet = self._busy_at < start - alarm.rule.period_s
         if not (is_quiet and alarm.settled_for == serving):
             verdict = evaluate(alarm.rule, self._points(alarm.rule, start, end), alarm.status, now)
@@ -87,7 +87,7 @@ class AwsController:
         acted_at = alarm.status.acted_at
         if alarm.status.state is not AlarmState.ALARM:
             return
-        if acted_at is None or now - acted_at >= repeats_after_s(alarm.rule):
+        if acted_at is None or now - acted_at >= get_repeat_s(alarm.rule):
             alarm.status = replace(alarm.status, acted_at=now)
             self._trigger(alarm, now)
 
@@ -125,8 +125,8 @@ def _tracking_alarms(policies: PolicySet, now: float, pace: float) -> list[Watch
         if policy.tracking is None:
             continue
         for side in AlarmSide:
-            rule = alarm_rule(policy.tracking, policy.resource_id, side, pace=pace)
-            name = alarm_name(policy.resource_id, side, f"{number:08d}")
+            rule = build_alarm_rule(policy.tracking, policy.resource_id, side, pace=pace)
+            name = build_alarm_name(policy.resource_id, side, f"{number:08d}")
             found.append(_watched(name, rule, policy, side, now))
     return found
 
@@ -148,5 +148,5 @@ def _watched(
         policy=policy,
         side=side,
         status=AlarmStatus(updated_at=now, transitioned_at=now),
-        next_at=next_evaluation_at(rule, name, now),
+        next_at=get_next_evaluation_at(rule, name, now),
     )

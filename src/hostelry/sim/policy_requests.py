@@ -24,7 +24,7 @@ from hostelry.domain.scaling import Dimension, ScalingPolicy, ScheduledAction
 from hostelry.domain.scope import Scope
 from hostelry.metrics.query.queries import check_queries
 from hostelry.scaling.decide.responsive.options import ResponsiveOptions
-from hostelry.scaling.decide.schedule import parse_schedule, time_zone
+from hostelry.scaling.decide.schedule import get_time_zone, parse_schedule
 from hostelry.scaling.decide.tracking_alarms import PREDEFINED
 from hostelry.sim.peers import KnativeRule, RayServeRule
 from hostelry.sim.published import REPLAYED, REPLAYED_STATISTICS
@@ -206,7 +206,7 @@ def scheduled_of(given: Params) -> ScheduledAction:
     schedule, zone = params.get("Schedule", ""), params.get("Timezone", "UTC")
     try:
         parse_schedule(schedule)
-        time_zone(zone)
+        get_time_zone(zone)
     except ValueError as error:
         raise TerminalError(
             f"{name}: Schedule is {schedule!r}, Timezone {zone!r}: {error}"

@@ -16,7 +16,7 @@ import numpy as np
 from hostelry.base.errors import TerminalError
 from hostelry.domain.load import LoadKey
 from hostelry.domain.scaling import ScheduledAction
-from hostelry.scaling.decide.schedule import next_due
+from hostelry.scaling.decide.schedule import find_next_due
 from hostelry.sim.aws_controller import AwsController
 from hostelry.sim.component import ComponentDeps, SimulatedComponent
 from hostelry.sim.controllers import (
@@ -180,7 +180,7 @@ class Replay:
     def _begin(self, scaled: ScaledComponent) -> None:
         """Give a component its first copies, and plan what looks at it."""
         policies, timeline = self._setup.policies, self._timeline
-        first = scaled.target.capacity.clamped(self._setup.deployment.initial_copies)
+        first = scaled.target.capacity.clamp(self._setup.deployment.initial_copies)
         if timeline.now_s == 0.0:
             scaled.component.desired = first
             self.fleet.start_at_once(scaled.component.model, first)
@@ -266,7 +266,7 @@ class Replay:
             self._timeline.at(aws.next_at - self._begins_at, look)
 
     def _plan_firing(self, scaled: ScaledComponent, action: ScheduledAction, after: float) -> None:
-        at = next_due(replace(action, created_at=self._begins_at), after)
+        at = find_next_due(replace(action, created_at=self._begins_at), after)
         if at is None:
             return
 

@@ -5,10 +5,16 @@ from dataclasses import replace
 
 from hostelry.domain.load import Wake
 from hostelry.domain.scaling import ScalableTarget, ScalingPolicy, ScheduledAction
-from hostelry.scaling.decide.cooldown import WAKE
-from hostelry.scaling.decide.decide import NO_ACTS, NO_TRIGGERS, TargetSnapshot, decide, look_back_s
+from hostelry.scaling.decide.decide import (
+    NO_ACTS,
+    NO_TRIGGERS,
+    TargetSnapshot,
+    decide,
+    get_look_back_s,
+)
 from hostelry.scaling.decide.decision import (
     PROPOSAL_S,
+    WAKE,
     BoundsCheck,
     Capacity,
     Decision,
@@ -102,7 +108,7 @@ class SimulatedTarget:
 
     def set(self, by: str, desired: int, reason: str, now: float) -> None:
         """Have this number, within the bounds: what other systems' rules ask for."""
-        decision = Decision(desired=self.capacity.clamped(desired), reason=reason)
+        decision = Decision(desired=self.capacity.clamp(desired), reason=reason)
         self._change(by, decision, now)
 
     @property
@@ -138,7 +144,7 @@ class SimulatedTarget:
             woken=self._woken,
             pace=self._pace,
         )
-        since = now - look_back_s(known, request, now)
+        since = now - get_look_back_s(known, request, now)
         known = replace(known, seconds=[it for it in self.component.loads if it.second >= since])
         plan = decide(known, request, now)
         if plan.decision is not None:

@@ -7,7 +7,7 @@ from hostelry.base.errors import Conflict
 from hostelry.base.json import decode
 from hostelry.domain.alarm import AlarmHistory, AlarmHistoryItem
 from hostelry.domain.scope import Scope
-from hostelry.scaling.decide.alarm_events import KEPT_S, kept_items
+from hostelry.scaling.decide.alarm_events import KEPT_S, select_kept_items
 from hostelry.store.records import State
 
 ATTEMPTS = 20
@@ -56,5 +56,7 @@ def _put(
 ) -> None:
     found = state.alarm_histories.get(scope, name)
     before = found.value.items if found else ()
-    history = AlarmHistory(scope=scope, alarm_name=name, items=kept_items((*items, *before), now))
+    history = AlarmHistory(
+        scope=scope, alarm_name=name, items=select_kept_items((*items, *before), now)
+    )
     state.alarm_histories.put(scope, name, history, expect=found.version if found else None)

@@ -50,7 +50,7 @@ from hostelry.reconcile.plan.endpoint_state import GroupKey
 from hostelry.reconcile.plan.plan import next_plan_at
 from hostelry.reconcile.reconciler import Reconciler
 from hostelry.reconcile.record import find_guarded_keys, load_all
-from hostelry.scaling.decide.alarm_events import move_status, new_status
+from hostelry.scaling.decide.alarm_events import build_status, move_status
 from hostelry.store.records import State
 
 ALARM, OK, NO_DATA = AlarmState.ALARM, AlarmState.OK, AlarmState.INSUFFICIENT_DATA
@@ -79,7 +79,7 @@ def put_alarm(records: State, state: AlarmState, now: float, name: str = "errors
             ),
         ),
         actions=AlarmActions(),
-        status=move_status(new_status(now), state, "a test", None, now),
+        status=move_status(build_status(now), state, "a test", None, now),
         configured_at=now,
         given={},
     )
@@ -250,7 +250,7 @@ def test_a_composite_alarm_guards_as_well(town: Town) -> None:
         arn=alarm_arn(SCOPE, "any"),
         expression="TRUE",
         actions=AlarmActions(),
-        status=move_status(new_status(now), ALARM, "a test", None, now),
+        status=move_status(build_status(now), ALARM, "a test", None, now),
         configured_at=now,
         given={},
     )

@@ -78,9 +78,8 @@ def test_all_are_placed_at_once_within_what_is_declared() -> None:
         held = [it.spec.requirements for it in state.list_copies_at(instance.id)]
         assert sum(it.min_memory_bytes for it in held if it) <= 192 * GB
         assert sum(it.accelerators for it in held if it) <= instance.shape.accelerators
-        devices = [
-            device for it in state.list_copies_at(instance.id) for device in it.spec.device_ids
-        ]
+        copies = state.list_copies_at(instance.id)
+        devices = [device for it in copies for device in it.spec.device_ids]
         assert len(devices) == len(set(devices))
 
 

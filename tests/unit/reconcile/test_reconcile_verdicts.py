@@ -17,7 +17,7 @@ from hostelry.domain.endpoint import EndpointStatus, UpdateGuard
 from hostelry.domain.traffic import Allowance, FleetSize, FleetUnit, TrafficPolicy, TrafficType
 from hostelry.reconcile.plan.guards import LEAST_STEP_S, find_watched_update
 from hostelry.reconcile.record import EVALUATION_S, get_alarm_view_s
-from hostelry.scaling.decide.alarm_events import new_status
+from hostelry.scaling.decide.alarm_events import build_status
 
 WAIT_S = 600.0
 HALF = FleetSize(unit=FleetUnit.CAPACITY_PERCENT, value=50)
@@ -159,7 +159,7 @@ def test_the_slowest_alarm_counts(town: Town, names: list[str], view_s: float) -
         arn=alarm_arn(SCOPE, "any"),
         expression="ALARM(errors) OR ALARM(gone)",
         actions=AlarmActions(),
-        status=new_status(now),
+        status=build_status(now),
         configured_at=now,
         given={},
     )

@@ -25,10 +25,10 @@ from hostelry.domain.scaling import ScalableTarget, ScalingPolicy, TargetTrackin
 from hostelry.domain.scope import Scope
 from hostelry.scaling.decide.tracking_alarms import (
     AlarmSide,
-    alarm_name,
-    alarm_rule,
+    build_alarm_name,
+    build_alarm_rule,
     find_alarm_side,
-    same_metric,
+    has_same_metric,
 )
 from hostelry.store.records import State, Versioned
 
@@ -129,7 +129,7 @@ def _check_others(policy: ScalingPolicy, others: list[ScalingPolicy]) -> None:
     for other in others:
         if policy.tracking is None or other.tracking is None:
             continue
-        if same_metric(policy.tracking, other.tracking, policy.resource_id):
+        if has_same_metric(policy.tracking, other.tracking, policy.resource_id):
             raise validation_error(
                 "Only one TargetTrackingScaling policy for a given metric specification is allowed."
                 f' Policy "{other.name}" of {policy.resource_id} tracks this one already.'
@@ -212,7 +212,7 @@ def _name_alarms(
     """
     known = {find_alarm_side(name): name for name in before}
     sides = (AlarmSide.HIGH,) if tracking.disable_scale_in else (AlarmSide.HIGH, AlarmSide.LOW)
-    return tuple(known.get(it) or alarm_name(resource_id, it, new_uuid()) for it in sides)
+    return tuple(known.get(it) or build_alarm_name(resource_id, it, new_uuid()) for it in sides)
 
 
 def _check_room(context: CallContext, names: Sequence[str]) -> None:
@@ -246,7 +246,9 @@ def _is_stale(context: CallContext, policy: ScalingPolicy, tracking: TargetTrack
         found = context.state.metric_alarms.get(policy.scope, name)
         if found is None or side is None:
             return True
-        if found.value.rule != alarm_rule(tracking, policy.resource_id, side, pace=context.pace):
+        if found.value.rule != build_alarm_rule(
+            tracking, policy.resource_id, side, pace=context.pace
+        ):
             return True
     return False
 
@@ -257,7 +259,7 @@ def _put_alarms(context: CallContext, policy: ScalingPolicy, tracking: TargetTra
         side = find_alarm_side(name)
         assert side is not None, "a policy's alarms are named by names_for"
         found = context.state.metric_alarms.get(context.scope, name)
-        rule = alarm_rule(tracking, policy.resource_id, side, pace=context.pace)
+        rule = build_alarm_rule(tracking, policy.resource_id, side, pace=context.pace)
         given = {
             "AlarmName": name,
             "AlarmDescription": (

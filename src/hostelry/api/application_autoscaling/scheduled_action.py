@@ -18,7 +18,7 @@ from hostelry.api.deregistration import delete_action, list_actions
 from hostelry.base.errors import ServiceError, validation_error
 from hostelry.base.ids import new_uuid
 from hostelry.domain.scaling import ScalableTarget, ScheduledAction, policy_key
-from hostelry.scaling.decide.schedule import next_due, parse_schedule, time_zone
+from hostelry.scaling.decide.schedule import find_next_due, get_time_zone, parse_schedule
 from hostelry.store.records import Versioned
 
 MAX_ACTIONS = 200  # of a target
@@ -91,7 +91,7 @@ def _check_action(action: ScheduledAction, least: int, most: int) -> None:
     except ValueError as error:
         raise validation_error(f"Schedule {action.schedule!r} is not valid: {error}.") from None
     try:
-        time_zone(action.timezone)
+        get_time_zone(action.timezone)
     except ValueError as error:
         raise validation_error(f"Timezone {error}.") from None
     start, end = action.start_at, action.end_at
@@ -108,7 +108,7 @@ def _check_action(action: ScheduledAction, least: int, most: int) -> None:
 
 def _check_fires(action: ScheduledAction, now: float) -> None:
     """Refuse a schedule that never fires any more."""
-    if next_due(action, now) is None:
+    if find_next_due(action, now) is None:
         raise validation_error(
             f"Schedule {action.schedule!r} in {action.timezone} would not fire any more between now"
             " (or StartTime) and EndTime."

@@ -13,14 +13,14 @@ from hostelry.domain.alarm import (
     alarm_arn,
 )
 from hostelry.domain.scope import MAX_TAGS
-from hostelry.scaling.decide.alarm_events import TargetKind, build_configuration_item, new_status
+from hostelry.scaling.decide.alarm_events import TargetKind, build_configuration_item, build_status
 from hostelry.scaling.decide.composite import (
     Expression,
     RuleError,
-    alarm_name,
-    children,
-    cycle_through,
+    find_cycle,
+    list_children,
     parse,
+    parse_alarm_name,
 )
 from hostelry.store.alarm_log import append_history
 from hostelry.store.records import Records, Versioned
@@ -99,7 +99,7 @@ def put_alarm(
 
 def get_status_after(context: CallContext, found: Versioned[A] | None) -> AlarmStatus:
     """The status of the alarm that is replaced, or of a new one."""
-    return new_status(context.now) if found is None else found.value.status
+    return build_status(context.now) if found is None else found.value.status
 
 
 def _echo(params: Params) -> Params:
@@ -138,14 +138,14 @@ def _check_rule(context: CallContext, name: str, rule: Expression) -> None:
     composites = {it.value.name: it.value for it in state.composite_alarms.list(scope)}
 
     def children_of(other: str) -> tuple[str, ...]:
-        return children(parse(composites[other].expression)) if other in composites else ()
+        return list_children(parse(composites[other].expression)) if other in composites else ()
 
-    way = cycle_through(name, rule, children_of)
+    way = find_cycle(name, rule, children_of)
     if way:
         raise validation_error(
             f"AlarmRule leads back to the alarm itself: {' -> '.join(way)}. Name other alarms."
         )
-    named = children(rule)
+    named = list_children(rule)
     unknown = (it for it in named if it not in composites)
     absent = [it for it in unknown if state.metric_alarms.get(scope, it) is None]
     if absent:
@@ -153,7 +153,7 @@ def _check_rule(context: CallContext, name: str, rule: Expression) -> None:
             f"Could not save the composite alarm as alarms [{', '.join(absent)}] in the alarm rule"
             " do not exist."
         )
-    others = [children(parse(it.expression)) for it in composites.values() if it.name != name]
+    others = [list_children(parse(it.expression)) for it in composites.values() if it.name != name]
     for child in named:
         if sum(1 for it in others if child in it) >= MAX_PARENTS:
             raise validation_error(
@@ -173,7 +173,7 @@ def _get_suppressor(context: CallContext, params: Params) -> str | None:
             raise validation_error(f"{field} must be 0 to {MAX_WAIT_S} seconds.")
     if given is None:
         return None
-    name = alarm_name(given)
+    name = parse_alarm_name(given)
     state, scope = context.state, context.scope
     if name == params["AlarmName"]:
         raise validation_error("ActionsSuppressor must be another alarm than the one itself.")

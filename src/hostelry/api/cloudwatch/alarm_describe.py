@@ -24,7 +24,12 @@ from hostelry.domain.alarm import (
 from hostelry.domain.metric import MetricQuery, MetricStat
 from hostelry.metrics.series.statistic import is_simple
 from hostelry.scaling.decide.alarm_events import Alarm
-from hostelry.scaling.decide.composite import alarm_name, children, parse, suppression
+from hostelry.scaling.decide.composite import (
+    find_suppression,
+    list_children,
+    parse,
+    parse_alarm_name,
+)
 from hostelry.store.alarm_log import histories as all_histories
 
 PAGE_SIZE = 50
@@ -106,10 +111,10 @@ def _passes(alarm: Alarm, params: Params) -> bool:
 
 def _list_related(context: CallContext, given: str, relation: str) -> list[Alarm]:
     """The parents or children of an alarm."""
-    name = alarm_name(given)
+    name = parse_alarm_name(given)
     every = _list_alarms(context, {"AlarmTypes": (METRIC_ALARM, COMPOSITE_ALARM)})
     composites = (it for it in every if isinstance(it, CompositeAlarm))
-    rules = {it.name: children(parse(it.expression)) for it in composites}
+    rules = {it.name: list_children(parse(it.expression)) for it in composites}
     if relation == "ParentsOfAlarmName":
         return [it for it in every if name in rules.get(it.name, ())]
     named = rules.get(name, ())
@@ -230,7 +235,7 @@ def _describe_composite(context: CallContext, alarm: CompositeAlarm) -> Result:
         "ActionsSuppressorWaitPeriod": int(alarm.suppressor_wait_s),
         "ActionsSuppressorExtensionPeriod": int(alarm.suppressor_extension_s),
     }
-    held = suppression(alarm, _get_status(context, alarm.suppressor), context.now)
+    held = find_suppression(alarm, _get_status(context, alarm.suppressor), context.now)
     if held is not None and alarm.status.state is not AlarmState.INSUFFICIENT_DATA:
         members["ActionsSuppressedBy"] = held.by
         members["ActionsSuppressedReason"] = (
@@ -266,7 +271,7 @@ def _list_histories(context: CallContext, params: Params) -> Iterator[AlarmHisto
     if params.get("AlarmName") is None:
         yield from (history for history, _ in all_histories(state, scope))
         return
-    found = state.alarm_histories.get(scope, alarm_name(params["AlarmName"]))
+    found = state.alarm_histories.get(scope, parse_alarm_name(params["AlarmName"]))
     if found is not None:
         yield found.value
 

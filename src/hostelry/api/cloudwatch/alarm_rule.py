@@ -15,7 +15,7 @@ from hostelry.domain.metric import Metric, MetricQuery, MetricStat
 from hostelry.metrics.query.math_functions import BAND_ADVICE
 from hostelry.metrics.query.queries import check_queries, is_single, uses_search
 from hostelry.metrics.series.statistic import statistic
-from hostelry.scaling.decide.alarm_events import TargetKind, target_kind
+from hostelry.scaling.decide.alarm_events import TargetKind, get_target_kind
 
 MAX_QUERIES = 10
 DAY_S, WEEK_S, HOUR_S = 86_400, 604_800, 3_600
@@ -280,7 +280,7 @@ def build_actions(params: Params, kinds: Sequence[TargetKind] = tuple(TargetKind
 
 
 def _check_action(field: str, action: str, kinds: Sequence[TargetKind]) -> None:
-    kind = target_kind(action)
+    kind = get_target_kind(action)
     if kind is None:
         raise validation_error(f"{field}: the action '{action}' is not supported. {KNOWN_ACTIONS}.")
     if kind not in kinds:

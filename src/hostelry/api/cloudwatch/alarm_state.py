@@ -13,10 +13,10 @@ from hostelry.domain.metric import dashboard_arn, everywhere
 from hostelry.scaling.decide.alarm_events import (
     Alarm,
     build_configuration_item,
+    build_transition_item,
     move_status,
-    transition,
 )
-from hostelry.scaling.decide.composite import alarm_name, children, parse
+from hostelry.scaling.decide.composite import list_children, parse, parse_alarm_name
 from hostelry.store.alarm_log import append_history
 from hostelry.store.records import Records, Versioned
 
@@ -40,7 +40,9 @@ def set_alarm_state(context: CallContext, params: Params) -> Result:
     after = replace(alarm, status=status)
     records.put(scope, name, after, expect=found.version)
     if status.state is not alarm.status.state:
-        append_history(context.state, scope, [transition(after, alarm.status, context.now)])
+        append_history(
+            context.state, scope, [build_transition_item(after, alarm.status, context.now)]
+        )
     return {}
 
 
@@ -127,7 +129,7 @@ def _refuse_children(context: CallContext, alarms: Sequence[Alarm]) -> None:
     going = {it.name for it in alarms}
     stays = [it.value for it in context.state.composite_alarms.list(context.scope)]
     rules = (parse(it.expression) for it in stays if it.name not in going)
-    bound = sorted(going & {child for rule in rules for child in children(rule)})
+    bound = sorted(going & {child for rule in rules for child in list_children(rule)})
     if bound:
         them = "it" if len(bound) == 1 else "them"
         raise validation_error(
@@ -152,7 +154,7 @@ def _find_tagged(context: CallContext, params: Params) -> str:
         if context.state.dashboards.get(everywhere(context.scope), name) is None:
             raise ServiceError("ResourceNotFoundException", f'There is no dashboard "{arn}".', 404)
         return arn
-    name = alarm_name(arn)
+    name = parse_alarm_name(arn)
     if name == arn:
         raise ServiceError(
             "InvalidParameterValueException",

@@ -35,7 +35,7 @@ from hostelry.messaging.retry_schedule import (
     effective_retries,
     subscription_retries,
 )
-from hostelry.scaling.decide.alarm_events import TargetKind, target_kind
+from hostelry.scaling.decide.alarm_events import TargetKind, get_target_kind
 from hostelry.store.records import Versioned
 
 MAX_SUBSCRIPTIONS = 1000  # of a topic
@@ -170,7 +170,7 @@ def _check_endpoint(context: CallContext, protocol: SubscriptionProtocol, endpoi
     if protocol.is_web:
         if not endpoint.startswith(f"{protocol.value}://"):
             raise invalid("Endpoint must match the specified protocol")
-        if target_kind(endpoint) is not TargetKind.ADDRESS:
+        if get_target_kind(endpoint) is not TargetKind.ADDRESS:
             raise invalid(f"{protocol.value.upper()} Endpoint Reason: it is no web address")
         refusal = context.messages.address_refusal(endpoint)
         if refusal is not None:

@@ -14,18 +14,18 @@ ATTEMPTING = "Attempting to scale due to alarm triggered"
 MAX_MESSAGE_CHARS = 1024
 
 
-def setting(dimension: Dimension, wanted: int) -> str:
+def describe_act(dimension: Dimension, wanted: int) -> str:
     """Description of an act."""
     return f"Setting {NUMBER[dimension]} to {wanted}."
 
 
-def setting_bounds(target: ScalableTarget) -> str:
+def describe_bounds(target: ScalableTarget) -> str:
     """Description of new bounds."""
     low, high = target.min_capacity, target.max_capacity
     return f"Setting min capacity to {low} and max capacity to {high}"
 
 
-def bounds_were_set(target: ScalableTarget) -> str:
+def confirm_bounds(target: ScalableTarget) -> str:
     """StatusMessage of new bounds."""
     return (
         f"Successfully set min capacity to {target.min_capacity} and max capacity to"
@@ -33,24 +33,24 @@ def bounds_were_set(target: ScalableTarget) -> str:
     )
 
 
-def by_alarm(alarm_name: str, policy_name: str) -> str:
-    """Cause of what a policy decided."""
+def build_alarm_cause(alarm_name: str, policy_name: str) -> str:
+    """The cause of a policy's decision."""
     return f"monitor alarm {alarm_name} in state ALARM triggered policy {policy_name}"
 
 
-def by_bound(target: ScalableTarget, desired: int) -> str:
-    """Cause of what the bounds themselves ask for."""
+def build_bounds_cause(target: ScalableTarget, desired: int) -> str:
+    """The cause of a change that the bounds themselves ask for."""
     if desired > target.max_capacity:
         return f"maximum capacity was set to {target.max_capacity}"
     return f"minimum capacity was set to {target.min_capacity}"
 
 
-def by_schedule(action_name: str) -> str:
+def build_schedule_cause(action_name: str) -> str:
     """Cause of bounds that a schedule set."""
     return f"scheduled action name {action_name} was triggered"
 
 
-def waiting_for(dimension: Dimension, wanted: int) -> str:
+def describe_waiting(dimension: Dimension, wanted: int) -> str:
     """StatusMessage while the resource follows."""
     return (
         f"Successfully set {NUMBER[dimension]} to {wanted}. Waiting for change to be fulfilled by"
@@ -58,31 +58,31 @@ def waiting_for(dimension: Dimension, wanted: int) -> str:
     )
 
 
-def say_fulfilled(dimension: Dimension, wanted: int) -> str:
-    """StatusMessage of an act that did what it was to do."""
+def describe_fulfilled(dimension: Dimension, wanted: int) -> str:
+    """StatusMessage of an act that succeeded."""
     return (
         f"Successfully set {NUMBER[dimension]} to {wanted}. Change successfully fulfilled by"
         " sagemaker."
     )
 
 
-def say_unfulfilled(dimension: Dimension, wanted: int, serving: int, why: str | None) -> str:
+def describe_unfulfilled(dimension: Dimension, wanted: int, serving: int, why: str | None) -> str:
     """StatusMessage of an act after which less serves than it asked for."""
     text = f"Successfully set {NUMBER[dimension]} to {wanted}, but {serving} serve"
     return f"{text}: {why}"[:MAX_MESSAGE_CHARS] if why else f"{text}."
 
 
-def say_failed(dimension: Dimension, wanted: int, why: str) -> str:
+def describe_failed(dimension: Dimension, wanted: int, why: str) -> str:
     """StatusMessage of an act that could not be done."""
     return f"Failed to set {NUMBER[dimension]} to {wanted}. Reason: {why}"[:MAX_MESSAGE_CHARS]
 
 
-def say_superseded(dimension: Dimension, wanted: int, by: str) -> str:
+def describe_superseded(dimension: Dimension, wanted: int, by: str) -> str:
     """StatusMessage of an act that a later one replaced before it was fulfilled."""
     return f"Setting {NUMBER[dimension]} to {wanted} was superseded by {by}."
 
 
-def by_wake(held: int, resource_id: str) -> str:
+def build_wake_cause(held: int, resource_id: str) -> str:
     """Cause of a wake."""
     name = resource_id.partition("/")[2]
     requests = f"{held} request{'' if held == 1 else 's'}"

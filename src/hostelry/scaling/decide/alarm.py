@@ -16,7 +16,7 @@ from hostelry.domain.metric import Datapoint
 # Source: StateReason and StateReasonData of DescribeAlarms and DescribeAlarmHistory.
 
 
-MOST_LISTED = 3  # datapoints that a reason names; of more, the newest few
+MOST_LISTED = 3  # datapoints that a reason names, the newest ones
 MOST_SHOWN = 5
 MOST_RECENT = 100  # values in reason data, which may have 4,000 characters
 MOST_EVALUATED = 10
@@ -32,9 +32,9 @@ COMPARED: Mapping[Comparison, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """What an evaluation found; datapoints newest first.
+    """The findings of an evaluation, with datapoints newest first.
 
-    `num_filled` is how many of the evaluated periods had to be filled for want of data.
+    `num_filled` counts the evaluated periods that had to be filled for want of data.
     """
 
     evaluated: tuple[Datapoint, ...]
@@ -42,7 +42,7 @@ class Evidence:
     num_filled: int
 
 
-def reason(rule: AlarmRule, state: AlarmState, evidence: Evidence) -> str:
+def build_reason(rule: AlarmRule, state: AlarmState, evidence: Evidence) -> str:
     """StateReason."""
     if state is AlarmState.INSUFFICIENT_DATA:
         return f"Insufficient Data: {_were(evidence.num_filled, 'datapoint')} unknown."
@@ -56,11 +56,11 @@ def reason(rule: AlarmRule, state: AlarmState, evidence: Evidence) -> str:
     verdict = f"{verb} {_describe_comparison(rule, state)}"
     what = f"{num} out of the last {len(evidence.evaluated)} datapoints"
     if num <= MOST_LISTED:
-        listed, least = _list_datapoints(decisive), _least(rule, state)
+        listed, least = _list_datapoints(decisive), _count_least(rule, state)
         return f"Threshold Crossed: {what} {listed} {verdict} {least}."
     newest = _list_datapoints(decisive[:MOST_SHOWN])
     crossed = f"The most recent datapoints which crossed the threshold: {newest}"
-    return f"Threshold Crossed: {what} {verdict}. {crossed} {_least(rule, state)}."
+    return f"Threshold Crossed: {what} {verdict}. {crossed} {_count_least(rule, state)}."
 
 
 TREATED: Mapping[MissingData, str] = {
@@ -69,38 +69,38 @@ TREATED: Mapping[MissingData, str] = {
 }
 
 
-def reason_data(
+def build_reason_data(
     rule: AlarmRule, evidence: Evidence, start: float, now: float, limit: int = MOST_REASON_DATA
 ) -> str:
-    """StateReasonData: JSON of at most `limit` characters; recent datapoints oldest first."""
+    """StateReasonData: JSON of at most `limit` characters, with recent datapoints oldest first."""
     oldest_first = evidence.evaluated[:MOST_RECENT][::-1]
     content: dict[str, Any] = {
         "version": "1.0",
-        "queryDate": long_instant(now),
-        "startDate": long_instant(evidence.evaluated[-1].at if evidence.evaluated else start),
+        "queryDate": format_instant(now),
+        "startDate": format_instant(evidence.evaluated[-1].at if evidence.evaluated else start),
         "statistic": None if rule.stat is None else rule.stat.statistic,
         "unit": None if rule.stat is None else rule.stat.unit,
         "period": rule.period_s,
         "recentDatapoints": [it.value for it in oldest_first],
         "threshold": rule.threshold,
         "evaluatedDatapoints": [
-            {"timestamp": long_instant(point.at), "value": point.value}
+            {"timestamp": format_instant(point.at), "value": point.value}
             for point in evidence.evaluated[:MOST_EVALUATED]
         ],
     }
-    text = dense({name: value for name, value in content.items() if value is not None})
+    text = encode_compact({name: value for name, value in content.items() if value is not None})
     if len(text) <= limit:
         return text
-    return reason_data(rule, _newest_half(evidence), start, now, limit)
+    return build_reason_data(rule, _newest_half(evidence), start, now, limit)
 
 
-def long_instant(at: float) -> str:
+def format_instant(at: float) -> str:
     """An instant as alarm JSON has it: 2026-11-22T08:30:00.000+0000."""
     moment = datetime.fromtimestamp(at, UTC)
     return f"{moment:%Y-%m-%dT%H:%M:%S}.{moment.microsecond // 1000:03d}+0000"
 
 
-def dense(content: Any) -> str:
+def encode_compact(content: Any) -> str:
     """JSON without a space to spare."""
     return json.dumps(content, separators=(",", ":"))
 
@@ -131,7 +131,7 @@ def _describe_comparison(rule: AlarmRule, state: AlarmState) -> str:
     return f"{negation}{COMPARED[rule.comparison]} the threshold ({rule.threshold!r})"
 
 
-def _least(rule: AlarmRule, state: AlarmState) -> str:
+def _count_least(rule: AlarmRule, state: AlarmState) -> str:
     """How many datapoints the transition takes that led, or leads, to `state`."""
     if state is AlarmState.ALARM:
         num, transition = rule.datapoints_to_alarm, "OK -> ALARM"
@@ -160,8 +160,8 @@ def _were(num: int, noun: str) -> str:
 # at once. Source: Amazon CloudWatch User Guide, "How alarm state is evaluated when data is missing"
 # and "Avoiding premature transitions to alarm state".
 #
-# Of the last N real datapoints (EvaluationPeriods), M (DatapointsToAlarm) have to breach; missing
-# ones are filled, by TreatMissingData, only where the real ones do not decide:
+# Of the last N real datapoints (EvaluationPeriods), M (DatapointsToAlarm) have to breach. Missing
+# datapoints are filled, by TreatMissingData, only if the real ones do not decide:
 #
 # | real datapoints | missing | state |
 # | --- | --- | --- |
@@ -172,9 +172,10 @@ def _were(num: int, noun: str) -> str:
 # | fewer breach, one or more do not | missing, ignore | OK |
 # | all breach, or none | ignore | kept |
 # | all breach, the oldest M periods ago or more | missing | ALARM |
-# | all breach, younger; or none | missing | INSUFFICIENT_DATA |
+# | all breach, but are younger | missing | INSUFFICIENT_DATA |
+# | no datapoint | missing | INSUFFICIENT_DATA |
 #
-# A percentile of too few samples keeps the state, where the rule ignores low sample counts.
+# A percentile of too few samples keeps the state if the rule ignores low sample counts.
 
 
 SPARE_PERIODS = 2  # AWS: 5 datapoints are retrieved for an alarm that evaluates 3
@@ -190,11 +191,11 @@ BREACHES: Mapping[Comparison, Callable[[float, float], bool]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlarmVerdict:
-    """The state an alarm should have, and why; the words are made when they are asked for.
+    """The state an alarm should have, and why. The texts are made when they are asked for.
 
     `values` are the real datapoints that were evaluated, oldest first. `is_settled` is False when
-    data flows but the newest period has none yet: it may come a moment later. `start` is that of
-    the evaluation range, `at` when it was looked at.
+    data flows but the newest period has no datapoint yet: it may come a moment later. `start` is
+    the start of the evaluation range, `at` the time of the evaluation.
     """
 
     rule: AlarmRule
@@ -208,15 +209,15 @@ class AlarmVerdict:
     @property
     def reason(self) -> str:
         """StateReason."""
-        return reason(self.rule, self.state, self.evidence)
+        return build_reason(self.rule, self.state, self.evidence)
 
     @property
     def reason_data(self) -> str:
         """StateReasonData."""
-        return reason_data(self.rule, self.evidence, self.start, self.at)
+        return build_reason_data(self.rule, self.evidence, self.start, self.at)
 
 
-def evaluation_range(rule: AlarmRule, now: float) -> tuple[float, float]:
+def get_evaluation_range(rule: AlarmRule, now: float) -> tuple[float, float]:
     """Start and end of the periods that are looked at: whole ones, the newest over by `now`."""
     end = math.floor(now / rule.period_s) * rule.period_s
     return end - (rule.evaluation_periods + SPARE_PERIODS) * rule.period_s, end
@@ -229,16 +230,16 @@ def evaluate(
     now: float,
     num_samples: float | None = None,
 ) -> AlarmVerdict:
-    """The verdict on `datapoints`; values that are no finite numbers count as missing.
+    """Evaluate an alarm on `datapoints`. Values that are not finite numbers count as missing.
 
-    `num_samples` is how many samples the evaluated periods hold; only rules that ignore
+    `num_samples` is the number of samples in the evaluated periods. Only rules that ignore
     percentiles of few samples need it.
     """
-    start, end = evaluation_range(rule, now)
-    real = _real(datapoints, start, end)
+    start, end = get_evaluation_range(rule, now)
+    real = _select_real(datapoints, start, end)
     evaluated = real[: rule.evaluation_periods]
-    evidence = _evidence(rule, evaluated)
-    state = _state(rule, evidence, status.state, end)
+    evidence = _collect_evidence(rule, evaluated)
+    state = _decide_state(rule, evidence, status.state, end)
     if _has_few_samples(rule, num_samples):
         state = status.state
     return AlarmVerdict(
@@ -252,8 +253,8 @@ def evaluate(
     )
 
 
-def fewest_samples(statistic: str) -> float:
-    """How many samples a percentile needs to mean something; 0 for every other statistic.
+def get_fewest_samples(statistic: str) -> float:
+    """The number of samples that a percentile needs to mean something. 0 for other statistics.
 
     Source: CloudWatch User Guide, "Percentile-based alarms and low data samples".
     """
@@ -266,13 +267,13 @@ def fewest_samples(statistic: str) -> float:
     return FEW_SAMPLES / (1 - share) if share >= 0.5 else FEW_SAMPLES / share
 
 
-def _real(datapoints: Sequence[Datapoint], start: float, end: float) -> list[Datapoint]:
+def _select_real(datapoints: Sequence[Datapoint], start: float, end: float) -> list[Datapoint]:
     """Datapoints of the range with a value, newest first."""
     found = [it for it in datapoints if start <= it.at < end and math.isfinite(it.value)]
     return sorted(found, key=lambda it: it.at, reverse=True)
 
 
-def _evidence(rule: AlarmRule, evaluated: Sequence[Datapoint]) -> Evidence:
+def _collect_evidence(rule: AlarmRule, evaluated: Sequence[Datapoint]) -> Evidence:
     breaches = BREACHES[rule.comparison]
     return Evidence(
         evaluated=tuple(evaluated),
@@ -281,7 +282,9 @@ def _evidence(rule: AlarmRule, evaluated: Sequence[Datapoint]) -> Evidence:
     )
 
 
-def _state(rule: AlarmRule, evidence: Evidence, now_in: AlarmState, end: float) -> AlarmState:
+def _decide_state(
+    rule: AlarmRule, evidence: Evidence, now_in: AlarmState, end: float
+) -> AlarmState:
     """The state by the table at the top of the module."""
     num_breaching = len(evidence.breaching)
     if rule.missing is MissingData.BREACHING:
@@ -311,20 +314,20 @@ def _is_old_enough(rule: AlarmRule, evidence: Evidence, end: float) -> bool:
 def _has_few_samples(rule: AlarmRule, num_samples: float | None) -> bool:
     if not rule.ignores_few_samples or rule.stat is None or num_samples is None:
         return False
-    return num_samples < fewest_samples(rule.stat.statistic)
+    return num_samples < get_fewest_samples(rule.stat.statistic)
 
 
 MINUTE_S = 60.0
 HIGH_RESOLUTION_S = 10.0
-SETTLE_S = 2.0  # what was measured in a period is known so long after its end
-LATE_S = 4.0  # and seldom later than that after the first look
+SETTLE_S = 2.0  # from the end of a period until its datapoint is known
+LATE_S = 4.0  # from the first look until a late datapoint is known
 LOOK_AGAIN_S = 1.0
 SPREAD_MS = 8_000  # alarms of a minute are spread over so much of it
 MAX_HOLD_S = 900.0
 EARLY_S = 1.5  # an action that repeats may be so much before its interval is over
 
 
-def evaluation_interval_s(rule: AlarmRule) -> float:
+def get_evaluation_interval_s(rule: AlarmRule) -> float:
     """Every 10 s for periods under a minute, else every minute.
 
     Source: CloudWatch User Guide, "High-resolution alarms".
@@ -332,29 +335,31 @@ def evaluation_interval_s(rule: AlarmRule) -> float:
     return HIGH_RESOLUTION_S if rule.period_s < MINUTE_S else MINUTE_S
 
 
-def repeats_after_s(rule: AlarmRule) -> float:
+def get_repeat_s(rule: AlarmRule) -> float:
     """How long after the last trigger an alarm that is still in ALARM triggers its policies."""
-    return evaluation_interval_s(rule) - EARLY_S
+    return get_evaluation_interval_s(rule) - EARLY_S
 
 
-def next_evaluation_at(rule: AlarmRule, name: str, now: float, *, is_settled: bool = True) -> float:
+def get_next_evaluation_at(
+    rule: AlarmRule, name: str, now: float, *, is_settled: bool = True
+) -> float:
     """When to look at the alarm again, after a look at `now`.
 
     Where the newest period had no data yet (not `is_settled`) that is soon, for a few seconds.
     """
-    interval_s, offset_s = evaluation_interval_s(rule), _offset_s(rule, name)
+    interval_s, offset_s = get_evaluation_interval_s(rule), _get_offset_s(rule, name)
     latest = math.floor((now - offset_s) / interval_s) * interval_s + offset_s
     if not is_settled and now < latest + LATE_S:
         return now + LOOK_AGAIN_S
     return latest + interval_s
 
 
-def hold_s(rule: AlarmRule) -> float:
+def get_hold_s(rule: AlarmRule) -> float:
     """How long an alarm keeps its state after the clock was set: until it has seen new periods."""
     return min(MAX_HOLD_S, rule.evaluation_periods * rule.period_s + SETTLE_S)
 
 
-def _offset_s(rule: AlarmRule, name: str) -> float:
+def _get_offset_s(rule: AlarmRule, name: str) -> float:
     if rule.period_s < MINUTE_S:
         return SETTLE_S
     return SETTLE_S + zlib.crc32(name.encode()) % SPREAD_MS / 1000

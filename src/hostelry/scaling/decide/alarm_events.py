@@ -17,7 +17,7 @@ from hostelry.domain.alarm import (
     CompositeAlarm,
     MetricAlarm,
 )
-from hostelry.scaling.decide.alarm import dense
+from hostelry.scaling.decide.alarm import encode_compact
 
 # Kinds of alarm actions: a scaling policy, a topic, or a web address.
 #
@@ -38,8 +38,8 @@ class TargetKind(Enum):
     ADDRESS = "a web address"
 
 
-def target_kind(action: str) -> TargetKind | None:
-    """What `action` names; None where it is nothing that can be done here."""
+def get_target_kind(action: str) -> TargetKind | None:
+    """The kind of target that `action` names. None if the action cannot be done here."""
     if POLICY.fullmatch(action):
         return TargetKind.POLICY
     if TOPIC.fullmatch(action):
@@ -59,8 +59,8 @@ def _is_address(action: str) -> bool:
 
 # Events of an alarm: its next status, and the items of its history.
 #
-# Source: DescribeAlarmHistory in the CloudWatch API reference; HistoryData as AWS's own alarms have
-# it.
+# Source: DescribeAlarmHistory in the CloudWatch API reference. HistoryData has the form of
+# AWS's own alarms.
 
 
 Alarm = MetricAlarm | CompositeAlarm
@@ -71,7 +71,7 @@ KEPT_ITEMS = 100
 KEPT_S = 30 * 86_400.0
 
 
-def new_status(now: float) -> AlarmStatus:
+def build_status(now: float) -> AlarmStatus:
     """The status of an alarm that was just made."""
     return AlarmStatus(updated_at=now, transitioned_at=now, acted_at=now)
 
@@ -79,7 +79,7 @@ def new_status(now: float) -> AlarmStatus:
 def move_status(
     status: AlarmStatus, state: AlarmState, reason: str, reason_data: str | None, now: float
 ) -> AlarmStatus:
-    """The status with another state or reason; the actions of another state are pending."""
+    """The status with a new state or reason. The actions of a new state are pending."""
     after = replace(status, state=state, reason=reason, reason_data=reason_data, updated_at=now)
     if state is status.state:
         return after
@@ -94,48 +94,50 @@ def is_pending(alarm: Alarm) -> bool:
     return alarm.actions.enabled and bool(alarm.actions.on(status.state))
 
 
-def alarm_type(alarm: Alarm) -> str:
+def get_alarm_type(alarm: Alarm) -> str:
     """MetricAlarm or CompositeAlarm."""
     return METRIC_ALARM if isinstance(alarm, MetricAlarm) else COMPOSITE_ALARM
 
 
 def build_configuration_item(alarm: Alarm, kind: str, at: float) -> AlarmHistoryItem:
-    """A ConfigurationUpdate; `kind` is Create, Update or Delete."""
+    """A ConfigurationUpdate. `kind` is Create, Update or Delete."""
     verb = {"Create": "created", "Update": "updated", "Delete": "deleted"}[kind]
     content = {"version": "1.0", "type": kind}
     given = {name[:1].lower() + name[1:]: value for name, value in alarm.given.items()}
     return AlarmHistoryItem(
         at=at,
         alarm_name=alarm.name,
-        alarm_type=alarm_type(alarm),
+        alarm_type=get_alarm_type(alarm),
         kind="ConfigurationUpdate",
-        summary=_short(f'Alarm "{alarm.name}" {verb}'),
-        data=_fitting([{**content, f"{verb}Alarm": given}, content]),
+        summary=_shorten(f'Alarm "{alarm.name}" {verb}'),
+        data=_choose_fitting([{**content, f"{verb}Alarm": given}, content]),
     )
 
 
-def transition(alarm: Alarm, before: AlarmStatus, at: float) -> AlarmHistoryItem:
+def build_transition_item(alarm: Alarm, before: AlarmStatus, at: float) -> AlarmHistoryItem:
     """A StateUpdate: the alarm was in `before`, and is in its status now."""
     states = (before, alarm.status)
     variants = [
         {
             "version": "1.0",
-            "oldState": _state(states[0], with_data=with_old),
-            "newState": _state(states[1], with_data=with_new),
+            "oldState": _describe_state(states[0], with_data=with_old),
+            "newState": _describe_state(states[1], with_data=with_new),
         }
         for with_old, with_new in ((True, True), (False, True), (False, False))
     ]
     return AlarmHistoryItem(
         at=at,
         alarm_name=alarm.name,
-        alarm_type=alarm_type(alarm),
+        alarm_type=get_alarm_type(alarm),
         kind="StateUpdate",
         summary=f"Alarm updated from {before.state.value} to {alarm.status.state.value}",
-        data=_fitting(variants),
+        data=_choose_fitting(variants),
     )
 
 
-def action_done(alarm: Alarm, action: str, problem: str | None, at: float) -> AlarmHistoryItem:
+def build_action_item(
+    alarm: Alarm, action: str, problem: str | None, at: float
+) -> AlarmHistoryItem:
     """An Action: done, or failed for a `problem`."""
     content: dict[str, Any] = {
         "actionState": "Succeeded" if problem is None else "Failed",
@@ -148,37 +150,39 @@ def action_done(alarm: Alarm, action: str, problem: str | None, at: float) -> Al
     return AlarmHistoryItem(
         at=at,
         alarm_name=alarm.name,
-        alarm_type=alarm_type(alarm),
+        alarm_type=get_alarm_type(alarm),
         kind="Action",
-        summary=_short(f"{done} action {action}"),
-        data=_fitting([content]),
+        summary=_shorten(f"{done} action {action}"),
+        data=_choose_fitting([content]),
     )
 
 
-def kept_items(items: Sequence[AlarmHistoryItem], now: float) -> tuple[AlarmHistoryItem, ...]:
+def select_kept_items(
+    items: Sequence[AlarmHistoryItem], now: float
+) -> tuple[AlarmHistoryItem, ...]:
     """As much of a history, newest first, as is kept: items of 30 days, and the newest 100."""
     return tuple(it for it in items if it.at > now - KEPT_S)[:KEPT_ITEMS]
 
 
-def _state(status: AlarmStatus, *, with_data: bool) -> Mapping[str, Any]:
+def _describe_state(status: AlarmStatus, *, with_data: bool) -> Mapping[str, Any]:
     members: dict[str, Any] = {"stateValue": status.state.value, "stateReason": status.reason}
     if with_data and status.reason_data is not None:
-        members["stateReasonData"] = _read(status.reason_data)
+        members["stateReasonData"] = _parse_json(status.reason_data)
     return members
 
 
-def _read(text: str) -> Any:
+def _parse_json(text: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
         return text
 
 
-def _fitting(variants: Sequence[Mapping[str, Any]]) -> str:
-    """The first of the variants that is short enough; the last one, cut, where none is."""
-    texts = [dense(it) for it in variants]
+def _choose_fitting(variants: Sequence[Mapping[str, Any]]) -> str:
+    """The first of the variants that is short enough. If none is, the last one, cut."""
+    texts = [encode_compact(it) for it in variants]
     return next((it for it in texts if len(it) <= MAX_DATA), texts[-1][:MAX_DATA])
 
 
-def _short(summary: str) -> str:
+def _shorten(summary: str) -> str:
     return summary if len(summary) <= MAX_SUMMARY else summary[: MAX_SUMMARY - 3] + "..."

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from hostelry.domain.scaling import Suspended
-from hostelry.scaling.decide.decision import Capacity, Decision, unchanged
+from hostelry.scaling.decide.decision import Capacity, Decision, keep_capacity
 
 # Combination of the votes of a target's policies, and of a proposal, into one decision.
 #
@@ -14,7 +14,7 @@ from hostelry.scaling.decide.decision import Capacity, Decision, unchanged
 # | any for more | the largest |
 # | all tracking policies that may scale in for less | the largest of those, and of steps for less |
 # | a step for less, tracking policies not all | the largest number of the steps |
-# | some tracking policies for less, others not, no step | unchanged; the reason names the others |
+# | some tracking policies for less, others not, no step | unchanged. The reason names the others |
 # | none for another number | unchanged, with every refusal |
 #
 # A proposal never lowers, and a decision for less does not fall below it. Source: "Target
@@ -32,10 +32,10 @@ class Voter(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vote:
-    """A desired capacity; `may_scale_in` is False where DisableScaleIn is set.
+    """A desired capacity. `may_scale_in` is False if DisableScaleIn is set.
 
-    A target-tracking policy votes for the present number while its AlarmLow is not in ALARM, or has
-    no data: it is not ready to scale in then.
+    A target-tracking policy votes for the present number while its AlarmLow is not in ALARM or has
+    no data. It is not ready to scale in then.
     """
 
     by: str
@@ -46,7 +46,7 @@ class Vote:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CombinedDecision:
-    """The decision, and the name of the vote that won; empty where nothing changes."""
+    """The decision, and the name of the vote that won (empty if nothing changes)."""
 
     decision: Decision
     by: str = ""
@@ -56,21 +56,21 @@ def combine(votes: Sequence[Vote], capacity: Capacity) -> CombinedDecision:
     """One decision of all `votes`."""
     outwards = [it for it in votes if it.decision.desired > capacity.desired]
     if outwards:
-        return won(outwards)
+        return choose_vote(outwards)
     tracking = [it for it in votes if it.voter is Voter.TRACKING and it.may_scale_in]
     waiting = [it for it in tracking if it.decision.desired >= capacity.desired]
     inwards = [it for it in votes if goes_in(it, capacity, tracking_agrees=not waiting)]
     if inwards:
-        return kept_up(won(inwards), votes, capacity)
+        return raise_to_proposal(choose_vote(inwards), votes, capacity)
     held_up = [it for it in tracking if it.decision.desired < capacity.desired]
     if held_up and waiting:
         names = ", ".join(it.by for it in waiting)
         wanting = held_up[0]
         reason = f"{wanting.decision.reason} Not scaled in: {names} is not ready for it."
-        return CombinedDecision(decision=unchanged(capacity, reason, wanting.decision.signal))
+        return CombinedDecision(decision=keep_capacity(capacity, reason, wanting.decision.signal))
     refused = tuple(reason for it in votes for reason in it.decision.not_scaled)
     reason = " ".join(it.decision.reason for it in votes) or "No policy asks for a change."
-    return CombinedDecision(decision=unchanged(capacity, reason, {}, *refused))
+    return CombinedDecision(decision=keep_capacity(capacity, reason, {}, *refused))
 
 
 def goes_in(vote: Vote, capacity: Capacity, *, tracking_agrees: bool) -> bool:
@@ -80,20 +80,20 @@ def goes_in(vote: Vote, capacity: Capacity, *, tracking_agrees: bool) -> bool:
     return vote.voter is Voter.STEP or (tracking_agrees and vote.may_scale_in)
 
 
-def won(votes: Sequence[Vote]) -> CombinedDecision:
-    """The vote for the largest number; the first of equals."""
+def choose_vote(votes: Sequence[Vote]) -> CombinedDecision:
+    """The vote for the largest number, the first of equal votes."""
     winner = max(votes, key=lambda it: it.decision.desired)
     return CombinedDecision(decision=winner.decision, by=winner.by)
 
 
-def kept_up(
+def raise_to_proposal(
     lowered: CombinedDecision, votes: Sequence[Vote], capacity: Capacity
 ) -> CombinedDecision:
-    """`lowered`, but not below what a proposal wants."""
+    """`lowered`, but not below the number that a proposal wants."""
     proposals = [it for it in votes if it.voter is Voter.PROPOSAL]
     if not proposals:
         return lowered
-    floor = won(proposals)
+    floor = choose_vote(proposals)
     if floor.decision.desired <= lowered.decision.desired:
         return lowered
     reason = f"{lowered.decision.reason} Kept up by {floor.by}: {floor.decision.reason}"
@@ -102,7 +102,7 @@ def kept_up(
     return CombinedDecision(decision=decision, by=lowered.by if desired < capacity.desired else "")
 
 
-def unless_suspended(
+def apply_suspension(
     outcome: CombinedDecision, capacity: Capacity, suspended: Suspended
 ) -> CombinedDecision:
     """`outcome`, or the present number where SuspendedState forbids that way.
@@ -116,15 +116,15 @@ def unless_suspended(
         return outcome
     member = "DynamicScalingOutSuspended" if out_forbidden else "DynamicScalingInSuspended"
     reason = f"{outcome.decision.reason} Not done: {member} is set on the target."
-    return CombinedDecision(decision=unchanged(capacity, reason, outcome.decision.signal))
+    return CombinedDecision(decision=keep_capacity(capacity, reason, outcome.decision.signal))
 
 
-# The crash guard: a load that falls because copies fail is no reason to scale in.
+# The crash guard: a load that falls because copies fail must not cause a scale-in.
 #
 # A copy that dies or answers with errors frees its requests at once, so that concurrency looks low
 # just when capacity is short. Source: "Amazon SageMaker inference launches faster auto scaling for
-# generative AI models" (2024-07-26), which pairs two policies against this; the guard reads the
-# signs themselves.
+# generative AI models" (2024-07-26), which pairs two policies against this. The guard reads the
+# crashes and errors themselves.
 #
 # | in the guard's window | scale-in |
 # | --- | --- |
@@ -161,9 +161,9 @@ class TargetHealth:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuardLimits:
-    """Limits up to which there is no veto; raises ValueError for a limit that can never be met.
+    """Limits whose excess is a veto. Raises ValueError for an impossible limit.
 
-    An error rate counts from `min_errors` errors on: one failed request says nothing.
+    An error rate counts from `min_errors` errors on, because one failed request says nothing.
     """
 
     max_error_rate: float = 0.05
@@ -178,13 +178,13 @@ class GuardLimits:
             raise ValueError(f"{self} has a limit below what can be: min_errors 1, others 0")
 
 
-def veto(health: TargetHealth, limits: GuardLimits | None = None) -> str | None:
-    """Why capacity must not be taken away now; None where nothing speaks against it."""
+def find_veto(health: TargetHealth, limits: GuardLimits | None = None) -> str | None:
+    """Why capacity must not be taken away now. None if it may."""
     limits = limits or GuardLimits()
     window = f"in the last {health.window_s:.0f} s"
     if health.num_crashed > limits.max_crashed:
         return f"{health.num_crashed} copies died {window} (at most {limits.max_crashed} may)"
-    rate = error_rate(health)
+    rate = get_error_rate(health)
     if health.num_errors >= limits.min_errors and rate > limits.max_error_rate:
         return (
             f"{health.num_errors} of {health.num_requests} requests failed {window}"
@@ -200,17 +200,17 @@ def veto(health: TargetHealth, limits: GuardLimits | None = None) -> str | None:
     return None
 
 
-def error_rate(health: TargetHealth) -> float:
-    """The share of requests that failed; 1 where more failed than are known to have ended."""
+def get_error_rate(health: TargetHealth) -> float:
+    """The share of requests that failed. 1 if more failed than are known to have ended."""
     return min(1.0, health.num_errors / max(1, health.num_requests))
 
 
-def unless_vetoed(
+def apply_veto(
     outcome: CombinedDecision, capacity: Capacity, reason: str | None
 ) -> CombinedDecision:
-    """`outcome`, or the present number where it would take capacity away against a veto."""
+    """`outcome`, or the present number if a veto keeps `outcome` from taking capacity away."""
     if reason is None or outcome.decision.desired >= capacity.desired:
         return outcome
     reason = f"{outcome.decision.reason} Not scaled in: {reason}."
-    kept = unchanged(capacity, reason, outcome.decision.signal)
+    kept = keep_capacity(capacity, reason, outcome.decision.signal)
     return replace(outcome, decision=kept, by="")

@@ -1,6 +1,6 @@
-"""Composite alarms: their rule expressions, read and evaluated, and what holds their actions back.
+"""Composite alarms: their rules, read and evaluated, and the suppression of their actions.
 
-Source: PutCompositeAlarm in the CloudWatch API reference; CloudWatch User Guide, "Creating a
+Source: PutCompositeAlarm in the CloudWatch API reference. CloudWatch User Guide, "Creating a
 composite alarm" and "Suppressing composite alarm actions".
 """
 
@@ -28,7 +28,7 @@ TOKEN = re.compile(
 
 
 class RuleError(ValueError):
-    """A rule that cannot be read, or is larger than it may be; the message says where."""
+    """A rule that cannot be read, or is too large. The message says where."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,49 +73,49 @@ class _Token:
 
 @lru_cache(maxsize=4096)
 def parse(text: str) -> Expression:
-    """The expression that a rule says; raises RuleError.
+    """Parse the expression of a rule. Raises RuleError.
 
     NOT binds more than AND, AND more than OR. Names may be quoted or ARNs.
     """
-    tokens = list(_tokens(text))
+    tokens = list(_tokenize(text))
     _check_size(tokens)
-    expression, rest = _either(tokens, 0, 0)
+    expression, rest = _parse_or(tokens, 0, 0)
     if tokens[rest].kind != "END":
         raise _build_error(tokens[rest])
     return expression
 
 
-def children(expression: Expression) -> tuple[str, ...]:
+def list_children(expression: Expression) -> tuple[str, ...]:
     """Names of the alarms that an expression asks for, each once, in their order."""
-    return tuple(dict.fromkeys(_names(expression)))
+    return tuple(dict.fromkeys(_iterate_names(expression)))
 
 
-def holds(expression: Expression, states: Mapping[str, AlarmState]) -> bool:
-    """Whether the expression is true; an alarm that is not in `states` is in none."""
+def is_true(expression: Expression, states: Mapping[str, AlarmState]) -> bool:
+    """Whether the expression is true. An alarm that is not in `states` is in no state."""
     if isinstance(expression, Constant):
         return expression.value
     if isinstance(expression, InState):
         return states.get(expression.name) is expression.state
     if isinstance(expression, Negation):
-        return not holds(expression.of, states)
-    found = (holds(it, states) for it in expression.parts)
+        return not is_true(expression.of, states)
+    found = (is_true(it, states) for it in expression.parts)
     return all(found) if expression.is_all else any(found)
 
 
-def alarm_name(name_or_arn: str) -> str:
+def parse_alarm_name(name_or_arn: str) -> str:
     """The name of an alarm that was given by its name or ARN."""
     found = ARN.fullmatch(name_or_arn)
     return found["name"] if found else name_or_arn
 
 
-def cycle_through(
+def find_cycle(
     name: str, rule: Expression, children_of: Callable[[str], Sequence[str]]
 ) -> tuple[str, ...]:
-    """The names on a way from `rule` back to the alarm `name`; empty where there is none.
+    """The names on a path from `rule` back to the alarm `name`. Empty without such a path.
 
     `children_of` gives the children of other composite alarms, nothing for metric alarms.
     """
-    ways: list[tuple[str, ...]] = [(name, it) for it in children(rule)]
+    ways: list[tuple[str, ...]] = [(name, it) for it in list_children(rule)]
     seen: set[str] = set()
     while ways:
         way = ways.pop()
@@ -135,19 +135,19 @@ class Suppression:
     until: float | None
 
 
-def suppression(
+def find_suppression(
     alarm: CompositeAlarm, suppressor: AlarmStatus | None, now: float
 ) -> Suppression | None:
-    """What holds back the actions of the state the alarm is in; None where nothing does.
+    """The suppression of the actions of the alarm's present state. None if they may be done.
 
-    `suppressor` is the status of the alarm's suppressor, None where it has none any more.
+    `suppressor` is the status of the alarm's suppressor, None if it has none any more.
     """
     if alarm.suppressor is None or suppressor is None:
         return None
     if suppressor.state is AlarmState.ALARM:
         return Suppression("Alarm", None)
-    waits_until = _end(alarm.status, alarm.suppressor_wait_s, now)
-    extends_until = _end(suppressor, alarm.suppressor_extension_s, now)
+    waits_until = _get_wait_end(alarm.status, alarm.suppressor_wait_s, now)
+    extends_until = _get_wait_end(suppressor, alarm.suppressor_extension_s, now)
     if now >= max(waits_until, extends_until):
         return None
     if waits_until >= extends_until:
@@ -155,23 +155,23 @@ def suppression(
     return Suppression("ExtensionPeriod", extends_until)
 
 
-def _end(status: AlarmStatus, wait_s: float, now: float) -> float:
-    """When a wait since the last transition is over; at once where the clock was set back since."""
+def _get_wait_end(status: AlarmStatus, wait_s: float, now: float) -> float:
+    """The end of a wait since the last transition. `now` if the clock was set back since."""
     return now if status.transitioned_at > now else status.transitioned_at + wait_s
 
 
-def _tokens(text: str) -> Iterator[_Token]:
+def _tokenize(text: str) -> Iterator[_Token]:
     at, end = 0, len(text.rstrip())
     while at < end:
         found = TOKEN.match(text, at)
         if found is None:
             raise RuleError(f"{text[at:].strip()[:40]!r} at character {at} cannot be read")
         at = found.end()
-        yield _token(found)
+        yield _build_token(found)
     yield _Token("END", end)
 
 
-def _token(found: re.Match[str]) -> _Token:
+def _build_token(found: re.Match[str]) -> _Token:
     start = found.end() - len(found.group().lstrip())
     if found["function"]:
         quoted = found["quoted"]
@@ -179,7 +179,7 @@ def _token(found: re.Match[str]) -> _Token:
         if not name.strip():
             raise RuleError(f"the name of an alarm is missing at character {start}")
         state = AlarmState(found["function"].upper())
-        return _Token("STATE", start, InState(state, alarm_name(name.strip())))
+        return _Token("STATE", start, InState(state, parse_alarm_name(name.strip())))
     return _Token((found["word"] or found["mark"]).upper(), start)
 
 
@@ -195,12 +195,12 @@ def _check_size(tokens: Sequence[_Token]) -> None:
 Read = Callable[[Sequence[_Token], int, int], tuple[Expression, int]]
 
 
-def _either(tokens: Sequence[_Token], at: int, depth: int) -> tuple[Expression, int]:
-    return _read_joined(tokens, at, depth, "OR", _both)
+def _parse_or(tokens: Sequence[_Token], at: int, depth: int) -> tuple[Expression, int]:
+    return _read_joined(tokens, at, depth, "OR", _parse_and)
 
 
-def _both(tokens: Sequence[_Token], at: int, depth: int) -> tuple[Expression, int]:
-    return _read_joined(tokens, at, depth, "AND", _single)
+def _parse_and(tokens: Sequence[_Token], at: int, depth: int) -> tuple[Expression, int]:
+    return _read_joined(tokens, at, depth, "AND", _parse_term)
 
 
 def _read_joined(
@@ -214,7 +214,7 @@ def _read_joined(
     return (parts[0] if len(parts) == 1 else Junction(word == "AND", tuple(parts))), at
 
 
-def _single(tokens: Sequence[_Token], at: int, depth: int) -> tuple[Expression, int]:
+def _parse_term(tokens: Sequence[_Token], at: int, depth: int) -> tuple[Expression, int]:
     token = tokens[at]
     if depth > MAX_DEPTH:
         raise RuleError(f"it is nested deeper than {MAX_DEPTH} levels")
@@ -223,11 +223,11 @@ def _single(tokens: Sequence[_Token], at: int, depth: int) -> tuple[Expression, 
     if token.kind in ("TRUE", "FALSE"):
         return Constant(token.kind == "TRUE"), at + 1
     if token.kind == "NOT":
-        inner, rest = _single(tokens, at + 1, depth + 1)
+        inner, rest = _parse_term(tokens, at + 1, depth + 1)
         return Negation(inner), rest
     if token.kind != "(":
         raise _build_error(token)
-    inner, rest = _either(tokens, at + 1, depth + 1)
+    inner, rest = _parse_or(tokens, at + 1, depth + 1)
     if tokens[rest].kind != ")":
         raise _build_error(tokens[rest])
     return inner, rest + 1
@@ -238,11 +238,11 @@ def _build_error(token: _Token) -> RuleError:
     return RuleError(f"{what} at character {token.at} where something else is needed")
 
 
-def _names(expression: Expression) -> Iterator[str]:
+def _iterate_names(expression: Expression) -> Iterator[str]:
     if isinstance(expression, InState):
         yield expression.name
     elif isinstance(expression, Negation):
-        yield from _names(expression.of)
+        yield from _iterate_names(expression.of)
     elif isinstance(expression, Junction):
         for part in expression.parts:
-            yield from _names(part)
+            yield from _iterate_names(part)

@@ -1,20 +1,20 @@
-"""The decision about one scalable target: a snapshot of all that is known in, a plan out.
+"""The decision about one scalable target: from a snapshot and a request to a plan.
 
 | request | capacity that is desired |
 | --- | --- |
 | trigger of an alarm | the combined votes of all policies and of the newest proposal |
-| proposal | its own, within the bounds; it lowers only where it `may_lower` and no policy tracks |
-| wake | enough copies for the requests that wait; only where a request may start one |
+| proposal | its own, within the bounds. It lowers only if it `may_lower` and no policy tracks |
+| wake | enough copies for the waiting requests, if a request may start a copy |
 | check of the bounds | the present one, moved inside them |
 
 A trigger or a proposal that would lower is vetoed while the target fares badly, or was woken a
-short time ago; both are subject to SuspendedState. Then:
+short time ago. Both are subject to SuspendedState. Then:
 
 | resource | desired | plan |
 | --- | --- | --- |
 | missing, or ending | any | GONE: a failed activity, once |
-| there | the present one, and policies refused | REFUSE: an activity with NotScaledReasons |
-| there | the present one | NOTHING |
+| present | the present one, and policies refused | REFUSE: an activity with NotScaledReasons |
+| present | the present one | NOTHING |
 | takes no such number now | another | POSTPONE: a refusal, and later the same request again |
 | takes it | another | SET |
 """
@@ -31,13 +31,13 @@ from hostelry.scaling.decide.combine import (
     CombinedDecision,
     Vote,
     Voter,
+    apply_suspension,
+    apply_veto,
     combine,
-    unless_suspended,
-    unless_vetoed,
-    veto,
+    find_veto,
 )
-from hostelry.scaling.decide.cooldown import WAKE
 from hostelry.scaling.decide.decision import (
+    WAKE,
     BoundsCheck,
     Capacity,
     Decision,
@@ -48,15 +48,15 @@ from hostelry.scaling.decide.decision import (
     Resource,
     Situation,
     Trigger,
-    unchanged,
+    keep_capacity,
 )
 from hostelry.scaling.decide.load_signals import (
     GUARD_WINDOW_S,
     LOOK_BACK_S,
-    is_over,
-    mean_service_s,
+    build_overload_test,
+    find_rise_time,
+    get_mean_service_s,
     measure_health,
-    rose_at,
 )
 from hostelry.scaling.decide.tracking_alarms import AlarmSide, find_alarm_side
 
@@ -79,13 +79,13 @@ def collect_votes(
     trigger: Trigger,
     at: Situation,
 ) -> list[Vote]:
-    """The vote of every policy; `standing` has, by ARN, the triggers of the other ones."""
+    """The vote of every policy. `standing` has the triggers of the other policies by ARN."""
     found: list[Vote] = []
     for policy in policies:
         is_triggered = policy.arn == trigger.policy_arn
         if policy.tracking is not None:
             own = trigger if is_triggered else standing.get(policy.arn)
-            found.append(tracking_vote(policy, policy.tracking, own, at))
+            found.append(get_tracking_vote(policy, policy.tracking, own, at))
         elif policy.stepping is not None and is_triggered:
             values = [it.value for it in trigger.values]
             decision = step.decide(policy.stepping, trigger.threshold, values, at)
@@ -93,12 +93,12 @@ def collect_votes(
     return found
 
 
-def tracking_vote(
+def get_tracking_vote(
     policy: ScalingPolicy, tracking: TargetTracking, trigger: Trigger | None, at: Situation
 ) -> Vote:
-    """The vote of a target-tracking policy; the present number without a `trigger` that lasts."""
+    """The vote of a target-tracking policy. Without a standing `trigger`, the present number."""
     if trigger is None:
-        decision = unchanged(at.capacity, f"{policy.name} is not ready to scale in.", {})
+        decision = keep_capacity(at.capacity, f"{policy.name} is not ready to scale in.", {})
     else:
         side = find_alarm_side(trigger.alarm_name) or AlarmSide.HIGH
         values = [it.value for it in trigger.values]
@@ -111,9 +111,9 @@ def tracking_vote(
     )
 
 
-def proposal_vote(proposal: Proposal, capacity: Capacity) -> Vote:
+def get_proposal_vote(proposal: Proposal, capacity: Capacity) -> Vote:
     """The vote of a proposal, within the bounds."""
-    within = replace(proposal.decision, desired=capacity.clamped(proposal.decision.desired))
+    within = replace(proposal.decision, desired=capacity.clamp(proposal.decision.desired))
     return Vote(by=proposal.by, voter=Voter.PROPOSAL, decision=within)
 
 
@@ -123,12 +123,12 @@ NO_ACTS = LastActs()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetSnapshot:
-    """Everything that a decision about a target rests on, as of one instant.
+    """All inputs of a decision about a target, as of one instant.
 
-    `resource` is None where it does not exist (any more). `standing` has, by policy ARN, the
-    newest trigger of an alarm that is still in ALARM. `proposal` is one of the last `PROPOSAL_S`.
-    `woken` is the last wake. `seconds` is the load of the last `look_back_s`, oldest first.
-    `num_crashed` copies died by themselves in the guard's window; `had_two_fleets` is whether an
+    `resource`: None if it does not exist (any more). `standing` has, by policy ARN, the newest
+    trigger of an alarm that is still in ALARM. `proposal` is one of the last `PROPOSAL_S`. `woken`
+    is the last wake. `seconds` is the load that `get_look_back_s` asks for, oldest first.
+    `num_crashed` copies died by themselves in the guard's window. `had_two_fleets` is whether an
     update's traffic shifted a moment ago. `pace` divides cooldowns.
     """
 
@@ -151,7 +151,7 @@ class TargetSnapshot:
 
 
 class PlannedAction(Enum):
-    """The kind of a plan; the table above has when each is due."""
+    """The kind of a plan. The table above says when each is due."""
 
     NOTHING = "nothing"
     SET = "set the number"
@@ -171,7 +171,7 @@ class ActivityCause:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalingPlan:
-    """What is to be done, and why; `decision` None where there was nothing to decide."""
+    """The planned action and its reason. `decision`: None without one."""
 
     action: PlannedAction
     cause: ActivityCause
@@ -179,7 +179,7 @@ class ScalingPlan:
 
 
 def decide(known: TargetSnapshot, request: Request, now: float) -> ScalingPlan:
-    """The plan for a request; its snapshot has the load that `look_back_s` asks for."""
+    """Plan the answer to a request. The snapshot has the load that `get_look_back_s` asks for."""
     cause, resource = build_cause(known, request), known.resource
     if resource is None or resource.is_ending:
         return ScalingPlan(action=PlannedAction.GONE, cause=cause)
@@ -191,7 +191,7 @@ def decide(known: TargetSnapshot, request: Request, now: float) -> ScalingPlan:
         action = PlannedAction.REFUSE if decision.not_scaled else PlannedAction.NOTHING
         return ScalingPlan(action=action, cause=cause, decision=decision)
     if isinstance(request, Trigger) and decision.desired > resource.desired:
-        cause = replace(cause, load_rose_at=_rose_at(known, request, resource))
+        cause = replace(cause, load_rose_at=_find_rise_time(known, request, resource))
     if found.by:
         cause = replace(cause, by=found.by)
     may = resource.may_become(decision.desired)
@@ -199,12 +199,12 @@ def decide(known: TargetSnapshot, request: Request, now: float) -> ScalingPlan:
     return ScalingPlan(action=action, cause=cause, decision=decision)
 
 
-def look_back_s(known: TargetSnapshot, request: Request, now: float) -> int:
-    """How many seconds of load `decide` needs beside `known`, which has none yet.
+def get_look_back_s(known: TargetSnapshot, request: Request, now: float) -> int:
+    """How many seconds of load `decide` needs. `known` has no load yet.
 
     | request | seconds |
     | --- | --- |
-    | wake: what a request takes | 600 |
+    | wake: the time that a request takes | 600 |
     | trigger that raises: when the load rose | 600 |
     | trigger or proposal that lowers: health | 60 |
     | anything else | 0 |
@@ -225,49 +225,49 @@ def look_back_s(known: TargetSnapshot, request: Request, now: float) -> int:
 
 
 def build_cause(known: TargetSnapshot, request: Request) -> ActivityCause:
-    """The cause of what a request leads to."""
+    """The cause of the activity that a request leads to."""
     match request:
         case Trigger(alarm_name=alarm):
             policy = _find_triggered_policy(known, request)
             name = "" if policy is None else policy.name
-            return ActivityCause(text=activity_texts.by_alarm(alarm, name), by=name)
+            return ActivityCause(text=activity_texts.build_alarm_cause(alarm, name), by=name)
         case Proposal(by=by, decision=decision, load_rose_at=rose):
             text = f"{by}: {decision.reason}"[: activity_texts.MAX_MESSAGE_CHARS]
             return ActivityCause(text=text, by=by, load_rose_at=rose)
         case Wake(held=held, at=at):
-            text = activity_texts.by_wake(held, known.target.resource_id)
+            text = activity_texts.build_wake_cause(held, known.target.resource_id)
             return ActivityCause(text=text, by=WAKE, load_rose_at=at)
         case BoundsCheck():
             if known.resource is None or known.resource.is_ending:
                 return ActivityCause(text="bounds were set", by="")
-            text = activity_texts.by_bound(known.target, known.resource.desired)
+            text = activity_texts.build_bounds_cause(known.target, known.resource.desired)
             return ActivityCause(text=text, by="")
 
 
 def _decide(
     known: TargetSnapshot, request: Request, resource: Resource, now: float
 ) -> CombinedDecision | None:
-    """The decision before the guard; None where there is nothing to decide."""
+    """The decision before the guard. None if there is nothing to decide."""
     capacity = resource.capacity(known.target)
     match request:
         case Trigger():
             at = Situation(capacity=capacity, acts=known.acts, now=now, pace=known.pace)
             votes = collect_votes(known.policies, known.standing, request, at)
             if known.proposal is not None:
-                votes.append(proposal_vote(known.proposal, capacity))
+                votes.append(get_proposal_vote(known.proposal, capacity))
             return combine(votes, capacity)
         case Proposal():
-            vote = proposal_vote(request, capacity)
+            vote = get_proposal_vote(request, capacity)
             if request.may_lower and not known.tracking:
                 return CombinedDecision(decision=vote.decision, by=request.by)
             return combine([vote], capacity)
         case Wake():
             return _decide_wake(known, request, capacity)
         case BoundsCheck():
-            within = capacity.clamped(capacity.desired)
+            within = capacity.clamp(capacity.desired)
             if within == capacity.desired:
                 return None
-            reason = f"{activity_texts.by_bound(known.target, capacity.desired)}."
+            reason = f"{activity_texts.build_bounds_cause(known.target, capacity.desired)}."
             return CombinedDecision(decision=Decision(desired=within, reason=reason))
 
 
@@ -279,7 +279,7 @@ def _decide_wake(
     concurrent = (it for it in known.tracking if "ConcurrentRequests" in (it.predefined or ""))
     waiting = wake.Waiting(
         held=request.held,
-        service_s=mean_service_s(known.seconds),
+        service_s=get_mean_service_s(known.seconds),
         at_once=max((it.target_value for it in concurrent), default=1.0),
     )
     return CombinedDecision(decision=wake.decide(waiting, capacity), by=WAKE)
@@ -301,17 +301,17 @@ def _guard(
     capacity = resource.capacity(known.target)
     desired = found.decision.desired
     if desired < capacity.desired:
-        # What is being updated is postponed, as AWS does, and comes here once it is settled.
+        # A scale-in during an update is postponed, as AWS does, and comes here after the update.
         had_two = known.had_two_fleets and resource.is_settled
         health = measure_health(known.seconds, known.num_crashed, had_two_fleets=had_two)
-        reason = veto(health) or wake.keeps_awake(
-            desired, known.woken, _cooldown_s(known, request), known.pace, now
+        reason = find_veto(health) or wake.explain_awake(
+            desired, known.woken, _get_cooldown_s(known, request), known.pace, now
         )
-        found = unless_vetoed(found, capacity, reason)
-    return unless_suspended(found, capacity, known.target.suspended)
+        found = apply_veto(found, capacity, reason)
+    return apply_suspension(found, capacity, known.target.suspended)
 
 
-def _cooldown_s(known: TargetSnapshot, request: Trigger | Proposal) -> float:
+def _get_cooldown_s(known: TargetSnapshot, request: Trigger | Proposal) -> float:
     """The time for which the triggered policy leaves a change alone before it scales in."""
     policy = _find_triggered_policy(known, request) if isinstance(request, Trigger) else None
     if policy is None:
@@ -321,19 +321,19 @@ def _cooldown_s(known: TargetSnapshot, request: Trigger | Proposal) -> float:
     return 0.0 if policy.stepping is None else policy.stepping.cooldown_s
 
 
-def _rose_at(known: TargetSnapshot, trigger: Trigger, resource: Resource) -> float | None:
-    """When the load left what the capacity carries; else the first of the alarm's last values over.
+def _find_rise_time(known: TargetSnapshot, trigger: Trigger, resource: Resource) -> float | None:
+    """When the load exceeded the capacity. Else the first of the alarm's last values over.
 
     The metrics have one value for ten seconds or a minute, loads have one for each second.
     """
     policy = _find_triggered_policy(known, trigger)
     tracking = None if policy is None else policy.tracking
-    over = is_over(
+    over = build_overload_test(
         None if tracking is None else tracking.predefined,
         trigger.threshold if tracking is None else tracking.target_value,
         resource.serving,
     )
-    since = rose_at(known.seconds, over)
+    since = find_rise_time(known.seconds, over)
     if since is not None:
         return since
     first: float | None = None

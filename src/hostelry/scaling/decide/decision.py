@@ -1,6 +1,6 @@
-"""Values of a decision: the request, the resource, and the desired capacity with its reason."""
+"""Values of scaling decisions, and the acts and cooldowns that they count from."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -8,12 +8,18 @@ from hostelry.domain.alarm import AlarmState
 from hostelry.domain.copy import Copy
 from hostelry.domain.load import LoadKey, Wake
 from hostelry.domain.metric import Datapoint
-from hostelry.domain.scaling import Dimension, NotScaled, ScalableTarget
+from hostelry.domain.scaling import (
+    ActivityStatus,
+    Dimension,
+    NotScaled,
+    ScalableTarget,
+    ScalingActivity,
+)
 from hostelry.domain.scope import Scope
 
 # Decisions of policies: the desired capacity and why, or why it is unchanged.
 #
-# | `towards`: desired, within the bounds, is | decision |
+# | `move_capacity`: desired, within the bounds, is | decision |
 # | --- | --- |
 # | further that way than now | that number |
 # | not, but without MaxCapacity it would be more | AlreadyAtMaxCapacity |
@@ -37,7 +43,7 @@ class Capacity:
     minimum: int
     maximum: int
 
-    def clamped(self, wanted: int) -> int:
+    def clamp(self, wanted: int) -> int:
         """`wanted` within the bounds."""
         return max(self.minimum, min(self.maximum, wanted))
 
@@ -56,9 +62,9 @@ class LastAct:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastActs:
-    """The newest successful act each way, whichever policy asked for it; None: none is known.
+    """The newest successful act in each direction, of any policy. None if no act is known.
 
-    Scheduled actions and changes by hand are no acts here: no cooldown begins with them.
+    Scheduled actions and changes by hand do not count as acts: no cooldown begins with them.
     """
 
     scale_out: LastAct | None = None
@@ -67,7 +73,7 @@ class LastActs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Situation:
-    """The input of a policy besides its metric; `pace` divides cooldowns."""
+    """The input of a policy besides its metric. `pace` divides cooldowns."""
 
     capacity: Capacity
     acts: LastActs
@@ -79,7 +85,7 @@ class Situation:
 class Decision:
     """The capacity that a policy desires, which may be the present one.
 
-    `reason` is one sentence with the values that led to it; `signal` has those values by name.
+    `reason` is one sentence with the values that led to it. `signal` has these values by name.
     `not_scaled` says why nothing changes although the policy was triggered.
     """
 
@@ -89,39 +95,39 @@ class Decision:
     not_scaled: tuple[NotScaled, ...] = ()
 
 
-def towards(
+def move_capacity(
     direction: Direction,
     wanted: int,
     capacity: Capacity,
     reason: str,
     signal: Mapping[str, float],
 ) -> Decision:
-    """`wanted` within the bounds, as far as it lies that way; else the present number, and why not.
+    """`wanted` within the bounds, if it lies in that direction. Else the present number, and why.
 
     Source: DescribeScalingActivities (NotScaledReasons) in the Application Auto Scaling API
     reference.
     """
-    within = capacity.clamped(wanted)
+    within = capacity.clamp(wanted)
     outwards = direction is Direction.OUT
     if within > capacity.desired if outwards else within < capacity.desired:
         return Decision(desired=within, reason=reason, signal=signal)
     if outwards and wanted > capacity.desired:
-        refusal = not_scaled("AlreadyAtMaxCapacity", capacity)
+        refusal = build_not_scaled("AlreadyAtMaxCapacity", capacity)
     elif not outwards and capacity.desired <= capacity.minimum:
-        refusal = not_scaled("AlreadyAtMinCapacity", capacity)
+        refusal = build_not_scaled("AlreadyAtMinCapacity", capacity)
     else:
-        refusal = not_scaled("AlreadyAtDesiredCapacity", capacity)
-    return unchanged(capacity, reason, signal, refusal)
+        refusal = build_not_scaled("AlreadyAtDesiredCapacity", capacity)
+    return keep_capacity(capacity, reason, signal, refusal)
 
 
-def unchanged(
+def keep_capacity(
     capacity: Capacity, reason: str, signal: Mapping[str, float], *refusals: NotScaled
 ) -> Decision:
     """The present number."""
     return Decision(desired=capacity.desired, reason=reason, signal=signal, not_scaled=refusals)
 
 
-def not_scaled(code: str, capacity: Capacity) -> NotScaled:
+def build_not_scaled(code: str, capacity: Capacity) -> NotScaled:
     """The refusal with the numbers that AWS gives with its code."""
     return NotScaled(
         code=code,
@@ -131,13 +137,13 @@ def not_scaled(code: str, capacity: Capacity) -> NotScaled:
     )
 
 
-# For so long a proposal keeps capacity up; it is made again while its reason lasts.
+# How long a proposal keeps capacity up. It is made again while its reason lasts.
 PROPOSAL_S = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trigger:
-    """An alarm that triggers a policy; `values` are the alarm's newest datapoints, in order."""
+    """An alarm that triggers a policy. `values` are the alarm's newest datapoints, in order."""
 
     scope: Scope
     policy_arn: str
@@ -150,9 +156,10 @@ class Trigger:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposal:
-    """A decision made outside of AWS's policies: `by` is "responsive".
+    """A decision made outside of AWS's policies. `by` is "responsive".
 
-    One that `may_lower` takes capacity away; any other is a floor: the capacity needed at least.
+    A proposal that `may_lower` takes capacity away. Any other is a floor: the minimum capacity
+    needed.
     """
 
     scope: Scope
@@ -178,8 +185,8 @@ class Resource:
     """A component's copies, or a variant's instances.
 
     `is_settled`: in service, nothing under way. `may_grow`: a larger number may be set at once,
-    since all that is under way is a change of the number itself. `problem` says why it is not as
-    desired. `keys` are the names whose requests it carries: with a base those of its adapters.
+    since only a change of the number itself is under way. `problem` says why the resource is not as
+    desired. `keys` are the names whose requests it carries: with a base, also its adapters.
     `copies` are all of its copies. `created_at` distinguishes it from a predecessor of its name.
     """
 
@@ -211,3 +218,111 @@ class Resource:
         if self.is_settled:
             return True
         return self.may_grow and (desired > self.desired or self.problem is not None)
+
+
+# The acts that cooldowns count from, by a target's activities.
+#
+# | newest act that way | counts |
+# | --- | --- |
+# | successful, or unfulfilled | from its end |
+# | pending, or in progress | as done now: its cooldown cannot have ended |
+# | failed, overridden, not scaled | not at all, but the one before it may |
+# | of bounds, or of a scheduled action | not at all: no cooldown begins with them |
+#
+# An act that replaced others while they were under way began where the first of those began.
+
+
+WAKE = "wake"
+UNDER_WAY = frozenset({ActivityStatus.PENDING, ActivityStatus.IN_PROGRESS})
+DONE = frozenset({ActivityStatus.SUCCESSFUL, ActivityStatus.UNFULFILLED, *UNDER_WAY})
+
+
+def find_last_acts(activities: Sequence[ScalingActivity], now: float) -> LastActs:
+    """The newest act each way, by a target's activities, newest first."""
+    return LastActs(
+        scale_out=find_newest_act(activities, now, outwards=True),
+        scale_in=find_newest_act(activities, now, outwards=False),
+    )
+
+
+def find_last_wake(activities: Sequence[ScalingActivity], now: float) -> LastAct | None:
+    """The newest act that began because requests waited."""
+    return find_newest_act([it for it in activities if it.policy_name == WAKE], now, outwards=True)
+
+
+def find_newest_act(
+    activities: Sequence[ScalingActivity], now: float, *, outwards: bool
+) -> LastAct | None:
+    """The newest act that way."""
+    mine = list(select_acts(activities, outwards=outwards))
+    act = next((it for it in mine if it.status in DONE), None)
+    if act is None:
+        return None
+    under_way = act.status in UNDER_WAY or act.ended_at is None
+    return LastAct(
+        at=now if under_way else (act.ended_at or now),
+        since_capacity=find_start_capacity(act, mine),
+        capacity=act.to_capacity,
+    )
+
+
+def select_acts(
+    activities: Sequence[ScalingActivity], *, outwards: bool
+) -> Iterator[ScalingActivity]:
+    """The acts of policies, wakes and proposals that way, newest first."""
+    for activity in activities:
+        change = activity.to_capacity - activity.from_capacity
+        is_that_way = change > 0 if outwards else change < 0
+        if is_that_way and activity.policy_name and not activity.not_scaled:
+            yield activity
+
+
+def find_start_capacity(act: ScalingActivity, acts: Sequence[ScalingActivity]) -> int:
+    """The capacity before `act`, and before those that it replaced while they were under way."""
+    start = act
+    for earlier in acts[acts.index(act) + 1 :]:
+        is_replaced = earlier.status is ActivityStatus.OVERRIDDEN
+        if not is_replaced or earlier.to_capacity != start.from_capacity:
+            break
+        start = earlier
+    return start.from_capacity
+
+
+# Cooldowns: which earlier act still counts, and for how long.
+#
+# | last act that way | in force |
+# | --- | --- |
+# | none, or an act the other way came later | no |
+# | its cooldown / pace is over | no |
+# | further in the future than a cooldown: the clock was set back | no |
+# | otherwise | yes |
+#
+# Source: "Target tracking scaling policies" and "Step scaling policies" (Cooldown period) in the
+# Application Auto Scaling user guide.
+
+
+def find_act_in_force(
+    acts: LastActs, direction: Direction, cooldown_s: float, pace: float, now: float
+) -> LastAct | None:
+    """The act in that direction whose cooldown lasts at `now`. None if a new act is allowed.
+
+    An act in the other direction ends it: scaling out aborts the cooldown of scaling in. The
+    cooldown counts from the act's success, and `pace` divides it.
+    """
+    outwards = direction is Direction.OUT
+    act = acts.scale_out if outwards else acts.scale_in
+    other = acts.scale_in if outwards else acts.scale_out
+    if act is None or (other is not None and other.at > act.at):
+        return None
+    return act if get_remaining_s(act, cooldown_s, pace, now) > 0.0 else None
+
+
+def get_remaining_s(act: LastAct, cooldown_s: float, pace: float, now: float) -> float:
+    """Seconds until the cooldown that began with `act` ends. 0 if it has ended.
+
+    An act that lies further ahead than a whole cooldown was timed by a clock that has since been
+    set back. It holds nothing back.
+    """
+    lasts_s = cooldown_s / pace
+    left_s = act.at + lasts_s - now
+    return left_s if 0.0 < left_s <= 2.0 * lasts_s else 0.0

@@ -8,7 +8,7 @@ from hostelry.scaling.decide.combine import TargetHealth
 
 GUARD_WINDOW_S = 60
 LOOK_BACK_S = 600
-# Arrivals come in bursts: so many quiet seconds do not end a load that has risen.
+# Arrivals come in bursts: this number of quiet seconds does not end a load that has risen.
 LULL_S = 5
 
 
@@ -28,26 +28,28 @@ def measure_health(
     return TargetHealth(
         window_s=float(GUARD_WINDOW_S),
         num_requests=sum(it.finished + it.no_capacity for it in seconds),
-        num_errors=sum(num_failed_in(it) for it in seconds),
+        num_errors=sum(count_failures(it) for it in seconds),
         num_crashed=num_crashed,
         oldest_waiting_s=seconds[-1].oldest_held_s if seconds else 0.0,
         had_two_fleets=had_two_fleets,
     )
 
 
-def num_failed_in(second: SecondLoad) -> int:
+def count_failures(second: SecondLoad) -> int:
     """Requests that the platform failed: 5xx, broken streams, refusals for want of a copy."""
     return second.errors_5xx + second.broken_streams + second.no_capacity
 
 
-def mean_service_s(seconds: Sequence[SecondLoad]) -> float | None:
-    """The time that a request took of a copy, on average; None where none has ended."""
+def get_mean_service_s(seconds: Sequence[SecondLoad]) -> float | None:
+    """The time that a request took of a copy, on average. None if no request has ended."""
     finished = sum(it.finished for it in seconds)
     return sum(it.service_s for it in seconds) / finished if finished else None
 
 
-def rose_at(seconds: Sequence[SecondLoad], is_over: Callable[[SecondLoad], bool]) -> float | None:
-    """The start of the newest run of seconds that were over; None where none was.
+def find_rise_time(
+    seconds: Sequence[SecondLoad], is_over: Callable[[SecondLoad], bool]
+) -> float | None:
+    """The start of the newest run of seconds that were over. None if no second was.
 
     A gap of up to `LULL_S` seconds does not end a run.
     """
@@ -60,7 +62,9 @@ def rose_at(seconds: Sequence[SecondLoad], is_over: Callable[[SecondLoad], bool]
     return None if start is None else float(start)
 
 
-def is_over(predefined: str | None, target: float, serving: int) -> Callable[[SecondLoad], bool]:
+def build_overload_test(
+    predefined: str | None, target: float, serving: int
+) -> Callable[[SecondLoad], bool]:
     """A test for seconds with more load than `serving` copies or instances carry at the target.
 
     | serving | predefined metric | over |
@@ -79,7 +83,7 @@ def is_over(predefined: str | None, target: float, serving: int) -> Callable[[Se
     return lambda _: False
 
 
-def first_answer(
+def find_first_answer(
     seconds: Sequence[SecondLoad], before: Iterable[str], since: float, decided_at: float
 ) -> FirstAnswer:
     """The first answer of a copy that is not one of `before`, and what requests met `since`."""
@@ -95,5 +99,5 @@ def first_answer(
     return FirstAnswer(
         at=first,
         num_delayed=sum(it.delayed for it in meanwhile),
-        num_failed=sum(num_failed_in(it) for it in meanwhile),
+        num_failed=sum(count_failures(it) for it in meanwhile),
     )

@@ -1,8 +1,8 @@
 """Target tracking: the number that brings a metric to its target.
 
 AWS publishes that the change is proportional to the distance from the target, quick on the way out
-and careful on the way in, not the formula; `proportional` is therefore one function that a caller
-may exchange.
+and careful on the way in. It does not publish the formula. `proportional` is therefore one function
+that a caller may exchange.
 
 | direction | metric | last act that way | decision |
 | --- | --- | --- | --- |
@@ -21,15 +21,16 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 from hostelry.domain.scaling import TargetTracking
-from hostelry.scaling.decide.cooldown import act_in_force, remaining_s
 from hostelry.scaling.decide.decision import (
     Capacity,
     Decision,
     Direction,
     Situation,
-    not_scaled,
-    towards,
-    unchanged,
+    build_not_scaled,
+    find_act_in_force,
+    get_remaining_s,
+    keep_capacity,
+    move_capacity,
 )
 
 # What AlarmLow watches: a metric between this share of the target and the target is left alone.
@@ -71,7 +72,9 @@ def decide(
     """
     finite = [value for value in values if math.isfinite(value)]
     if not finite:
-        return unchanged(at.capacity, "No data: a target-tracking policy then does nothing.", {})
+        return keep_capacity(
+            at.capacity, "No data: a target-tracking policy then does nothing.", {}
+        )
     if direction is Direction.OUT:
         return decide_out(policy, finite[-1], at, formula)
     return decide_in(policy, max(finite), at, formula)
@@ -80,59 +83,59 @@ def decide(
 def decide_out(
     policy: TargetTracking, metric: float, at: Situation, formula: Formula = proportional
 ) -> Decision:
-    """More capacity where `metric` is above the target.
+    """More capacity if `metric` is above the target.
 
-    During the cooldown the earlier act counts as done: what is desired is counted from the capacity
-    which that act began from, so that only what goes beyond it is added. An act that began from
-    nothing has no proportion to count by, and holds nothing back.
+    During the cooldown the earlier act counts as done: the formula counts from the capacity before
+    that act, so that only the excess over it is added. An act that began from zero has no
+    proportion to count by, and holds nothing back.
     """
     capacity, target = at.capacity, policy.target_value
     signal = build_signal(policy, metric, capacity)
     found = f"The metric is {metric:.6g}, the target {target:.6g}"
     if metric <= target:
-        return unchanged(capacity, f"{found}: not above it.", signal)
+        return keep_capacity(capacity, f"{found}: not above it.", signal)
     cooldown_s = policy.scale_out_cooldown_s
-    earlier = act_in_force(at.acts, Direction.OUT, cooldown_s, at.pace, at.now)
+    earlier = find_act_in_force(at.acts, Direction.OUT, cooldown_s, at.pace, at.now)
     if earlier is None or earlier.since_capacity == 0:
         desired = formula(capacity.serving, metric, target)
         reason = f"{found}: {capacity.serving} serving, {desired} needed."
-        return towards(Direction.OUT, desired, capacity, reason, signal)
+        return move_capacity(Direction.OUT, desired, capacity, reason, signal)
     desired = formula(earlier.since_capacity, metric, target)
-    left_s = remaining_s(earlier, cooldown_s, at.pace, at.now)
+    left_s = get_remaining_s(earlier, cooldown_s, at.pace, at.now)
     reason = (
         f"{found}: counted from the {earlier.since_capacity} before the last scale-out, whose"
         f" cooldown lasts {left_s:.0f} s more, {desired} needed."
     )
-    return towards(Direction.OUT, desired, capacity, reason, signal)
+    return move_capacity(Direction.OUT, desired, capacity, reason, signal)
 
 
 def decide_in(
     policy: TargetTracking, metric: float, at: Situation, formula: Formula = proportional
 ) -> Decision:
-    """Less capacity where `metric` is below `LOW_SHARE` of the target.
+    """Less capacity if `metric` is below `LOW_SHARE` of the target.
 
-    The number is rounded up, and counted over what is desired where that is more than what serves,
+    The number is rounded up, and counted over the larger of the desired and the serving capacity,
     so that the metric stays at or below the target.
     """
     capacity, target = at.capacity, policy.target_value
     signal = build_signal(policy, metric, capacity)
     found = f"The metric is at most {metric:.6g}, the target {target:.6g}"
     if policy.disable_scale_in:
-        return unchanged(capacity, f"{found}: DisableScaleIn is set.", signal)
+        return keep_capacity(capacity, f"{found}: DisableScaleIn is set.", signal)
     if metric >= LOW_SHARE * target:
-        return unchanged(capacity, f"{found}: not below {LOW_SHARE:.0%} of it.", signal)
+        return keep_capacity(capacity, f"{found}: not below {LOW_SHARE:.0%} of it.", signal)
     cooldown_s = policy.scale_in_cooldown_s
-    earlier = act_in_force(at.acts, Direction.IN, cooldown_s, at.pace, at.now)
+    earlier = find_act_in_force(at.acts, Direction.IN, cooldown_s, at.pace, at.now)
     if earlier is not None:
-        left_s = remaining_s(earlier, cooldown_s, at.pace, at.now)
+        left_s = get_remaining_s(earlier, cooldown_s, at.pace, at.now)
         reason = f"{found}: the cooldown of the last scale-in lasts {left_s:.0f} s more."
-        return unchanged(capacity, reason, signal)
+        return keep_capacity(capacity, reason, signal)
     desired = formula(max(capacity.serving, capacity.desired), metric, target)
     reason = f"{found}: {desired} of {capacity.desired} needed."
     if desired >= capacity.desired > capacity.minimum:
-        flapping = not_scaled("AutoScalingAnticipatedFlapping", capacity)
-        return unchanged(capacity, f"{reason} Fewer would exceed the target.", signal, flapping)
-    return towards(Direction.IN, desired, capacity, reason, signal)
+        flapping = build_not_scaled("AutoScalingAnticipatedFlapping", capacity)
+        return keep_capacity(capacity, f"{reason} Fewer would exceed the target.", signal, flapping)
+    return move_capacity(Direction.IN, desired, capacity, reason, signal)
 
 
 def build_signal(policy: TargetTracking, metric: float, capacity: Capacity) -> Mapping[str, float]:

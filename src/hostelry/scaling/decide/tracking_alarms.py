@@ -1,8 +1,8 @@
 """The two alarms that a target-tracking policy makes, and the metrics it may name.
 
-Source: "Target tracking scaling policies" in the Application Auto Scaling user guide;
+Source: "Target tracking scaling policies" in the Application Auto Scaling user guide.
 PutScalingPolicy (PredefinedMetricSpecification, CustomizedMetricSpecification) in its API
-reference; the metrics as in "Monitor Amazon SageMaker AI with Amazon CloudWatch".
+reference. "Monitor Amazon SageMaker AI with Amazon CloudWatch" for the metrics.
 """
 
 import math
@@ -77,13 +77,13 @@ class AlarmSide(Enum):
         return Direction.OUT if self is AlarmSide.HIGH else Direction.IN
 
 
-def alarm_name(resource_id: str, side: AlarmSide, uuid: str) -> str:
+def build_alarm_name(resource_id: str, side: AlarmSide, uuid: str) -> str:
     """What AWS names the alarm."""
     return f"TargetTracking-{resource_id}-{side.value}-{uuid}"
 
 
 def find_alarm_side(alarm_name: str) -> AlarmSide | None:
-    """Which of a policy's alarms has that name; None where it is not named as one."""
+    """The side of a policy's alarm, by its name. None if no policy's alarm has such a name."""
     if not alarm_name.startswith("TargetTracking-"):
         return None
     # A resource's own name may hold such a word too: the alarm's comes last.
@@ -92,7 +92,7 @@ def find_alarm_side(alarm_name: str) -> AlarmSide | None:
     return side if place >= 0 else None
 
 
-def alarm_rule(
+def build_alarm_rule(
     policy: TargetTracking, resource_id: str, side: AlarmSide, *, pace: float = 1.0
 ) -> AlarmRule:
     """When the alarm alarms: every one of its datapoints must breach.
@@ -100,7 +100,9 @@ def alarm_rule(
     `pace` divides the number of datapoints that AlarmLow waits for, at least one remains. Raises
     ValueError for a predefined metric that is not known.
     """
-    stat = None if policy.predefined is None else predefined_stat(policy.predefined, resource_id)
+    stat = (
+        None if policy.predefined is None else get_predefined_stat(policy.predefined, resource_id)
+    )
     period_s = CUSTOMIZED_PERIOD_S if stat is None else stat.period_s
     low_periods = max(1, math.ceil(LOW_PERIODS_OF[period_s] / pace))
     num_periods = HIGH_PERIODS if side is AlarmSide.HIGH else low_periods
@@ -115,17 +117,17 @@ def alarm_rule(
     )
 
 
-def predefined_stat(predefined: str, resource_id: str) -> MetricStat:
-    """What a predefined metric watches of a resource; raises ValueError where it is not known."""
+def get_predefined_stat(predefined: str, resource_id: str) -> MetricStat:
+    """The statistic that a predefined metric watches. Raises ValueError if it is unknown."""
     kind = PREDEFINED.get(predefined)
     if kind is None:
         raise ValueError(f"{predefined!r} is none of {', '.join(PREDEFINED)}")
-    metric = Metric.of(MODEL_NAMESPACE, kind.metric_name, resource_dimensions(resource_id))
+    metric = Metric.of(MODEL_NAMESPACE, kind.metric_name, get_dimensions(resource_id))
     return MetricStat(metric=metric, period_s=kind.period_s, statistic=kind.statistic)
 
 
-def resource_dimensions(resource_id: str) -> Mapping[str, str]:
-    """The dimensions of a resource's metrics; raises ValueError where the id is of no kind."""
+def get_dimensions(resource_id: str) -> Mapping[str, str]:
+    """The dimensions of a resource's metrics. Raises ValueError if the id is invalid."""
     match resource_id.split("/"):
         case ["endpoint", endpoint, "variant", variant]:
             return {"EndpointName": endpoint, "VariantName": variant}
@@ -136,7 +138,7 @@ def resource_dimensions(resource_id: str) -> Mapping[str, str]:
     )
 
 
-def same_metric(one: TargetTracking, other: TargetTracking, resource_id: str) -> bool:
+def has_same_metric(one: TargetTracking, other: TargetTracking, resource_id: str) -> bool:
     """Whether two policies of a resource track the same metric, by whatever name."""
     return get_watched_metric(one, resource_id) == get_watched_metric(other, resource_id)
 
@@ -144,7 +146,7 @@ def same_metric(one: TargetTracking, other: TargetTracking, resource_id: str) ->
 def get_watched_metric(policy: TargetTracking, resource_id: str) -> object:
     """The identity of a policy's metric."""
     if policy.predefined is not None:
-        stat: MetricStat | None = predefined_stat(policy.predefined, resource_id)
+        stat: MetricStat | None = get_predefined_stat(policy.predefined, resource_id)
     else:
         stat = policy.queries[0].stat if len(policy.queries) == 1 else None
     if stat is not None:

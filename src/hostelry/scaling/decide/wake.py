@@ -7,8 +7,13 @@ from dataclasses import dataclass
 from hostelry.domain.at_zero import Wakeable
 from hostelry.domain.scaling import ScalableTarget
 from hostelry.domain.serverless import ServerlessConfig
-from hostelry.scaling.decide.cooldown import remaining_s
-from hostelry.scaling.decide.decision import Capacity, Decision, LastAct, unchanged
+from hostelry.scaling.decide.decision import (
+    Capacity,
+    Decision,
+    LastAct,
+    get_remaining_s,
+    keep_capacity,
+)
 
 # Waking: how many copies a name without one gets because requests wait for it.
 #
@@ -30,9 +35,9 @@ MAX_FIRST = 4  # copies that one wake starts: a burst may be over before they se
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiting:
-    """What waits for a name. `held` requests, of which each takes `service_s` (None: not known).
+    """The requests that wait for a name: `held` requests, each taking `service_s` (None: unknown).
 
-    `at_once` is how many of them one copy answers side by side; a concurrency target knows it.
+    `at_once` is how many of them one copy answers side by side. A concurrency target defines it.
     """
 
     held: int
@@ -41,9 +46,9 @@ class Waiting:
 
 
 def wakeable(target: ScalableTarget | None) -> Wakeable:
-    """Whether a request may have a copy started, by what is registered for the name.
+    """Whether a request may have a copy started, by the target registered for the name.
 
-    Zero copies that nothing may raise are off on purpose: a request must not turn them on.
+    Zero copies without anything that may raise the number are intended: no request turns them on.
     """
     if target is None:
         return Wakeable.NO_TARGET
@@ -53,46 +58,46 @@ def wakeable(target: ScalableTarget | None) -> Wakeable:
 
 
 def decide(waiting: Waiting, capacity: Capacity) -> Decision:
-    """The copies to have for what waits: one, or as many as answer it within `CLEAR_S`.
+    """The copies for the waiting requests: one, or as many as answer them within `CLEAR_S`.
 
-    Without a known service time there is one: how many a load needs cannot be known then. Copies
-    that are on their way count; a wake that comes again asks for no more than it did.
+    Without a known service time there is one copy, because the number needed is unknown. Copies
+    that are on their way count. A repeated wake asks for no more than the first.
     """
     signal = build_signal(waiting, capacity)
     if waiting.held < 1:
-        return unchanged(capacity, "Nothing waits.", signal)
+        return keep_capacity(capacity, "Nothing waits.", signal)
     if capacity.maximum < 1:
-        return unchanged(capacity, "MaxCapacity is 0: nothing may be started.", signal)
-    needed = copies_needed(waiting)
+        return keep_capacity(capacity, "MaxCapacity is 0: nothing may be started.", signal)
+    needed = count_needed_copies(waiting)
     desired = max(1, capacity.minimum, min(needed, MAX_FIRST, capacity.maximum))
     waits = f"{waiting.held} {'request waits' if waiting.held == 1 else 'requests wait'} for a copy"
     if desired <= capacity.desired:
-        return unchanged(capacity, f"{waits}: {capacity.desired} on the way.", signal)
+        return keep_capacity(capacity, f"{waits}: {capacity.desired} on the way.", signal)
     why = "" if desired == 1 else f", {needed} would answer them in {CLEAR_S:g} s"
     return Decision(desired=desired, reason=f"{waits}{why}: {desired} started.", signal=signal)
 
 
-def copies_needed(waiting: Waiting) -> int:
-    """How many copies answer what waits within `CLEAR_S`; one where that cannot be known."""
+def count_needed_copies(waiting: Waiting) -> int:
+    """How many copies answer the waiting requests within `CLEAR_S`. One if that is unknown."""
     service_s = waiting.service_s
     if service_s is None or not math.isfinite(service_s) or service_s <= 0.0:
         return 1
-    at_once = waiting.at_once if waiting.at_once >= 1.0 else 1.0  # also where it is no number
+    at_once = waiting.at_once if waiting.at_once >= 1.0 else 1.0  # also for NaN
     # In this order nothing grows beyond a float on both sides of a division.
     return max(1, math.ceil(min(waiting.held * (service_s / at_once / CLEAR_S), 1e6)))
 
 
-def keeps_awake(
+def explain_awake(
     desired: int, woken: LastAct | None, cooldown_s: float, pace: float, now: float
 ) -> str | None:
-    """Why capacity must not go back to zero at `now`; None where a wake does not speak against it.
+    """Why capacity must not go back to zero at `now`. None if no wake speaks against it.
 
     `woken` is the newest wake that succeeded, `cooldown_s` the time for which a policy leaves a
     change alone (ScaleInCooldown, or Cooldown of a step policy).
     """
     if woken is None or desired > 0:
         return None
-    left_s = remaining_s(woken, cooldown_s, pace, now)
+    left_s = get_remaining_s(woken, cooldown_s, pace, now)
     if left_s <= 0.0:
         return None
     return f"requests woke it a short time ago; it stays for {left_s:.0f} s more"
@@ -129,12 +134,12 @@ class EnvironmentUse:
     used_at: float
 
 
-def environments_for(concurrency: int, now: int, config: ServerlessConfig) -> int:
-    """The environments to have for `concurrency` requests under way; `now` are desired already."""
+def count_environments(concurrency: int, now: int, config: ServerlessConfig) -> int:
+    """The environments for `concurrency` requests under way, if `now` are desired already."""
     return max(now, min(concurrency, config.max_concurrency))
 
 
-def to_end(
+def list_ended_environments(
     environments: Sequence[EnvironmentUse],
     ending: Collection[str],
     config: ServerlessConfig,

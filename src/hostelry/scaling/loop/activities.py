@@ -17,7 +17,7 @@ from hostelry.domain.scaling import (
     target_name,
 )
 from hostelry.domain.scope import Scope
-from hostelry.scaling.decide.cooldown import UNDER_WAY
+from hostelry.scaling.decide.decision import UNDER_WAY
 from hostelry.store.records import State, Versioned
 
 MAX_KEPT = 200
@@ -29,7 +29,7 @@ Place = tuple[Scope, str]
 class ActivityBook:
     """The activities of every target, newest first, in the store and in memory. Thread-safe.
 
-    What is written is durable on return; raises RetryableError when the store cannot take it.
+    A write is durable on return. Raises RetryableError when the store cannot take it.
     """
 
     def __init__(self, state: State) -> None:
@@ -73,22 +73,22 @@ class ActivityBook:
                     self._open.pop(activity.id, None)
 
     def write(self, activity: ScalingActivity, now: float) -> ScalingActivity:
-        """Add the activity; those of its target that are too old or too many go."""
+        """Add the activity, and remove activities of its target that are too old or too many."""
         with self._lock:
             stored = self._records.put(activity.scope, activity.id, activity, expect=None)
             mine = self._by_place.setdefault(get_place(activity), [])
             mine.insert(0, stored)
             self._open[activity.id] = get_place(activity)
-            for old in list(_excess(mine, now)):
+            for old in list(_list_excess(mine, now)):
                 self._records.delete(old.value.scope, old.value.id, expect=old.version)
                 self._open.pop(old.value.id, None)
                 mine.remove(old)
         return activity
 
     def change(self, activity: ScalingActivity, **changes: Any) -> ScalingActivity:
-        """Write an activity with other fields; the one that is written now.
+        """Write an activity with other fields, and return the written one.
 
-        One that has gone since, being too old, is left alone.
+        An activity that was removed since, being too old, is left alone.
         """
         with self._lock:
             mine = self._by_place[get_place(activity)]
@@ -111,7 +111,7 @@ def get_place(activity: ScalingActivity) -> Place:
     return activity.scope, target_name(activity.resource_id, activity.dimension)
 
 
-def _excess(
+def _list_excess(
     mine: list[Versioned[ScalingActivity]], now: float
 ) -> Iterator[Versioned[ScalingActivity]]:
     for number, stored in enumerate(mine):
@@ -128,13 +128,13 @@ def add_details(activity: ScalingActivity) -> ScalingActivity:
 
 
 def encode_details(receipt: Receipt) -> str:
-    """A receipt as JSON, with what follows from its instants."""
+    """Encode a receipt as JSON, with the durations between its instants."""
     shown: dict[str, Any] = {
         "t0": receipt.load_rose_at,
         "t1": receipt.decided_at,
         "t2": receipt.answered_at,
-        "detection_s": _between(receipt.load_rose_at, receipt.decided_at),
-        "start_s": _between(receipt.decided_at, receipt.answered_at),
+        "detection_s": _get_duration(receipt.load_rose_at, receipt.decided_at),
+        "start_s": _get_duration(receipt.decided_at, receipt.answered_at),
         "requests_delayed": receipt.num_delayed,
         "requests_failed": receipt.num_failed,
         "signal": dict(receipt.signal),
@@ -142,5 +142,5 @@ def encode_details(receipt: Receipt) -> str:
     return msgspec.json.encode(shown, order="sorted").decode()
 
 
-def _between(start: float | None, end: float | None) -> float | None:
+def _get_duration(start: float | None, end: float | None) -> float | None:
     return None if start is None or end is None else round(end - start, 3)

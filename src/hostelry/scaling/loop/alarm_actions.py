@@ -20,15 +20,20 @@ from hostelry.domain.alarm import AlarmHistoryItem, AlarmRule, AlarmState, Metri
 from hostelry.domain.metric import Metric, MetricQuery, MetricStat
 from hostelry.domain.scope import Scope
 from hostelry.metrics.series.statistic import is_simple
-from hostelry.scaling.decide.alarm import dense, long_instant
-from hostelry.scaling.decide.alarm_events import Alarm, TargetKind, action_done, target_kind
+from hostelry.scaling.decide.alarm import encode_compact, format_instant
+from hostelry.scaling.decide.alarm_events import (
+    Alarm,
+    TargetKind,
+    build_action_item,
+    get_target_kind,
+)
 from hostelry.store.alarm_log import append_history
 from hostelry.store.records import Records, State
 
 LOG = logging.getLogger(__name__)
 # Notification of an alarm's action: SNS's envelope around CloudWatch's JSON.
 #
-# Source: Amazon SNS Developer Guide, "HTTP/HTTPS notification JSON format"; the messages that
+# Source: Amazon SNS Developer Guide, "HTTP/HTTPS notification JSON format", and the messages that
 # CloudWatch alarms publish.
 
 
@@ -36,7 +41,7 @@ MAX_SUBJECT = 100
 MESSAGE_IDS = uuid.UUID("6f1c2a52-8c55-4f0f-9f0d-5d6d5f2a7a11")
 
 
-def notification(alarm: Alarm, action: str, now: float) -> tuple[Mapping[str, str], bytes]:
+def build_notification(alarm: Alarm, action: str, now: float) -> tuple[Mapping[str, str], bytes]:
     """Headers and body of the POST that notifies `action` of the alarm's present state.
 
     A resent notification of a state has the same MessageId.
@@ -46,9 +51,9 @@ def notification(alarm: Alarm, action: str, now: float) -> tuple[Mapping[str, st
         "Type": "Notification",
         "MessageId": message_id,
         "TopicArn": action,
-        "Subject": subject(alarm),
-        "Message": dense(message(alarm)),
-        "Timestamp": long_instant(now).replace("+0000", "Z"),
+        "Subject": build_subject(alarm),
+        "Message": encode_compact(build_message(alarm)),
+        "Timestamp": format_instant(now).replace("+0000", "Z"),
         "SignatureVersion": "1",
         "Signature": "",
         "SigningCertURL": "",
@@ -60,7 +65,7 @@ def notification(alarm: Alarm, action: str, now: float) -> tuple[Mapping[str, st
         "x-amz-sns-message-id": message_id,
         "x-amz-sns-topic-arn": action.encode("ascii", "replace").decode(),
     }
-    return headers, dense(body).encode()
+    return headers, encode_compact(body).encode()
 
 
 def build_message_id(alarm: Alarm, action: str) -> str:
@@ -70,13 +75,13 @@ def build_message_id(alarm: Alarm, action: str) -> str:
     return str(uuid.uuid5(MESSAGE_IDS, identity))
 
 
-def subject(alarm: Alarm) -> str:
+def build_subject(alarm: Alarm) -> str:
     """One line of at most 100 characters."""
     text = f'{alarm.status.state.value}: "{alarm.name}" in {alarm.scope.region}'
     return text if len(text) <= MAX_SUBJECT else text[: MAX_SUBJECT - 3] + "..."
 
 
-def message(alarm: Alarm) -> Mapping[str, Any]:
+def build_message(alarm: Alarm) -> Mapping[str, Any]:
     """CloudWatch's JSON of an alarm that changed its state."""
     status, actions = alarm.status, alarm.actions
     before = status.previous or AlarmState.INSUFFICIENT_DATA
@@ -84,10 +89,10 @@ def message(alarm: Alarm) -> Mapping[str, Any]:
         "AlarmName": alarm.name,
         "AlarmDescription": alarm.given.get("AlarmDescription"),
         "AWSAccountId": alarm.scope.account,
-        "AlarmConfigurationUpdatedTimestamp": long_instant(alarm.configured_at),
+        "AlarmConfigurationUpdatedTimestamp": format_instant(alarm.configured_at),
         "NewStateValue": status.state.value,
         "NewStateReason": status.reason,
-        "StateChangeTime": long_instant(status.transitioned_at),
+        "StateChangeTime": format_instant(status.transitioned_at),
         "Region": alarm.scope.region,
         "AlarmArn": alarm.arn,
         "OldStateValue": before.value,
@@ -96,11 +101,11 @@ def message(alarm: Alarm) -> Mapping[str, Any]:
         "InsufficientDataActions": actions.insufficient_data,
     }
     if isinstance(alarm, MetricAlarm):
-        return common | {"Trigger": trigger(alarm.rule, alarm.given)}
+        return common | {"Trigger": build_trigger(alarm.rule, alarm.given)}
     return common | {"AlarmRule": alarm.expression}
 
 
-def trigger(rule: AlarmRule, given: Mapping[str, Any]) -> Mapping[str, Any]:
+def build_trigger(rule: AlarmRule, given: Mapping[str, Any]) -> Mapping[str, Any]:
     """The Trigger member: the rule of a metric alarm."""
     common = {
         "Period": rule.period_s,
@@ -112,16 +117,16 @@ def trigger(rule: AlarmRule, given: Mapping[str, Any]) -> Mapping[str, Any]:
         "EvaluateLowSampleCountPercentile": given.get("EvaluateLowSampleCountPercentile") or "",
     }
     if rule.stat is None:
-        return common | {"Metrics": [query_members(it) for it in rule.queries]}
+        return common | {"Metrics": [build_query(it) for it in rule.queries]}
     stat = rule.stat
     if is_simple(stat.statistic):
         kind = {"StatisticType": "Statistic", "Statistic": stat.statistic.upper()}
     else:
         kind = {"StatisticType": "ExtendedStatistic", "ExtendedStatistic": stat.statistic}
-    return {**metric_members(stat.metric), **kind, "Unit": stat.unit, **common}
+    return {**build_metric(stat.metric), **kind, "Unit": stat.unit, **common}
 
 
-def metric_members(metric: Metric) -> Mapping[str, Any]:
+def build_metric(metric: Metric) -> Mapping[str, Any]:
     """A metric's identity."""
     return {
         "MetricName": metric.name,
@@ -130,7 +135,7 @@ def metric_members(metric: Metric) -> Mapping[str, Any]:
     }
 
 
-def query_members(query: MetricQuery) -> Mapping[str, Any]:
+def build_query(query: MetricQuery) -> Mapping[str, Any]:
     """One query of an expression."""
     members = {
         "Id": query.id,
@@ -138,13 +143,13 @@ def query_members(query: MetricQuery) -> Mapping[str, Any]:
         "Expression": query.expression,
         "ReturnData": query.return_data,
     }
-    return members if query.stat is None else members | {"MetricStat": stat_members(query.stat)}
+    return members if query.stat is None else members | {"MetricStat": build_stat(query.stat)}
 
 
-def stat_members(stat: MetricStat) -> Mapping[str, Any]:
+def build_stat(stat: MetricStat) -> Mapping[str, Any]:
     """One statistic of one metric."""
     return {
-        "Metric": metric_members(stat.metric),
+        "Metric": build_metric(stat.metric),
         "Period": stat.period_s,
         "Stat": stat.statistic,
     }
@@ -177,12 +182,12 @@ Origin = tuple[str, str, int]  # scheme, host, port
 
 
 class AddressError(Exception):
-    """No address can be notified; the message is for the alarm's history."""
+    """No address can be notified. The message is for the alarm's history."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Addresses:
-    """Content of actions.toml; `allowed` None allows every address."""
+    """Content of actions.toml. `allowed` None allows every address."""
 
     topics: Mapping[str, Sequence[str]] = field(default_factory=dict)
     allowed: frozenset[Origin] | None = None
@@ -191,7 +196,7 @@ class Addresses:
 
     @classmethod
     def load(cls, path: Path) -> "Addresses":
-        """Read a file, empty where there is none; raises TerminalError with what is wrong."""
+        """Read a file, empty if it does not exist. Raises TerminalError if it is invalid."""
         try:
             content = tomllib.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
@@ -200,17 +205,17 @@ class Addresses:
             raise TerminalError(f"{path} cannot be read: {error}") from error
         try:
             return cls(
-                topics=_topics(content),
-                allowed=_origins(content, "allow"),
-                confirmed=_origins(content, "confirmed") or frozenset(),
-                folder=_folder(content),
+                topics=_parse_topics(content),
+                allowed=_parse_origins(content, "allow"),
+                confirmed=_parse_origins(content, "confirmed") or frozenset(),
+                folder=_parse_folder(content),
             )
         except ValueError as error:
             raise TerminalError(f"{path}: {error}") from error
 
     def of(self, action: str) -> Sequence[str]:
-        """The addresses behind a topic or address; raises AddressError where there are none."""
-        if target_kind(action) is TargetKind.ADDRESS:
+        """The addresses behind a topic or address. Raises AddressError without one."""
+        if get_target_kind(action) is TargetKind.ADDRESS:
             reason = self.refusal(action)
             if reason is not None:
                 raise AddressError(reason)
@@ -221,20 +226,20 @@ class Addresses:
         return found
 
     def refusal(self, address: str) -> str | None:
-        """Why a web address must not be posted to; None where it may."""
-        if self.allowed is None or _origin(address) in self.allowed:
+        """Why a web address must not be posted to. None if it may."""
+        if self.allowed is None or _parse_origin(address) in self.allowed:
             return None
         return "actions.toml does not allow this address under [webhooks]"
 
     def is_confirmed(self, address: str) -> bool:
         """Whether subscriptions of the address need no confirmation."""
-        return _origin(address) in self.confirmed
+        return _parse_origin(address) in self.confirmed
 
 
 class AddressFile:
     """The addresses of one actions.toml, read again at a use that finds the file changed.
 
-    A file that cannot be read is logged once a change; until it is mended the last good content
+    A file that cannot be read is logged once per change. Until it is mended the last good content
     holds.
     """
 
@@ -259,51 +264,51 @@ class AddressFile:
         return self._addresses
 
 
-def _topics(content: Mapping[str, Any]) -> Mapping[str, Sequence[str]]:
+def _parse_topics(content: Mapping[str, Any]) -> Mapping[str, Sequence[str]]:
     topics: dict[str, Sequence[str]] = {}
-    for name, given in _table(content, "topics").items():
+    for name, given in _get_table(content, "topics").items():
         addresses = [given] if isinstance(given, str) else given
         if not isinstance(addresses, list) or not addresses:
             raise ValueError(f"[topics] {name} must be an address or a list of addresses")
         for address in addresses:
-            if not isinstance(address, str) or target_kind(address) is not TargetKind.ADDRESS:
+            if not isinstance(address, str) or get_target_kind(address) is not TargetKind.ADDRESS:
                 raise ValueError(f"[topics] {name}: {address!r} is not an http(s) address")
         topics[name] = tuple(addresses)
     return topics
 
 
-def _origins(content: Mapping[str, Any], name: str) -> frozenset[Origin] | None:
-    given = _table(content, "webhooks").get(name)
+def _parse_origins(content: Mapping[str, Any], name: str) -> frozenset[Origin] | None:
+    given = _get_table(content, "webhooks").get(name)
     if given is None:
         return None
     if not isinstance(given, list):
         raise ValueError(f"[webhooks] {name} must be a list of addresses")  # noqa: TRY004 - a file's
     for address in given:
-        if not isinstance(address, str) or target_kind(address) is not TargetKind.ADDRESS:
+        if not isinstance(address, str) or get_target_kind(address) is not TargetKind.ADDRESS:
             raise ValueError(f"[webhooks] {name}: {address!r} is not an http(s) address")
-    return frozenset(_origin(it) for it in given)
+    return frozenset(_parse_origin(it) for it in given)
 
 
-def _folder(content: Mapping[str, Any]) -> str:
-    given = _table(content, "files").get("folder", DEFAULT_FOLDER)
+def _parse_folder(content: Mapping[str, Any]) -> str:
+    given = _get_table(content, "files").get("folder", DEFAULT_FOLDER)
     if not isinstance(given, str) or not FOLDER.fullmatch(given) or given in TAKEN_FOLDERS:
         raise ValueError(f"[files] folder: {given!r} is not a name for a folder of its own")
     return given
 
 
-def _table(content: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+def _get_table(content: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     found = content.get(name, {})
     if not isinstance(found, dict):
         raise ValueError(f"{name} must be a table")  # noqa: TRY004 - a fault of the file
     return found
 
 
-def _origin(address: str) -> Origin:
+def _parse_origin(address: str) -> Origin:
     parts = urlsplit(address)
     return parts.scheme, parts.hostname or "", parts.port or DEFAULT_PORTS[parts.scheme]
 
 
-# Notifications of web addresses about alarms; alarm evaluation never waits for them.
+# Notifications of web addresses about alarms. Alarm evaluation never waits for them.
 #
 # At least once: a state is marked as notified afterwards, and the next control process resends it
 # after a kill in between.
@@ -325,9 +330,10 @@ Job = tuple[Scope, str, AlarmState, float]  # an alarm, and the state it entered
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlarmActionDeps:
-    """Dependencies; `addresses_of` raises AddressError for an action without an address.
+    """Dependencies of alarm actions. `addresses_of` raises AddressError without an address.
 
-    `publish(topic, subject, message, message_id)` is called in a thread; whether the topic exists.
+    `publish(topic, subject, message, message_id)` is called in a thread, and returns whether the
+    topic exists.
     """
 
     state: State
@@ -338,7 +344,7 @@ class AlarmActionDeps:
 
 
 class AlarmNotifier:
-    """Notifications under way; used from one event loop, `is_free_for` from any thread."""
+    """Notifications under way. Used from one event loop, `is_free_for` from any thread."""
 
     def __init__(self, deps: AlarmActionDeps) -> None:
         self._deps = deps
@@ -357,7 +363,7 @@ class AlarmNotifier:
         self._under_way.add(job)
         try:
             actions = alarm.actions.on(alarm.status.state)
-            web = [it for it in actions if target_kind(it) in WEB]
+            web = [it for it in actions if get_target_kind(it) in WEB]
             items = await asyncio.gather(*(self._item(alarm, it) for it in web))
             await asyncio.to_thread(self._mark, alarm, items)
         except RetryableError as error:
@@ -371,25 +377,27 @@ class AlarmNotifier:
             addresses = self._deps.addresses_of(action)
         except AddressError as error:
             problem = None if is_published else str(error)
-            return action_done(alarm, action, problem, self._deps.clock.now())
+            return build_action_item(alarm, action, problem, self._deps.clock.now())
         outcomes = [await self._post(alarm, action, it) for it in addresses]
         problems = [it for it in outcomes if it is not None]
         if problems:
             LOG.warning("alarm %s: action %s failed: %s", alarm.name, action, problems[0])
         problem = "; ".join(problems) or None
-        return action_done(alarm, action, problem, self._deps.clock.now())
+        return build_action_item(alarm, action, problem, self._deps.clock.now())
 
     async def _publish(self, alarm: Alarm, action: str) -> bool:
         """Whether the action is an SNS topic that exists: then it has the message."""
-        if target_kind(action) is not TargetKind.TOPIC:
+        if get_target_kind(action) is not TargetKind.TOPIC:
             return False
         message_id = build_message_id(alarm, action)
-        text = dense(message(alarm))
-        return await asyncio.to_thread(self._deps.publish, action, subject(alarm), text, message_id)
+        text = encode_compact(build_message(alarm))
+        return await asyncio.to_thread(
+            self._deps.publish, action, build_subject(alarm), text, message_id
+        )
 
     async def _post(self, alarm: Alarm, action: str, address: str) -> str | None:
         """None once the address accepted it, else the problem."""
-        headers, body = notification(alarm, action, self._deps.clock.now())
+        headers, body = build_notification(alarm, action, self._deps.clock.now())
         problem = ""
         for delay_s in (0.0, *DELAYS_S):
             if delay_s:
@@ -437,15 +445,15 @@ def build_job(alarm: Alarm) -> Job:
 
 
 class WebPoster:
-    """HTTP client for web addresses; for one event loop."""
+    """HTTP client for web addresses, used from one event loop."""
 
     def __init__(self) -> None:
         self._client: httpx.AsyncClient | None = None
 
     async def post(self, address: str, headers: Mapping[str, str], body: bytes) -> int:
-        """Return the status of the answer; its body is not read, no redirect followed.
+        """Post and return the answer's status. Does not read its body or follow redirects.
 
-        Raises httpx.HTTPError, httpx.InvalidURL, TimeoutError or OSError when there is none in
+        Raises httpx.HTTPError, httpx.InvalidURL, TimeoutError or OSError if no answer comes in
         time.
         """
         if self._client is None:

@@ -13,25 +13,25 @@ from hostelry.metrics.protocol import MetricReader
 from hostelry.metrics.query import queries
 from hostelry.scaling.decide.alarm import (
     AlarmVerdict,
-    dense,
+    encode_compact,
     evaluate,
-    evaluation_range,
-    fewest_samples,
-    long_instant,
+    format_instant,
+    get_evaluation_range,
+    get_fewest_samples,
 )
 from hostelry.scaling.decide.alarm_events import Alarm, move_status
-from hostelry.scaling.decide.composite import RuleError, children, holds, parse
+from hostelry.scaling.decide.composite import RuleError, is_true, list_children, parse
 
 
-def look_at(metrics: MetricReader, alarm: MetricAlarm, now: float) -> AlarmVerdict:
-    """The verdict on an alarm; an expression that cannot be computed gives no datapoints."""
-    start, end = evaluation_range(alarm.rule, now)
-    points = datapoints(metrics, alarm.scope, alarm.rule, start, end)
-    num_samples = _num_samples(metrics, alarm, end)
+def evaluate_alarm(metrics: MetricReader, alarm: MetricAlarm, now: float) -> AlarmVerdict:
+    """Evaluate an alarm. An expression that cannot be computed gives no datapoints."""
+    start, end = get_evaluation_range(alarm.rule, now)
+    points = read_datapoints(metrics, alarm.scope, alarm.rule, start, end)
+    num_samples = _count_samples(metrics, alarm, end)
     return evaluate(alarm.rule, points, alarm.status, now, num_samples)
 
 
-def datapoints(
+def read_datapoints(
     metrics: MetricReader, scope: Scope, rule: AlarmRule, start: float, end: float
 ) -> Sequence[Datapoint]:
     """The values that a rule compares, of periods that begin in [start, end)."""
@@ -45,7 +45,7 @@ def datapoints(
     return found[0].points if found else ()
 
 
-def forced_values(status: AlarmStatus) -> tuple[Datapoint, ...]:
+def get_forced_values(status: AlarmStatus) -> tuple[Datapoint, ...]:
     """The datapoints that StateReasonData of SetAlarmState names for scaling policies."""
     try:
         given = json.loads(status.reason_data or "{}")["recentDatapoints"]
@@ -56,11 +56,11 @@ def forced_values(status: AlarmStatus) -> tuple[Datapoint, ...]:
     return tuple(Datapoint(at, it) for it in values if math.isfinite(it))
 
 
-def _num_samples(metrics: MetricReader, alarm: MetricAlarm, end: float) -> float | None:
+def _count_samples(metrics: MetricReader, alarm: MetricAlarm, end: float) -> float | None:
     rule = alarm.rule
     if not rule.ignores_few_samples or rule.stat is None:
         return None
-    if not fewest_samples(rule.stat.statistic):
+    if not get_fewest_samples(rule.stat.statistic):
         return None
     count = MetricStat(
         metric=rule.stat.metric,
@@ -92,29 +92,33 @@ class Composites:
     def __init__(self) -> None:
         self._seen: dict[Place, Seen] = {}
 
-    def changed(
+    def evaluate(
         self, alarm: CompositeAlarm, statuses: Statuses, arns: Mapping[Place, str], now: float
     ) -> CompositeAlarm | None:
-        """The alarm in its new state; None where it stays in the one it has."""
+        """The alarm in its new state. None if it stays in its state."""
         try:
             rule = parse(alarm.expression)
         except RuleError:  # written by a version that could read it
             return None
-        places = [(alarm.scope, it) for it in children(rule)]
+        places = [(alarm.scope, it) for it in list_children(rule)]
         seen = (alarm.expression, tuple(_get_shown_state(statuses.get(it)) for it in places))
         place = (alarm.scope, alarm.name)
         if self._seen.get(place) == seen:
             return None
         self._seen[place] = seen
         known = {it[1]: statuses[it] for it in places if it in statuses}
-        is_true = holds(rule, {name: it.state for name, it in known.items()})
-        state = AlarmState.ALARM if is_true else AlarmState.OK
+        holds = is_true(rule, {name: it.state for name, it in known.items()})
+        state = AlarmState.ALARM if holds else AlarmState.OK
         if state is alarm.status.state:
             return None
         newest = list_newest(known)
         children_now = [(arns[alarm.scope, name], known[name]) for name in newest]
         status = move_status(
-            alarm.status, state, _reason(alarm, state, children_now), _data(children_now), now
+            alarm.status,
+            state,
+            _build_reason(alarm, state, children_now),
+            _build_data(children_now),
+            now,
         )
         return replace(alarm, status=status)
 
@@ -147,7 +151,7 @@ def _get_shown_state(status: AlarmStatus | None) -> tuple[AlarmState, float] | N
     return None if status is None else (status.state, status.transitioned_at)
 
 
-def _reason(
+def _build_reason(
     alarm: CompositeAlarm, state: AlarmState, children_now: Sequence[tuple[str, AlarmStatus]]
 ) -> str:
     if not children_now:
@@ -155,11 +159,11 @@ def _reason(
     arn, status = children_now[0]
     return (
         f"{arn} transitioned to {status.state.value} at"
-        f" {long_instant(status.transitioned_at).replace('+0000', 'Z')}"
+        f" {format_instant(status.transitioned_at).replace('+0000', 'Z')}"
     )
 
 
-def _data(children_now: Sequence[tuple[str, AlarmStatus]]) -> str | None:
+def _build_data(children_now: Sequence[tuple[str, AlarmStatus]]) -> str | None:
     if not children_now:
         return None
     triggers = [
@@ -167,11 +171,11 @@ def _data(children_now: Sequence[tuple[str, AlarmStatus]]) -> str | None:
             "arn": arn,
             "state": {
                 "value": status.state.value,
-                "timestamp": long_instant(status.transitioned_at),
+                "timestamp": format_instant(status.transitioned_at),
             },
         }
         for arn, status in children_now
     ]
-    while len(dense({"triggeringAlarms": triggers})) > 4000:
+    while len(encode_compact({"triggeringAlarms": triggers})) > 4000:
         triggers.pop()
-    return dense({"triggeringAlarms": triggers})
+    return encode_compact({"triggeringAlarms": triggers})

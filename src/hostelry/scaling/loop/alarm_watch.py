@@ -1,4 +1,4 @@
-"""Evaluation of every alarm that is due; a changed state is written first, then acted on.
+"""Evaluation of every due alarm. A changed state is written first, then acted on.
 
     watch = AlarmWatch(
         AlarmWatchDeps(state=state, metrics=metrics, scaler=scaler, clock=clock),
@@ -6,14 +6,14 @@
             state=state, clock=clock, addresses_of=AddressFile(home.actions).of, post=...
         ),
     )
-    await watch.run()  # until cancelled; errors of an evaluation propagate; may be run again
+    await watch.run()  # until cancelled. Errors of an evaluation propagate. May be run again
 
-Scaling policies are triggered again for as long as the state lasts, so that none is lost with the
-process; web notifications are marked in the state once they are sent.
+Scaling policies are triggered again for as long as the state lasts, so that no trigger is lost with
+the process. Web notifications are marked in the state once they are sent.
 
 | alarm now | done |
 | --- | --- |
-| entered a state | it is written; its policies triggered, its web actions queued |
+| entered a state | it is written, its policies triggered, its web actions queued |
 | still in a state with policies | they are triggered again after each evaluation interval |
 | web actions not marked as done | they are queued again |
 | the clock was set a short time ago | nothing, until new periods have passed |
@@ -31,34 +31,39 @@ from hostelry.base.clock import Clock, MonotonicClock, until_next_s
 from hostelry.base.errors import Conflict, RetryableError
 from hostelry.domain.alarm import AlarmHistoryItem, AlarmStatus, CompositeAlarm, MetricAlarm
 from hostelry.metrics.protocol import MetricReader
-from hostelry.scaling.decide.alarm import AlarmVerdict, hold_s, next_evaluation_at, repeats_after_s
+from hostelry.scaling.decide.alarm import (
+    AlarmVerdict,
+    get_hold_s,
+    get_next_evaluation_at,
+    get_repeat_s,
+)
 from hostelry.scaling.decide.alarm_events import (
     Alarm,
     TargetKind,
-    action_done,
+    build_action_item,
+    build_transition_item,
+    get_target_kind,
     is_pending,
     move_status,
-    target_kind,
-    transition,
 )
-from hostelry.scaling.decide.composite import suppression
+from hostelry.scaling.decide.composite import find_suppression
 from hostelry.scaling.decide.decision import Trigger
 from hostelry.scaling.loop.alarm_actions import AlarmActionDeps, AlarmNotifier, Job, build_job
 from hostelry.scaling.loop.alarm_evaluation import (
     Composites,
-    forced_values,
+    evaluate_alarm,
     get_arns,
+    get_forced_values,
     get_statuses,
-    look_at,
 )
-from hostelry.scaling.loop.protocol import Scaler
+from hostelry.scaling.loop.scaler import Scaler
 from hostelry.store.alarm_log import append_history, forget_histories
 from hostelry.store.records import State, Versioned
 
 LOG = logging.getLogger(__name__)
 A = TypeVar("A", MetricAlarm, CompositeAlarm)
 TICK_S = 1.0
-JUMP_S = 5.0  # how far the clock may be from what has passed before it counts as set
+JUMP_S = 5.0  # how far the clock may be from the steady clock before it counts as set
 MAX_BATCH = 500  # evaluations between two looks at anything else
 MAX_ROUNDS = 10  # of composite alarms on composite alarms
 HOUSEKEEPING_S = 3600.0
@@ -66,7 +71,7 @@ HOUSEKEEPING_S = 3600.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlarmWatchDeps:
-    """Dependencies; `steady` never jumps."""
+    """Dependencies of the alarm watch. `steady` never jumps."""
 
     state: State
     metrics: MetricReader
@@ -86,7 +91,7 @@ class AlarmSchedule:
 
 
 class AlarmWatch:
-    """The evaluation loop of one process; `look` is one pass.
+    """The evaluation loop of one process. `look` makes one pass.
 
     `is_behind` is set by a pass that left due alarms to the next one.
     """
@@ -105,7 +110,7 @@ class AlarmWatch:
         self.is_behind = False
 
     async def run(self) -> None:
-        """Make a pass each second until cancelled; web actions run as tasks."""
+        """Make a pass each second until cancelled. Web actions run as tasks."""
         async with asyncio.TaskGroup() as tasks:
             while True:
                 self.is_behind = False
@@ -118,7 +123,7 @@ class AlarmWatch:
                     await self._deps.clock.sleep(until_next_s(self._deps.clock.now(), TICK_S))
 
     def look(self) -> list[Alarm]:
-        """Make one pass over due alarms; return those whose web actions have to be done now."""
+        """Make one pass over due alarms. Return the alarms whose web actions are due now."""
         now = self._deps.clock.now()
         self._notice_jump(now)
         stored = self._deps.state.metric_alarms.list()
@@ -176,24 +181,24 @@ class AlarmWatch:
     def _held_until(self, alarm: MetricAlarm, now: float) -> float | None:
         if self._set_at is None:
             return None
-        until = self._set_at + hold_s(alarm.rule)
+        until = self._set_at + get_hold_s(alarm.rule)
         return until if now < until else None
 
     def _evaluate(self, stored: Versioned[MetricAlarm], now: float) -> None:
         alarm = stored.value
         schedule = self._schedules[alarm.arn]
         # Before anything can go wrong: one alarm that fails does not keep the others from theirs.
-        schedule.due_at = next_evaluation_at(alarm.rule, alarm.name, now)
-        verdict = look_at(self._deps.metrics, alarm, now)
+        schedule.due_at = get_next_evaluation_at(alarm.rule, alarm.name, now)
+        verdict = evaluate_alarm(self._deps.metrics, alarm, now)
         if not verdict.is_settled:
-            schedule.due_at = next_evaluation_at(alarm.rule, alarm.name, now, is_settled=False)
+            schedule.due_at = get_next_evaluation_at(alarm.rule, alarm.name, now, is_settled=False)
         items: list[AlarmHistoryItem] = []
         if verdict.state is not alarm.status.state:
             entered = self._enter(stored, verdict, now)
             if entered is None:
-                schedule.due_at = now  # a client wrote it meanwhile: evaluate what is there
+                schedule.due_at = now  # a client wrote it meanwhile: evaluate the new rule
                 return
-            items = [transition(entered, alarm.status, now)]
+            items = [build_transition_item(entered, alarm.status, now)]
             alarm = entered
         items = [*self._trigger_policies(alarm, schedule, verdict, now), *items]
         if items:
@@ -202,7 +207,7 @@ class AlarmWatch:
     def _enter(
         self, stored: Versioned[MetricAlarm], verdict: AlarmVerdict, now: float
     ) -> MetricAlarm | None:
-        """Write the alarm in its new state and return it; None where a race was lost."""
+        """Write the alarm in its new state and return it. None if a race was lost."""
         before = stored.value
         self._has_written = True
         status = move_status(before.status, verdict.state, verdict.reason, verdict.reason_data, now)
@@ -224,9 +229,9 @@ class AlarmWatch:
         alarm = stored.value
         schedule = AlarmSchedule(due_at=now, configured_at=alarm.configured_at)
         schedule = self._schedules.setdefault(alarm.arn, schedule)
-        if schedule.triggered_for != build_job(alarm) and _policies(alarm):
-            verdict = look_at(self._deps.metrics, alarm, now)
-            values = forced_values(alarm.status) or verdict.values
+        if schedule.triggered_for != build_job(alarm) and _list_policies(alarm):
+            verdict = evaluate_alarm(self._deps.metrics, alarm, now)
+            values = get_forced_values(alarm.status) or verdict.values
             items = self._trigger_policies(alarm, schedule, replace(verdict, values=values), now)
             append_history(self._deps.state, alarm.scope, items)
         if _has_web(alarm):
@@ -242,15 +247,15 @@ class AlarmWatch:
     def _trigger_policies(
         self, alarm: MetricAlarm, schedule: AlarmSchedule, verdict: AlarmVerdict, now: float
     ) -> list[AlarmHistoryItem]:
-        """Trigger the policies of the alarm's state when that is due; return the history items.
+        """Trigger the policies of the alarm's state when that is due. Return the history items.
 
         History has the first trigger of a transition, no repetition.
         """
-        policies = _policies(alarm)
+        policies = _list_policies(alarm)
         if not policies:
             return []
         is_first = schedule.triggered_for != build_job(alarm)
-        interval_s = repeats_after_s(alarm.rule)
+        interval_s = get_repeat_s(alarm.rule)
         if (
             not is_first
             and schedule.triggered_at is not None
@@ -280,15 +285,15 @@ class AlarmWatch:
         except RetryableError as error:
             LOG.info("alarm %s: %s is triggered again: %s", alarm.name, policy_arn, error)
             problem = str(error)
-        return action_done(alarm, policy_arn, problem, now)
+        return build_action_item(alarm, policy_arn, problem, now)
 
     def _evaluate_composites(self, stored: Sequence[Versioned[MetricAlarm]], now: float) -> None:
-        """Evaluate composite alarms until none changes; each may depend on others."""
+        """Evaluate composite alarms until none changes, since each may depend on others."""
         state = self._deps.state
         composites = state.composite_alarms.list()
         for _ in range(MAX_ROUNDS if composites else 0):
             metric = state.metric_alarms.list() if self._has_written else stored
-            seen = (*_newest(metric), *_newest(composites))
+            seen = (*_get_newest(metric), *_get_newest(composites))
             if seen == self._composites_seen or not self._move_composites(metric, composites, now):
                 self._composites_seen = seen
                 break
@@ -301,12 +306,12 @@ class AlarmWatch:
         composites: Sequence[Versioned[CompositeAlarm]],
         now: float,
     ) -> bool:
-        """Write every composite alarm whose state changed; return whether there was one."""
+        """Write every composite alarm whose state changed. Return whether there was one."""
         alarms: list[Alarm] = [it.value for it in metric]
         alarms += [it.value for it in composites]
         statuses, arns = get_statuses(alarms), get_arns(alarms)
         self._composites.keep([it.value for it in composites])
-        changed = [self._composites.changed(it.value, statuses, arns, now) for it in composites]
+        changed = [self._composites.evaluate(it.value, statuses, arns, now) for it in composites]
         pairs = zip(composites, changed, strict=True)
         moves = [(stored, after) for stored, after in pairs if after is not None]
         for stored, after in moves:
@@ -324,12 +329,12 @@ class AlarmWatch:
         except Conflict:
             self._composites.forget(after)
             return
-        append_history(state, after.scope, [transition(after, stored.value.status, now)])
+        append_history(state, after.scope, [build_transition_item(after, stored.value.status, now)])
 
     def _has_due_actions(self, alarm: CompositeAlarm, now: float) -> bool:
         if not is_pending(alarm):
             return False
-        return suppression(alarm, self._suppressor(alarm), now) is None
+        return find_suppression(alarm, self._suppressor(alarm), now) is None
 
     def _suppressor(self, alarm: CompositeAlarm) -> AlarmStatus | None:
         if alarm.suppressor is None:
@@ -358,19 +363,19 @@ class AlarmWatch:
             forget_histories(self._deps.state, now)
 
 
-def _newest(stored: Sequence[Versioned[A]]) -> tuple[int, int]:
+def _get_newest(stored: Sequence[Versioned[A]]) -> tuple[int, int]:
     """A value that changes whenever one of the records does."""
     return len(stored), max((it.version for it in stored), default=0)
 
 
-def _policies(alarm: MetricAlarm) -> Sequence[str]:
+def _list_policies(alarm: MetricAlarm) -> Sequence[str]:
     if not alarm.actions.enabled:
         return ()
     actions = alarm.actions.on(alarm.status.state)
-    return [it for it in actions if target_kind(it) is TargetKind.POLICY]
+    return [it for it in actions if get_target_kind(it) is TargetKind.POLICY]
 
 
 def _has_web(alarm: Alarm) -> bool:
     """Return whether the alarm's present state has web actions."""
     actions = alarm.actions.on(alarm.status.state)
-    return any(target_kind(it) is not TargetKind.POLICY for it in actions)
+    return any(get_target_kind(it) is not TargetKind.POLICY for it in actions)

@@ -61,13 +61,13 @@ class Grouping:
             known = self._known
         if known is not None and known[0] == revision:
             return known[1]
-        # Read after the revision: what came in between is read once more the next time.
-        groups = self._read()
+        # Read after the revision: later changes are read once more the next time.
+        groups = self._build_groups()
         with self._lock:
             self._known = (revision, groups)
         return groups
 
-    def _read(self) -> Groups:
+    def _build_groups(self) -> Groups:
         components = [it.value for it in self._state.components.list()]
         copies = [it.value for it in self._state.copies.list()]
         instances = [it.value for it in self._state.instances.list()]
@@ -94,29 +94,29 @@ def group_by(values: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
     return found
 
 
-ATTEMPTS = 20  # reconcilers write beside us; each lost race means that one of them got on
+ATTEMPTS = 20  # reconcilers write too, and each lost race means that one of them got on
 RefuseFewer = Callable[[Endpoint, Deployment], str | None]
 
 
 class Unscalable(RetryableError):  # noqa: N818 - AWS's own word
-    """The resource takes no other number now; it will once what is under way has ended."""
+    """The resource takes no other number now. It will once the present change has ended."""
 
 
 class Gone(TerminalError):  # noqa: N818 - a fact, not a failure
     """The resource does not exist any more."""
 
 
-def names_in(resource_id: str) -> tuple[str, ...]:
+def parse_names(resource_id: str) -> tuple[str, ...]:
     """The names in a ResourceId: (endpoint, variant), or (component,)."""
     return tuple(resource_id.split("/")[1::2])
 
 
-def component_id(name: str) -> str:
+def build_component_id(name: str) -> str:
     """The ResourceId of an inference component."""
     return f"inference-component/{name}"
 
 
-def variant_id(endpoint_name: str, variant_name: str) -> str:
+def build_variant_id(endpoint_name: str, variant_name: str) -> str:
     """The ResourceId of a variant."""
     return f"endpoint/{endpoint_name}/variant/{variant_name}"
 
@@ -143,9 +143,9 @@ class Capacities:
         dimension: Dimension,
         groups: Groups | None = None,
     ) -> Resource | None:
-        """What the number belongs to; None where it does not exist (any more)."""
+        """The resource of a scalable target. None if it does not exist (any more)."""
         groups = groups or self.groups()
-        names = names_in(resource_id)
+        names = parse_names(resource_id)
         if dimension is Dimension.COPIES and len(names) == 1:
             component = groups.components.get((scope, names[0]))
             if component is None or component.spec is None:
@@ -153,7 +153,7 @@ class Capacities:
             return build_component_resource(component, groups)
         if dimension is not Dimension.COPIES and len(names) == 2:
             endpoint = groups.endpoints.get((scope, names[0]))
-            desired = None if endpoint is None else variant_in(endpoint, names[1])
+            desired = None if endpoint is None else find_variant(endpoint, names[1])
             if endpoint is None or desired is None:
                 return None
             is_serverless = desired.serverless is not None
@@ -163,10 +163,10 @@ class Capacities:
         return None
 
     def set(self, target: ScalableTarget, desired: int, now: float) -> None:
-        """Write the number; on return it is durable.
+        """Write the number, durably on return.
 
-        Raises Gone where there is nothing to scale, Unscalable where it may work later, and
-        TerminalError where such a number is never possible.
+        Raises Gone if there is nothing to scale, Unscalable if it may work later, and TerminalError
+        if such a number is never possible.
         """
         change = {
             Dimension.COPIES: self._set_copies,
@@ -182,7 +182,7 @@ class Capacities:
             return change(target, desired, now)
 
     def _set_copies(self, target: ScalableTarget, desired: int, now: float) -> None:
-        scope, (name, *_) = target.scope, names_in(target.resource_id)
+        scope, (name, *_) = target.scope, parse_names(target.resource_id)
         found = self._state.components.get(scope, name)
         if found is None or found.value.spec is None:
             raise Gone(f"inference component {name} does not exist any more")
@@ -196,9 +196,9 @@ class Capacities:
         self._state.components.put(scope, name, after, expect=found.version)
 
     def _set_instances(self, target: ScalableTarget, desired: int, now: float) -> None:
-        scope, (endpoint_name, variant_name, *_) = target.scope, names_in(target.resource_id)
+        scope, (endpoint_name, variant_name, *_) = target.scope, parse_names(target.resource_id)
         found = self._state.endpoints.get(scope, endpoint_name)
-        before = None if found is None else variant_in(found.value, variant_name)
+        before = None if found is None else find_variant(found.value, variant_name)
         if found is None or before is None:
             raise Gone(f"endpoint {endpoint_name} has no variant {variant_name} any more")
         if before.desired_instance_count == desired:
@@ -216,9 +216,9 @@ class Capacities:
         self._state.endpoints.put(scope, endpoint_name, after, expect=found.version)
 
     def _set_provisioned(self, target: ScalableTarget, desired: int, now: float) -> None:
-        scope, (endpoint_name, variant_name, *_) = target.scope, names_in(target.resource_id)
+        scope, (endpoint_name, variant_name, *_) = target.scope, parse_names(target.resource_id)
         found = self._state.endpoints.get(scope, endpoint_name)
-        before = None if found is None else variant_in(found.value, variant_name)
+        before = None if found is None else find_variant(found.value, variant_name)
         config = None if before is None else before.serverless
         if found is None or before is None or config is None:
             raise Gone(
@@ -245,7 +245,7 @@ class Capacities:
     def _hosting(self, found: Versioned[InferenceComponent]) -> EndpointVariant:
         component = found.value
         endpoint = self._state.endpoints.get(component.scope, component.endpoint_name)
-        variant = None if endpoint is None else variant_in(endpoint.value, component.variant_name)
+        variant = None if endpoint is None else find_variant(endpoint.value, component.variant_name)
         if variant is None:
             raise Gone(f"endpoint {component.endpoint_name} does not exist any more")
         return variant
@@ -285,7 +285,7 @@ def build_variant_resource(
         count = config.provisioned_concurrency
         serving = sum(it.serves and it.generation == generation for it in copies)
     return Resource(
-        keys=keys_on(desired, place, groups),
+        keys=list_keys(desired, place, groups),
         desired=count,
         serving=serving,
         status=endpoint.status.value,
@@ -298,8 +298,8 @@ def build_variant_resource(
     )
 
 
-def keys_on(desired: EndpointVariant, place: Variant, groups: Groups) -> tuple[LoadKey, ...]:
-    """The names whose requests a variant carries: its model's, or those of its components."""
+def list_keys(desired: EndpointVariant, place: Variant, groups: Groups) -> tuple[LoadKey, ...]:
+    """The names whose requests a variant carries: its model's, or its components'."""
     if desired.model is None:
         return tuple(get_load_key(it) for it in groups.hosted.get(place, ()))
     scope, endpoint_name, variant_name = place
@@ -316,13 +316,13 @@ def get_load_key(component: InferenceComponent) -> LoadKey:
     )
 
 
-def variant_in(endpoint: Endpoint, name: str) -> EndpointVariant | None:
+def find_variant(endpoint: Endpoint, name: str) -> EndpointVariant | None:
     """The variant of that name in the deployment that serves."""
     return next((it for it in endpoint.active.variants if it.variant.name == name), None)
 
 
 def run_check(check: Callable[[], None]) -> None:
-    """Run a check of `domain.validation`; raises TerminalError with what it says."""
+    """Run a check of `domain.validation`. Raises TerminalError with the check's message."""
     try:
         check()
     except ServiceError as error:

@@ -1,6 +1,6 @@
 """The environments of serverless variants: started by wakes, ended once they are idle.
 
-Only the desired number is written, and which of them are idle; the plan of the endpoint does the
+Only the desired number and the idle environments are written. The plan of the endpoint does the
 rest. A wake is on the path of a request that waits, so it reads and writes one record.
 """
 
@@ -14,15 +14,15 @@ from hostelry.domain.copy import Copy, CopyPhase
 from hostelry.domain.endpoint import Endpoint, EndpointStatus, EndpointVariant
 from hostelry.domain.load import LoadKey, SecondLoad, Wake
 from hostelry.domain.resize import replace_variant, set_environments
-from hostelry.scaling.decide.wake import EnvironmentUse, environments_for, to_end
-from hostelry.scaling.loop.capacity import variant_in
+from hostelry.scaling.decide.wake import EnvironmentUse, count_environments, list_ended_environments
+from hostelry.scaling.loop.capacity import find_variant
 from hostelry.scaling.loop.loads import LoadReader, get_load_name
 from hostelry.store.records import State, Versioned
 
 IDLE_S = 600.0  # AWS publishes no figure
 EMPTY_S = 3000.0  # without an environment, until the instance ends
 SERVING = (EndpointStatus.IN_SERVICE, EndpointStatus.UPDATING)
-ATTEMPTS = 20  # reconcilers write beside us; each lost race means that one of them got on
+ATTEMPTS = 20  # reconcilers write too, and each lost race means that one of them got on
 LOOK_BACK_S = 5  # reports may be late by a second or two
 
 Change = Callable[[EndpointVariant], EndpointVariant]
@@ -30,7 +30,7 @@ Change = Callable[[EndpointVariant], EndpointVariant]
 
 @dataclass(slots=True, kw_only=True)
 class _Seen:
-    """What was seen of a variant; instants of a clock that never jumps.
+    """The observations of a variant. Instants are of a clock that never jumps.
 
     `used_at` is by environment, `woken_at` the last wake, `empty_since` when the last environment
     ended.
@@ -42,11 +42,11 @@ class _Seen:
 
 
 class Environments:
-    """The environments of every serverless variant; `tick` about once a second, by one thread.
+    """The environments of every serverless variant. One thread calls `tick` each second.
 
-    `idle_s` is how long one may have no request, `empty_s` how long the instance stays after the
-    last has ended. What was seen of their use is lost with this process: they count as used when it
-    starts.
+    An environment ends after `idle_s` without a request. The instance stays `empty_s` after the
+    last environment has ended. Observations of their use are lost with this process. Environments
+    count as used when it starts.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Environments:
         self._lock = threading.Lock()
 
     def wake(self, wake: Wake) -> None:
-        """Have as many environments as the requests under way need; harmless when repeated."""
+        """Have as many environments as the requests under way need. A repeat is harmless."""
         key = wake.key
         with self._lock:
             seen = self._seen.get(key)
@@ -77,23 +77,25 @@ class Environments:
                 seen.woken_at = self._steady.now()
         for _ in range(ATTEMPTS):
             found = self._state.endpoints.get(key.scope, key.endpoint_name)
-            variant = None if found is None else _serving_variant(found.value, key.variant_name)
+            variant = (
+                None if found is None else _find_serving_variant(found.value, key.variant_name)
+            )
             if found is None or variant is None or variant.serverless is None:
                 return
             now = variant.environments
-            count = environments_for(wake.concurrency, now, variant.serverless)
+            count = count_environments(wake.concurrency, now, variant.serverless)
             if count == now or self._write(found, set_environments(variant, count)):
                 return
 
     def tick(self) -> None:
         """Look at the use of every environment, and end those that are idle."""
         now = self._steady.now()
-        copies = _by_name(it.value for it in self._state.copies.list())
+        copies = _group_by_name(it.value for it in self._state.copies.list())
         found = {}
         for stored in self._state.endpoints.list():
             for variant in stored.value.active.variants:
                 if variant.serverless is not None and stored.value.status in SERVING:
-                    key = _key(stored.value, variant)
+                    key = _get_key(stored.value, variant)
                     mine = copies.get(key, ())
                     found[key] = seen = self._look(key, mine, now)
                     self._end_idle(stored, variant, seen, now)
@@ -112,7 +114,7 @@ class Environments:
         with self._lock:
             before = self._seen.get(key) or _Seen(used_at={}, woken_at=now)
         since = int(self._clock.now()) - LOOK_BACK_S
-        busy = {it for load in self._loads.recent(key, since) for it in _busy(load)}
+        busy = {it for load in self._loads.recent(key, since) for it in _list_busy(load)}
         used_at = {}
         for copy in copies:
             copy_id = copy.spec.id
@@ -131,7 +133,7 @@ class Environments:
         config = variant.serverless
         assert config is not None, "only serverless variants are looked at"
         uses = [EnvironmentUse(copy_id=it, used_at=at) for it, at in seen.used_at.items()]
-        ended = to_end(uses, variant.idle, config, self._idle_s, now)
+        ended = list_ended_environments(uses, variant.idle, config, self._idle_s, now)
         if ended:
             left = variant.environments - len(ended)
             self._write(found, set_environments(variant, left, (*variant.idle, *ended)))
@@ -141,7 +143,7 @@ class Environments:
                 self._write(found, replace(variant, desired_instance_count=0, idle=()))
 
     def _write(self, found: Versioned[Endpoint], variant: EndpointVariant) -> bool:
-        """Write a changed variant; False where the endpoint changed meanwhile."""
+        """Write a changed variant. False if the endpoint changed meanwhile."""
         endpoint = found.value
         after = replace(endpoint, active=replace_variant(endpoint.active, variant))
         try:
@@ -151,17 +153,17 @@ class Environments:
         return True
 
 
-def _serving_variant(endpoint: Endpoint, name: str) -> EndpointVariant | None:
-    return variant_in(endpoint, name) if endpoint.status in SERVING else None
+def _find_serving_variant(endpoint: Endpoint, name: str) -> EndpointVariant | None:
+    return find_variant(endpoint, name) if endpoint.status in SERVING else None
 
 
-def _key(endpoint: Endpoint, variant: EndpointVariant) -> LoadKey:
+def _get_key(endpoint: Endpoint, variant: EndpointVariant) -> LoadKey:
     name = variant.variant.name
     return LoadKey(scope=endpoint.scope, endpoint_name=endpoint.name, variant_name=name)
 
 
-def _by_name(copies: Iterable[Copy]) -> Mapping[LoadKey, list[Copy]]:
-    """The copies that are not draining, by what they answer for."""
+def _group_by_name(copies: Iterable[Copy]) -> Mapping[LoadKey, list[Copy]]:
+    """The copies that are not draining, by the name that they answer for."""
     found: dict[LoadKey, list[Copy]] = {}
     for copy in copies:
         if not copy.draining:
@@ -169,7 +171,7 @@ def _by_name(copies: Iterable[Copy]) -> Mapping[LoadKey, list[Copy]]:
     return found
 
 
-def _busy(load: SecondLoad) -> Iterator[str]:
+def _list_busy(load: SecondLoad) -> Iterator[str]:
     """The copies that had a request in a second."""
     yield from load.arrivals_by_copy
     yield from (it for it, most in load.in_flight_max_by_copy.items() if most)

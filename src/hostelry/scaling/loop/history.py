@@ -15,12 +15,12 @@ from hostelry.domain.scope import Scope
 from hostelry.metrics.protocol import MetricStore
 from hostelry.scaling.decide.decision import Resource
 from hostelry.scaling.loop.capacity import Capacities
-from hostelry.scaling.loop.loads import LoadReader, added_up
+from hostelry.scaling.loop.loads import LoadReader, add_loads
 from hostelry.store.records import State
 
 EVERY_S = 10.0
 FINE_S = 3 * 3600.0  # for how long single seconds are kept
-SETTLED_S = 4  # after so many seconds every worker has reported one
+SETTLED_S = 4  # by then every worker has reported a second
 MAX_POINTS = 3600
 PERIODS_S = (1, 5, 10, 30, 60, 300, 900, 3600)
 NAMES: Mapping[str, str] = {
@@ -49,7 +49,7 @@ class Written:
 
 
 class History:
-    """Writes and reads; one thread writes."""
+    """Writes and reads the history. One thread writes."""
 
     def __init__(
         self, state: State, metrics: MetricStore, loads: LoadReader, capacities: Capacities
@@ -61,7 +61,7 @@ class History:
         self._written: dict[tuple[Scope, str], Written] = {}
 
     def write(self, now: float) -> None:
-        """Keep what has changed, and what is due."""
+        """Keep changed and due points."""
         samples: dict[Scope, list[Sample]] = {}
         written: dict[tuple[Scope, str], Written] = {}
         groups = self._capacities.groups()
@@ -98,9 +98,9 @@ class History:
         through = known.load_through if known is not None else since - 1
         if is_due:
             last = math.floor(now) - SETTLED_S
-            seconds = added_up(self._loads, found.keys, max(since, last - int(2 * EVERY_S)))
+            seconds = add_loads(self._loads, found.keys, max(since, last - int(2 * EVERY_S)))
             reported = [it for it in seconds if it.second <= last]
-            mine += load_samples(target, reported)
+            mine += build_load_samples(target, reported)
             through = max([through, *(it.second for it in reported)])
             through = min(through, math.floor(now))  # a clock that was set back
         return Written(
@@ -116,20 +116,20 @@ class History:
         """(instant, value) of one of `NAMES`, oldest first, `MAX_POINTS` at most."""
         stat = MetricStat(
             metric=build_metric(target, what),
-            period_s=period_for(now - since),
+            period_s=choose_period(now - since),
             statistic=STATISTICS[what],
         )
         found = self._metrics.datapoints(target.scope, stat, since, now + 1.0)
         return [(it.at, it.value) for it in found]
 
 
-def period_for(span_s: float) -> int:
+def choose_period(span_s: float) -> int:
     """Seconds of one point, so that a span has at most `MAX_POINTS` and none is kept no more."""
     possible = [it for it in PERIODS_S if it >= 60 or span_s <= FINE_S]
     return next((it for it in possible if span_s <= it * MAX_POINTS), possible[-1])
 
 
-def load_samples(target: ScalableTarget, seconds: Sequence[SecondLoad]) -> list[Sample]:
+def build_load_samples(target: ScalableTarget, seconds: Sequence[SecondLoad]) -> list[Sample]:
     """What is kept of each second in which something happened, and of the last one."""
     found: list[Sample] = []
     for number, it in enumerate(seconds):

@@ -14,14 +14,14 @@ from hostelry.scaling.decide.load_signals import GUARD_WINDOW_S
 
 
 class LoadReader(Protocol):
-    """Closed seconds of each name; `metrics.sagemaker.load_aggregator.LoadAggregator` is one."""
+    """Closed seconds of each name. `metrics.sagemaker.load_aggregator.LoadAggregator` is one."""
 
     def recent(self, key: LoadKey, since: int) -> Sequence[SecondLoad]:
-        """Those of `key` from `since` on, oldest first; a second without reports is left out."""
+        """The seconds of `key` with reports from `since` on, oldest first."""
         ...
 
 
-def added_up(loads: LoadReader, keys: Iterable[LoadKey], since: float) -> list[SecondLoad]:
+def add_loads(loads: LoadReader, keys: Iterable[LoadKey], since: float) -> list[SecondLoad]:
     """The seconds of several names together, oldest first."""
     by_second: dict[int, SecondLoad] = {}
     for key in keys:
@@ -32,9 +32,9 @@ def added_up(loads: LoadReader, keys: Iterable[LoadKey], since: float) -> list[S
 
 
 class Crashes:
-    """Copies that died by themselves in the last `GUARD_WINDOW_S`; fed with their records.
+    """Copies that died by themselves in the last `GUARD_WINDOW_S`, found in their records.
 
-    `now` is of a clock that never jumps. One thread feeds, any may ask.
+    `now` is of a clock that never jumps. One thread calls `see`. Any thread may ask.
     """
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class Crashes:
         self._fell_at: dict[tuple[LoadKey, str], float] = {}
 
     def see(self, copies: Iterable[Copy], now: float) -> None:
-        """Record the copies as they are now; all that there are."""
+        """Record the present state of all copies."""
         restarts: dict[str, int] = {}
         fell_at = {it: at for it, at in self._fell_at.items() if now - at <= GUARD_WINDOW_S}
         for copy in copies:
@@ -62,16 +62,16 @@ class Crashes:
 
 
 class RecentShifts:
-    """Endpoints whose two fleets served in the last `SHIFT_WINDOW_S`; fed with their records.
+    """Endpoints whose two fleets served in the last `SHIFT_WINDOW_S`, found in their records.
 
-    `now` is of a clock that never jumps. One thread feeds, any may ask.
+    `now` is of a clock that never jumps. One thread calls `see`. Any thread may ask.
     """
 
     def __init__(self) -> None:
         self._seen_at: dict[tuple[Scope, str], float] = {}
 
     def see(self, endpoints: Iterable[Endpoint], now: float) -> None:
-        """Record which of the endpoints have two fleets now; all that there are."""
+        """Record which of all endpoints have two fleets now."""
         seen_at = {it: at for it, at in self._seen_at.items() if now - at <= SHIFT_WINDOW_S}
         seen_at.update(((it.scope, it.name), now) for it in endpoints if it.shift is not None)
         self._seen_at = seen_at

@@ -14,7 +14,7 @@ from hostelry.scaling.decide.responsive.options import (
     choose_options,
     read_tracking,
 )
-from hostelry.scaling.loop.capacity import component_id, variant_id
+from hostelry.scaling.loop.capacity import build_component_id, build_variant_id
 from hostelry.store.records import State
 
 Target = tuple[Scope, str, Dimension]
@@ -22,9 +22,9 @@ Target = tuple[Scope, str, Dimension]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResponsiveTarget:
-    """A target that is watched: what it chose, and its number with its bounds.
+    """A target with the responsive policy: its options, its number and its bounds.
 
-    `is_tracked`: a target-tracking policy of AWS's sees to its scale-in.
+    `is_tracked`: one of AWS's target-tracking policies scales it in.
     """
 
     resource_id: str
@@ -36,7 +36,7 @@ class ResponsiveTarget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResponsiveTargets:
-    """Everything that chose the policy; `refused` says, by ARN, why it cannot have it."""
+    """Every target that chose the policy. `refused` says, by ARN, why one cannot have it."""
 
     watched: Mapping[LoadKey, ResponsiveTarget] = field(default_factory=dict)
     refused: Mapping[str, str] = field(default_factory=dict)
@@ -44,7 +44,7 @@ class ResponsiveTargets:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Resource:
-    """What a tag or a policy may choose for; a variant has no `arn` and no tags of its own."""
+    """A resource that a tag or a policy may choose for. A variant has no `arn` and no tags."""
 
     key: LoadKey
     arn: str
@@ -54,24 +54,24 @@ class _Resource:
     desired: int
 
 
-def responsive_targets(state: State) -> ResponsiveTargets:
-    """The targets as recorded now; one pass over each kind of record."""
-    targets = {_place(it.value): it.value for it in state.scalable_targets.list()}
+def find_responsive_targets(state: State) -> ResponsiveTargets:
+    """Find the targets that are recorded now, in one pass over each kind of record."""
+    targets = {_get_place(it.value): it.value for it in state.scalable_targets.list()}
     policies: dict[Target, list[ScalingPolicy]] = {}
     for stored in state.scaling_policies.list():
-        policies.setdefault(_place(stored.value), []).append(stored.value)
+        policies.setdefault(_get_place(stored.value), []).append(stored.value)
     tags = {it.value.arn: it.value.tags for it in state.tags.list()}
-    serving = _serving(state)
+    serving = _count_serving(state)
     watched: dict[LoadKey, ResponsiveTarget] = {}
     refused: dict[str, str] = {}
     heeded: set[str] = set()
-    for resource in _resources(state):
+    for resource in _list_resources(state):
         key = resource.key
         place = (key.scope, resource.resource_id, resource.dimension)
         mine = policies.get(place, [])
         own, endpoints = tags.get(resource.arn, {}), tags.get(resource.endpoint_arn, {})
         try:
-            options = choose_options(own, endpoints, _by_policy(mine, key))
+            options = choose_options(own, endpoints, _find_policy_options(mine, key))
         except ValueError as error:
             arn = resource.arn if RESPONSIVE_TAG in own else resource.endpoint_arn
             refused[arn] = f"tag {RESPONSIVE_TAG} cannot be read: {error}"
@@ -86,22 +86,22 @@ def responsive_targets(state: State) -> ResponsiveTargets:
             resource_id=resource.resource_id,
             dimension=resource.dimension,
             options=options,
-            capacity=_capacity(resource, target, serving.get(key, 0)),
+            capacity=_get_capacity(resource, target, serving.get(key, 0)),
             is_tracked=any(it.tracking is not None for it in mine),
         )
-    for resource in _resources(state):
+    for resource in _list_resources(state):
         arn = resource.endpoint_arn
         if RESPONSIVE_TAG in tags.get(arn, {}) and arn not in heeded and arn not in refused:
             refused[arn] = _describe_unregistered(resource)
     return ResponsiveTargets(watched=watched, refused=refused)
 
 
-def _by_policy(policies: list[ScalingPolicy], key: LoadKey) -> ResponsiveOptions | None:
+def _find_policy_options(policies: list[ScalingPolicy], key: LoadKey) -> ResponsiveOptions | None:
     found = [read_tracking(it.tracking, key) for it in policies if it.tracking is not None]
     return min((it for it in found if it is not None), key=lambda it: it.target, default=None)
 
 
-def _capacity(resource: _Resource, target: ScalableTarget, serving: int) -> Capacity:
+def _get_capacity(resource: _Resource, target: ScalableTarget, serving: int) -> Capacity:
     return Capacity(
         desired=resource.desired,
         serving=serving,
@@ -117,11 +117,11 @@ def _describe_unregistered(resource: _Resource) -> str:
     )
 
 
-def _place(value: ScalableTarget | ScalingPolicy) -> Target:
+def _get_place(value: ScalableTarget | ScalingPolicy) -> Target:
     return value.scope, value.resource_id, value.dimension
 
 
-def _resources(state: State) -> list[_Resource]:
+def _list_resources(state: State) -> list[_Resource]:
     found = []
     endpoint_arns = {}
     for stored in state.endpoints.list():
@@ -131,7 +131,7 @@ def _resources(state: State) -> list[_Resource]:
         endpoint_arns[endpoint.scope, endpoint.name] = endpoint.arn
         for variant in endpoint.active.variants:
             if variant.model is None or variant.serverless is not None:
-                continue  # what is scaled by load are its components, or its environments
+                continue  # load scales its components, or its environments
             name = variant.variant.name
             found.append(
                 _Resource(
@@ -140,7 +140,7 @@ def _resources(state: State) -> list[_Resource]:
                     ),
                     arn="",
                     endpoint_arn=endpoint.arn,
-                    resource_id=variant_id(endpoint.name, name),
+                    resource_id=build_variant_id(endpoint.name, name),
                     dimension=Dimension.INSTANCES,
                     desired=variant.desired_instance_count,
                 )
@@ -159,7 +159,7 @@ def _resources(state: State) -> list[_Resource]:
                 ),
                 arn=component.arn,
                 endpoint_arn=endpoint_arns.get((component.scope, component.endpoint_name), ""),
-                resource_id=component_id(component.name),
+                resource_id=build_component_id(component.name),
                 dimension=Dimension.COPIES,
                 desired=component.desired_copies,
             )
@@ -167,7 +167,7 @@ def _resources(state: State) -> list[_Resource]:
     return found
 
 
-def _serving(state: State) -> dict[LoadKey, int]:
+def _count_serving(state: State) -> dict[LoadKey, int]:
     """How many copies of each component, or instances of each variant of models, serve."""
     found: dict[LoadKey, set[str]] = {}
     for stored in state.copies.list():

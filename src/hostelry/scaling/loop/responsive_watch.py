@@ -1,8 +1,7 @@
 """The loop of the responsive policy: each second of each target that chose it, and its proposals.
 
-What it learns is in memory only: after a restart it learns again, and until then only a call that
-waits too long makes it act. Seconds come from a LoadAggregator, on any thread; `tick` handles
-them.
+The learnt state is in memory only. After a restart it learns again, and until then only a call that
+waits too long makes it act. Seconds come from a LoadAggregator, on any thread. `tick` handles them.
 """
 
 import logging
@@ -20,25 +19,25 @@ from hostelry.domain.metric import Sample
 from hostelry.domain.scope import Scope
 from hostelry.metrics.protocol import MetricWriter
 from hostelry.scaling.decide.decision import Decision, Proposal
-from hostelry.scaling.decide.responsive.estimates import expected_sample
+from hostelry.scaling.decide.responsive.estimates import build_expected_sample
 from hostelry.scaling.decide.responsive.policy import (
     ResponsiveState,
     get_expected,
-    learnt,
+    learn,
     propose_capacity,
 )
-from hostelry.scaling.loop.protocol import Scaler
 from hostelry.scaling.loop.responsive_targets import (
     ResponsiveTarget,
     ResponsiveTargets,
-    responsive_targets,
+    find_responsive_targets,
 )
+from hostelry.scaling.loop.scaler import Scaler
 from hostelry.store.records import State
 
 LOG = logging.getLogger(__name__)
 BY = "responsive"
-MAX_BEHIND = 120  # seconds that wait; older ones are lost, as a gap
-STALE_S = 15.0  # an older second teaches something, but is no reason to act
+MAX_BEHIND = 120  # seconds that wait. Older ones are lost, as a gap
+STALE_S = 15.0  # an older second is learnt from, but not acted on
 IDLE_EVERY_S = 10  # how often the metric of a target without load is published
 IDLE_CALLS = 0.01
 COMPLAIN_EVERY_S = 60.0
@@ -47,7 +46,7 @@ Listener = Callable[[int, Sequence[SecondLoad]], None]
 
 
 class Seconds(Protocol):
-    """Where closed seconds come from; `metrics.sagemaker.load_aggregator.LoadAggregator` is one."""
+    """Source of closed seconds, as `metrics.sagemaker.load_aggregator.LoadAggregator`."""
 
     def subscribe(self, listener: Listener) -> None:
         """Have `listener` called with each second once it is closed, and what happened in it."""
@@ -56,7 +55,7 @@ class Seconds(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResponsiveWatchDeps:
-    """Dependencies; `metrics` None publishes nothing. `steady` never jumps."""
+    """Dependencies of the watch. `metrics` None publishes nothing. `steady` never jumps."""
 
     state: State
     scaler: Scaler
@@ -82,7 +81,7 @@ class ResponsiveWatch:
         board.subscribe(self.record)
 
     def record(self, second: int, loads: Sequence[SecondLoad]) -> None:
-        """Take a second; names without load are left out of `loads`. Quick, and never raises."""
+        """Take a second. `loads` leaves out names without load. Quick, and never raises."""
         self._seconds.append((second, loads))
         self._has_seconds.set()
 
@@ -111,11 +110,11 @@ class ResponsiveWatch:
         return {key: (watched, self._learnt.get(key)) for key, watched in found.items()}
 
     def _follow(self) -> None:
-        """Read the records again where any changed; forget targets that are gone."""
+        """Read the records again if any changed, and forget targets that are gone."""
         revision = self._deps.state.store.revision()
         if revision == self._revision:
             return
-        before, found = self._choices, responsive_targets(self._deps.state)
+        before, found = self._choices, find_responsive_targets(self._deps.state)
         self._choices, self._revision = found, revision
         for arn, why in found.refused.items():
             if before.refused.get(arn) != why:
@@ -135,11 +134,13 @@ class ResponsiveWatch:
                 if second % IDLE_EVERY_S:
                     continue  # thousands of names without a call cost nothing
             elif is_stale:
-                known = learnt(known, load)
+                known = learn(known, load)
             else:
                 known = self._act(known, load, watched, now)
             self._learnt[key] = known
-            sample = expected_sample(key, get_expected(known), watched.capacity.serving, second)
+            sample = build_expected_sample(
+                key, get_expected(known), watched.capacity.serving, second
+            )
             if sample is not None:
                 samples.setdefault(key.scope, []).append(sample)
         self._publish(samples)
@@ -151,7 +152,7 @@ class ResponsiveWatch:
             known, load, target.capacity, now, is_tracked=target.is_tracked
         )
         if decision is not None:
-            self._propose(proposal(load, target, decision, now, may_lower=may_lower))
+            self._propose(build_proposal(load, target, decision, now, may_lower=may_lower))
         return after
 
     def _propose(self, made: Proposal) -> None:
@@ -175,7 +176,7 @@ class ResponsiveWatch:
             LOG.warning("%s %s", what, problem)
 
 
-def proposal(
+def build_proposal(
     load: SecondLoad, watched: ResponsiveTarget, decision: Decision, now: float, *, may_lower: bool
 ) -> Proposal:
     """What is proposed after a second of load."""

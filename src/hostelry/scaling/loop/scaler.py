@@ -1,15 +1,17 @@
 """The scaler: for each request it loads a snapshot of the target, decides, and acts.
 
 One request at a time for a target, on the caller's thread. A request that cannot be carried out now
-is kept and handled again once the resource has settled; `tick` sees to that, and to acts under way.
+is kept and handled again once the resource has settled. `tick` does that, and follows acts under
+way.
 """
 
 import logging
 import math
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from hostelry.base.clock import Clock
 from hostelry.base.errors import RetryableError
@@ -25,24 +27,128 @@ from hostelry.domain.scaling import (
     target_name,
 )
 from hostelry.domain.scope import Scope
-from hostelry.scaling.decide.cooldown import WAKE, last_acts, last_wake
 from hostelry.scaling.decide.decide import (
     PlannedAction,
     ScalingPlan,
     TargetSnapshot,
     decide,
-    look_back_s,
+    get_look_back_s,
 )
-from hostelry.scaling.decide.decision import BoundsCheck, Proposal, Request, Trigger
+from hostelry.scaling.decide.decision import (
+    PROPOSAL_S,
+    WAKE,
+    BoundsCheck,
+    Proposal,
+    Request,
+    Trigger,
+    find_last_acts,
+    find_last_wake,
+)
+from hostelry.scaling.decide.tracking_alarms import AlarmSide, find_alarm_side
 from hostelry.scaling.loop.activities import ActivityBook, get_place
-from hostelry.scaling.loop.activity_tracker import ActivityTracker
-from hostelry.scaling.loop.capacity import Capacities, RefuseFewer, component_id
-from hostelry.scaling.loop.loads import Crashes, LoadReader, RecentShifts, added_up
-from hostelry.scaling.loop.recent_requests import RecentRequests
-from hostelry.scaling.loop.scaling_executor import ScalingExecutor
+from hostelry.scaling.loop.capacity import Capacities, RefuseFewer, build_component_id
+from hostelry.scaling.loop.loads import Crashes, LoadReader, RecentShifts, add_loads
+from hostelry.scaling.loop.scaling_executor import ActivityTracker, ScalingExecutor
 from hostelry.store.records import State
 
 LOG = logging.getLogger(__name__)
+
+
+class Scaler(Protocol):
+    """The only component that changes capacity by itself: decides, records the activity, acts.
+
+    Thread-safe. Requests for one target are handled one after the other. No method raises for a
+    user's mistake: an activity records the failure.
+    """
+
+    def trigger(self, trigger: Trigger) -> None:
+        """Let the triggered policy decide, together with the target's other policies, and act."""
+        ...
+
+    def propose(self, proposal: Proposal) -> None:
+        """Raise the target's capacity, never below what AWS's policies ask for."""
+        ...
+
+    def wake(self, wake: Wake) -> None:
+        """Start the first copies of a name that has none, at once."""
+        ...
+
+
+MAX_TRIGGERS = 10_000
+
+AlarmKey = tuple[str, str]  # the policy's ARN, the alarm's name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimedProposal:
+    """A proposal that was made at `at`, by a clock that never jumps."""
+
+    proposal: Proposal
+    at: float
+
+
+class RecentRequests:
+    """Kept in memory only: an alarm that lasts triggers again within a minute. Thread-safe.
+
+    Until then a policy whose trigger is not known votes against scaling in.
+    """
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._lock = threading.Lock()
+        self._triggers: dict[AlarmKey, Trigger] = {}
+        self._proposals: dict[tuple[object, ...], TimedProposal] = {}
+
+    def record(self, trigger: Trigger) -> None:
+        """Remember the newest trigger of an alarm."""
+        with self._lock:
+            self._triggers.pop((trigger.policy_arn, trigger.alarm_name), None)
+            self._triggers[trigger.policy_arn, trigger.alarm_name] = trigger
+            if len(self._triggers) > MAX_TRIGGERS:
+                del self._triggers[next(iter(self._triggers))]
+
+    def record_proposal(self, proposal: Proposal, steady_now: float) -> None:
+        """Remember the newest proposal for a target."""
+        place = (proposal.scope, proposal.resource_id, proposal.dimension)
+        with self._lock:
+            self._proposals[place] = TimedProposal(proposal=proposal, at=steady_now)
+            known = self._proposals.items()
+            self._proposals = {at: it for at, it in known if steady_now - it.at <= PROPOSAL_S}
+
+    def standing(self, policies: Sequence[ScalingPolicy]) -> Mapping[str, Trigger]:
+        """By ARN of a target-tracking policy: the trigger of its alarm that is in ALARM now.
+
+        AlarmHigh goes before AlarmLow.
+        """
+        tracking = (it for it in policies if it.tracking is not None)
+        found = {
+            policy.arn: self._build_alarm_trigger(policy, AlarmSide.HIGH)
+            or self._build_alarm_trigger(policy, AlarmSide.LOW)
+            for policy in tracking
+        }
+        return {arn: trigger for arn, trigger in found.items() if trigger is not None}
+
+    def proposal(
+        self, target: ScalableTarget, steady_now: float, since: float = -math.inf
+    ) -> Proposal | None:
+        """The proposal, not older than `since`, that keeps a target's capacity up now."""
+        with self._lock:
+            known = self._proposals.get((target.scope, target.resource_id, target.dimension))
+        if known is None or steady_now - known.at > PROPOSAL_S or known.at < since:
+            return None
+        return known.proposal
+
+    def _build_alarm_trigger(self, policy: ScalingPolicy, side: AlarmSide) -> Trigger | None:
+        for name in policy.alarm_names:
+            if find_alarm_side(name) is not side:
+                continue
+            stored = self._state.metric_alarms.get(policy.scope, name)
+            if stored is not None and stored.value.status.state is AlarmState.ALARM:
+                with self._lock:
+                    return self._triggers.get((policy.arn, name))
+        return None
+
+
 WAKE_RETRY_S = 60.0
 MAX_RETRIES = 1000
 
@@ -52,7 +158,7 @@ NO_POLICIES: Sequence[ScalingPolicy] = ()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalerDeps:
-    """Dependencies of the scaler; `steady` never jumps, and `pace` divides cooldowns."""
+    """Dependencies of the scaler. `steady` never jumps, and `pace` divides cooldowns."""
 
     state: State
     loads: LoadReader
@@ -65,7 +171,7 @@ class ScalerDeps:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastDecision:
-    """The last decision for a target, and when, also where nothing was changed."""
+    """The last decision for a target and its time, even if nothing was changed."""
 
     at: float
     text: str
@@ -73,7 +179,7 @@ class LastDecision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retry:
-    """A request that may have to be handled again; `is_desired` says whether it still should be.
+    """A request that may have to be handled again. `is_desired` says whether it still should be.
 
     Of several `by` the same policy, for the same target, the newest is kept.
     """
@@ -84,7 +190,7 @@ class Retry:
 
 
 class TargetScaler:
-    """`Scaler` over the records of a store; nothing else in the process sets capacity."""
+    """`Scaler` over the records of a store. Nothing else in the process sets capacity."""
 
     def __init__(self, deps: ScalerDeps) -> None:
         self._deps = deps
@@ -103,7 +209,7 @@ class TargetScaler:
         self._unsettled: set[Place] = set()
 
     def recover(self) -> None:
-        """Finish what a predecessor began, and move capacity inside its bounds where it is not."""
+        """Finish the acts of a predecessor, and move capacity inside its bounds."""
         for activity in self.book.every():
             with self._one_at_a_time(get_place(activity)):
                 self._recover(activity)
@@ -139,7 +245,7 @@ class TargetScaler:
         name = self._find_base(wake)
         if name is not None:
             retry = self._soon(WAKE, lambda: self.wake(wake))
-            self._request(wake.key.scope, component_id(name), Dimension.COPIES, wake, retry)
+            self._request(wake.key.scope, build_component_id(name), Dimension.COPIES, wake, retry)
 
     def settle(self, scope: Scope, name: str) -> None:
         """Move a target's capacity inside its bounds, or as soon as its resource can take that.
@@ -162,7 +268,7 @@ class TargetScaler:
         self.settle(target.scope, target_name(target.resource_id, target.dimension))
 
     def tick(self) -> None:
-        """Look at everything under way; to be called about once a second, by one thread."""
+        """Look at everything under way. One thread calls it about once a second."""
         now, steady_now = self._deps.clock.now(), self._deps.steady.now()
         self._crashes.see((it.value for it in self._state.copies.list()), steady_now)
         self._shifts.see((it.value for it in self._state.endpoints.list()), steady_now)
@@ -190,7 +296,7 @@ class TargetScaler:
     def _handle(
         self, place: Place, request: Request, policies: Sequence[ScalingPolicy], retry: Retry | None
     ) -> bool:
-        """Load, decide, act; False where the request has to be handled again."""
+        """Load, decide, act. False if the request has to be handled again."""
         now = self._deps.clock.now()
         with self._one_at_a_time(place):
             known = self._load(place, request, policies, now)
@@ -208,13 +314,13 @@ class TargetScaler:
     def _load(
         self, place: Place, request: Request, policies: Sequence[ScalingPolicy], now: float
     ) -> TargetSnapshot | None:
-        """The snapshot that `decide` needs; None where no target is registered."""
+        """The snapshot that `decide` needs. None if no target is registered."""
         stored = self._state.scalable_targets.get(*place)
         if stored is None:
             return None
         target = stored.value
         found = self.capacities.find(target.scope, target.resource_id, target.dimension)
-        # What a deleted resource of the same name did is no act of this one.
+        # Acts of a deleted resource of the same name do not count.
         age_s = math.inf if found is None or found.created_at > now else now - found.created_at
         made_at, steady_now = now - age_s, self._deps.steady.now()
         activities = [
@@ -228,20 +334,20 @@ class TargetScaler:
             policies=policies,
             standing=self._recent.standing(policies) if isinstance(request, Trigger) else {},
             proposal=self._recent.proposal(target, steady_now, steady_now - age_s),
-            acts=last_acts(activities, now),
-            woken=last_wake(activities, now),
+            acts=find_last_acts(activities, now),
+            woken=find_last_wake(activities, now),
             num_crashed=self._crashes.among(found.keys, steady_now - age_s) if found else 0,
             had_two_fleets=found is not None and self._shifts.among(found.keys, steady_now - age_s),
             pace=self._deps.pace,
         )
-        span_s = look_back_s(known, request, now)
+        span_s = get_look_back_s(known, request, now)
         if found is None or not span_s:
             return known
         since = max(now - span_s, made_at)
-        return replace(known, seconds=added_up(self._deps.loads, found.keys, since))
+        return replace(known, seconds=add_loads(self._deps.loads, found.keys, since))
 
     def _act(self, known: TargetSnapshot, plan: ScalingPlan) -> bool:
-        """Carry out a plan; False where its resource takes no such number now."""
+        """Carry out a plan. False if its resource takes no such number now."""
         target, found, decision = known.target, known.resource, plan.decision
         if plan.action is PlannedAction.GONE:
             self._executor.record_gone(target, found, plan.cause)
@@ -275,7 +381,7 @@ class TargetScaler:
             yield
 
     def _find_base(self, wake: Wake) -> str | None:
-        """The component whose copies answer for what was woken: its base, for an adapter."""
+        """The component whose copies answer for a woken name: for an adapter, its base."""
         if wake.key.component_name is None:
             return None
         stored = self._state.components.get(wake.key.scope, wake.key.component_name)
@@ -304,7 +410,7 @@ class TargetScaler:
             target = stored.value
             found = self.capacities.find(target.scope, target.resource_id, target.dimension)
             if found is None or found.is_settled or found.may_grow:
-                self._retries.pop(key, None)  # it comes back where it still cannot be done
+                self._retries.pop(key, None)  # it comes back if it still cannot be done
                 try:
                     retry.attempt()
                 except RetryableError as error:

@@ -1,4 +1,4 @@
-"""Carrying out of plans: the activity first, then the number, then the activity's end.
+"""Acts of scaling: they are written with their activities, then followed until they end.
 
 An activity is PENDING before its number is written and IN_PROGRESS once it is, so that a kill
 between any two writes leaves one story: `recover` sees by the number itself how far it came.
@@ -9,6 +9,13 @@ between any two writes leaves one story: `recover` sees by the number itself how
 | has the activity's number | it is in progress |
 | has the number from before, the activity is young and within the bounds | the number is set |
 | otherwise | the activity is overridden |
+
+| resource of an act in progress | end |
+| --- | --- |
+| missing, or ending | Failed |
+| its number is another by now | Overridden |
+| settled, and as much serves as desired, or nothing is wrong | Successful |
+| settled otherwise, or after `FULFIL_S` | Unfulfilled |
 """
 
 import logging
@@ -25,20 +32,23 @@ from hostelry.domain.scaling import (
     ScalingActivity,
 )
 from hostelry.scaling.decide import activity_texts
-from hostelry.scaling.decide.cooldown import UNDER_WAY
 from hostelry.scaling.decide.decide import ActivityCause
-from hostelry.scaling.decide.decision import Decision, Resource, not_scaled
+from hostelry.scaling.decide.decision import UNDER_WAY, Decision, Resource, build_not_scaled
+from hostelry.scaling.decide.load_signals import LOOK_BACK_S, find_first_answer
 from hostelry.scaling.loop.activities import ActivityBook
 from hostelry.scaling.loop.capacity import Capacities, Gone, Unscalable
+from hostelry.scaling.loop.loads import LoadReader, add_loads
 
 LOG = logging.getLogger(__name__)
+
+
 UNSCALABLE = "TargetServicePutResourceAsUnscalable"
 SAME_REFUSAL_S = 600.0
 STALE_S = 300.0
 
 
 class ScalingExecutor:
-    """Writes numbers and their activities; for a target callers make one call at a time."""
+    """Writes numbers and their activities. Callers make one call at a time for a target."""
 
     def __init__(
         self,
@@ -55,7 +65,7 @@ class ScalingExecutor:
     def set(
         self, target: ScalableTarget, found: Resource, decision: Decision, cause: ActivityCause
     ) -> bool:
-        """Set the number that was decided; False where the resource takes none now."""
+        """Set the number that was decided. False if the resource takes no number now."""
         now, desired = self._clock.now(), decision.desired
         receipt = Receipt(
             decided_at=now,
@@ -105,7 +115,7 @@ class ScalingExecutor:
 
     def postpone(self, target: ScalableTarget, found: Resource, cause: ActivityCause) -> None:
         """Record that the resource takes no other number now."""
-        refusal = not_scaled(UNSCALABLE, found.capacity(target))
+        refusal = build_not_scaled(UNSCALABLE, found.capacity(target))
         self.refuse(target, found.desired, (refusal,), cause, f"The resource is {found.status}.")
 
     def record_gone(
@@ -124,12 +134,12 @@ class ScalingExecutor:
     def record_bounds(self, target: ScalableTarget, action_name: str) -> None:
         """Record that a scheduled action gave the target other bounds."""
         now = self._clock.now()
-        cause = ActivityCause(text=activity_texts.by_schedule(action_name), by=action_name)
+        cause = ActivityCause(text=activity_texts.build_schedule_cause(action_name), by=action_name)
         activity = replace(
             self._new(target, 0, 0, cause),
-            description=activity_texts.setting_bounds(target),
+            description=activity_texts.describe_bounds(target),
             status=ActivityStatus.SUCCESSFUL,
-            status_message=activity_texts.bounds_were_set(target),
+            status_message=activity_texts.confirm_bounds(target),
             ended_at=now,
         )
         self._book.write(activity, now)
@@ -141,7 +151,8 @@ class ScalingExecutor:
         now = self._clock.now()
         if found is None or found.is_ending:
             self._book.change(
-                activity, **_ending(_build_failure(activity, "it does not exist any more", now))
+                activity,
+                **_build_ending(_build_failure(activity, "it does not exist any more", now)),
             )
         elif found.desired == activity.to_capacity:
             self._in_progress(activity)
@@ -157,7 +168,7 @@ class ScalingExecutor:
 
     def override(self, activity: ScalingActivity, by: str, now: float) -> None:
         """End an activity that something later has replaced."""
-        text = activity_texts.say_superseded(activity.dimension, activity.to_capacity, by)
+        text = activity_texts.describe_superseded(activity.dimension, activity.to_capacity, by)
         self._book.change(
             activity, status=ActivityStatus.OVERRIDDEN, status_message=text, ended_at=now
         )
@@ -172,11 +183,11 @@ class ScalingExecutor:
                 not_scaled=(NotScaled(code=UNSCALABLE, current_capacity=activity.from_capacity),),
             )
             self._book.change(
-                activity, **_ending(refused), not_scaled=refused.not_scaled, receipt=None
+                activity, **_build_ending(refused), not_scaled=refused.not_scaled, receipt=None
             )
             return False
         except (Gone, TerminalError) as error:
-            self._book.change(activity, **_ending(_build_failure(activity, str(error), now)))
+            self._book.change(activity, **_build_ending(_build_failure(activity, str(error), now)))
             return True
         self._in_progress(activity)
         for earlier in self._book.of(target.scope, target.resource_id, target.dimension):
@@ -188,7 +199,9 @@ class ScalingExecutor:
         self._book.change(
             activity,
             status=ActivityStatus.IN_PROGRESS,
-            status_message=activity_texts.waiting_for(activity.dimension, activity.to_capacity),
+            status_message=activity_texts.describe_waiting(
+                activity.dimension, activity.to_capacity
+            ),
         )
 
     def _new(
@@ -208,7 +221,7 @@ class ScalingExecutor:
             from_capacity=current,
             to_capacity=desired,
             cause=cause.text,
-            description=activity_texts.setting(target.dimension, desired),
+            description=activity_texts.describe_act(target.dimension, desired),
             status=ActivityStatus.PENDING,
             started_at=self._clock.now(),
             policy_name=cause.by,
@@ -220,14 +233,107 @@ def _build_failure(activity: ScalingActivity, why: str, now: float) -> ScalingAc
     return replace(
         activity,
         status=ActivityStatus.FAILED,
-        status_message=activity_texts.say_failed(activity.dimension, activity.to_capacity, why),
+        status_message=activity_texts.describe_failed(
+            activity.dimension, activity.to_capacity, why
+        ),
         ended_at=now,
     )
 
 
-def _ending(after: ScalingActivity) -> dict[str, object]:
+def _build_ending(after: ScalingActivity) -> dict[str, object]:
     return {
         "status": after.status,
         "status_message": after.status_message,
         "ended_at": after.ended_at,
     }
+
+
+FULFIL_S = 1800.0
+ANSWER_S = 600.0  # for so long the first answer of new capacity is waited for after its act
+
+
+class ActivityTracker:
+    """Acts that have not ended, or whose receipts are incomplete. Used by one thread.
+
+    Durations are of a clock that never jumps, from when this process first saw an act.
+    """
+
+    def __init__(
+        self, book: ActivityBook, capacities: Capacities, loads: LoadReader, acts: ScalingExecutor
+    ) -> None:
+        self._book = book
+        self._capacities = capacities
+        self._loads = loads
+        self._executor = acts
+        self._seen_at: dict[str, float] = {}
+
+    def look(self, activity: ScalingActivity, now: float, steady_now: float) -> None:
+        """Write the progress of one act."""
+        since = self._seen_at.setdefault(activity.id, steady_now)
+        found = self._capacities.find(activity.scope, activity.resource_id, activity.dimension)
+        if activity.status is ActivityStatus.IN_PROGRESS:
+            activity = self._build_end(activity, found, now, steady_now - since >= FULFIL_S)
+        if found is not None and activity.receipt is not None:
+            self._complete(activity, activity.receipt, found)
+
+    def is_open(self, activity: ScalingActivity, now: float, steady_now: float) -> bool:
+        """Return whether the act has not ended, or its receipt may still change."""
+        if activity.status in UNDER_WAY:
+            return True
+        grew = activity.to_capacity > activity.from_capacity and not activity.not_scaled
+        waits = (
+            grew
+            and activity.receipt is not None
+            and activity.receipt.answered_at is None
+            and activity.status is not ActivityStatus.FAILED
+            and abs(now - (activity.ended_at or now)) < ANSWER_S
+            and steady_now - self._seen_at.get(activity.id, steady_now) < FULFIL_S + ANSWER_S
+        )
+        if not waits:
+            self._seen_at.pop(activity.id, None)
+        return waits
+
+    def _build_end(
+        self, activity: ScalingActivity, found: Resource | None, now: float, is_late: bool
+    ) -> ScalingActivity:
+        desired, dimension = activity.to_capacity, activity.dimension
+        if found is None or found.is_ending:
+            why = "it does not exist any more" if found is None else f"it is {found.status}"
+            text = activity_texts.describe_failed(dimension, desired, why)
+            return self._end(activity, ActivityStatus.FAILED, text, now)
+        if found.desired != desired:
+            self._executor.override(activity, f"another number, {found.desired}", now)
+            return replace(activity, status=ActivityStatus.OVERRIDDEN)
+        if found.is_settled and (found.problem is None or found.serving >= desired):
+            text = activity_texts.describe_fulfilled(dimension, desired)
+            return self._end(activity, ActivityStatus.SUCCESSFUL, text, now)
+        if found.is_settled or is_late:
+            text = activity_texts.describe_unfulfilled(
+                dimension, desired, found.serving, found.problem
+            )
+            return self._end(activity, ActivityStatus.UNFULFILLED, text, now)
+        return activity
+
+    def _end(
+        self, activity: ScalingActivity, status: ActivityStatus, text: str, now: float
+    ) -> ScalingActivity:
+        return self._book.change(activity, status=status, status_message=text, ended_at=now)
+
+    def _complete(self, activity: ScalingActivity, receipt: Receipt, found: Resource) -> None:
+        """Add a new copy's first answer to the receipt, and the requests delayed or failed."""
+        if activity.to_capacity <= activity.from_capacity or receipt.answered_at is not None:
+            return
+        begun = receipt.decided_at if receipt.load_rose_at is None else receipt.load_rose_at
+        since = max(begun, receipt.decided_at - LOOK_BACK_S)
+        seconds = add_loads(self._loads, found.keys, since)
+        seen = find_first_answer(seconds, receipt.copies_before, since, receipt.decided_at)
+        if seen.at is None and activity.status in UNDER_WAY:
+            return
+        after = replace(
+            receipt,
+            answered_at=seen.at,
+            num_delayed=max(seen.num_delayed, receipt.num_delayed),
+            num_failed=max(seen.num_failed, receipt.num_failed),
+        )
+        if seen.at is not None or activity.receipt == receipt:
+            self._book.change(activity, receipt=after)

@@ -7,7 +7,13 @@ from dataclasses import replace
 from hostelry.base.clock import Clock
 from hostelry.base.errors import Conflict
 from hostelry.domain.scaling import ScalableTarget, ScheduledAction, policy_key, target_name
-from hostelry.scaling.decide.schedule import Once, due, next_due, parse_schedule, replace_bounds
+from hostelry.scaling.decide.schedule import (
+    Once,
+    find_due_firing,
+    find_next_due,
+    parse_schedule,
+    replace_bounds,
+)
 from hostelry.scaling.loop.scaler import TargetScaler
 from hostelry.store.protocol import RevisionTooOld
 from hostelry.store.records import State, Versioned
@@ -16,7 +22,7 @@ LOG = logging.getLogger(__name__)
 
 
 class TargetWatch:
-    """Follows a store from where it stands now; `rescheduled` is called when a schedule changed."""
+    """Follows a store from its present state. Calls `rescheduled` when a schedule changed."""
 
     def __init__(self, state: State, scaler: TargetScaler, rescheduled: Callable[[], None]) -> None:
         self._state = state
@@ -59,9 +65,9 @@ OnFired = Callable[[ScalableTarget, str], None]
 
 
 class ScheduleWatch:
-    """Every scheduled action of a store; `on_fired` gets a target with new bounds, and the name.
+    """Every scheduled action of a store. `on_fired` gets a target with new bounds, and the name.
 
-    `fire` is called by one thread, as often as `next_at` says or more.
+    One thread calls `fire`, as often as `next_at` says or more.
     """
 
     def __init__(self, state: State, clock: Clock, on_fired: OnFired) -> None:
@@ -71,7 +77,7 @@ class ScheduleWatch:
         self._broken: set[str] = set()
 
     def fire(self) -> None:
-        """Fire what is due; of missed firings only the newest."""
+        """Fire due actions. Of missed firings only the newest."""
         now = self._clock.now()
         for stored in self._state.scheduled_actions.list():
             at = self._due(stored.value, now)
@@ -85,14 +91,14 @@ class ScheduleWatch:
         for stored in self._state.scheduled_actions.list():
             if stored.value.arn not in self._broken:
                 # It may have come due since the last look.
-                is_due = due(stored.value, now) is not None
-                following = now if is_due else next_due(stored.value, now)
+                is_due = find_due_firing(stored.value, now) is not None
+                following = now if is_due else find_next_due(stored.value, now)
                 found += [] if following is None else [following]
         return min(found)
 
     def _due(self, action: ScheduledAction, now: float) -> float | None:
         try:
-            return due(action, now)
+            return find_due_firing(action, now)
         except ValueError as error:
             if action.arn not in self._broken:
                 self._broken.add(action.arn)
@@ -105,13 +111,13 @@ class ScheduleWatch:
             target = self._set_bounds(action)
             self._settle(stored, at)
         except Conflict:
-            return  # a client wrote it meanwhile: what is due then is seen at the next look
+            return  # a client wrote it meanwhile: the next look finds the new schedule
         if target is not None:
             LOG.info("scheduled action %s fired for %s", action.name, action.resource_id)
             self._on_fired(target, action.name)
 
     def _set_bounds(self, action: ScheduledAction) -> ScalableTarget | None:
-        """The target with the action's bounds; None where it may not, or is not registered."""
+        """The target with the action's bounds. None if invalid or not registered."""
         name = target_name(action.resource_id, action.dimension)
         stored = self._state.scalable_targets.get(action.scope, name)
         if stored is None or stored.value.suspended.scheduled:
@@ -122,7 +128,7 @@ class ScheduleWatch:
         return target
 
     def _settle(self, stored: Versioned[ScheduledAction], at: float) -> None:
-        """Note that the action has fired; one that fires only once goes."""
+        """Note that the action has fired. An action that fires only once is removed."""
         action = stored.value
         name = policy_key(action.resource_id, action.dimension, action.name)
         records = self._state.scheduled_actions

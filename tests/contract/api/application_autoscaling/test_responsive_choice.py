@@ -7,7 +7,7 @@ from tests.cases import case, cases
 from tests.contract.api.rig import Api
 
 from hostelry.domain.scope import Scope
-from hostelry.scaling.loop.responsive_targets import responsive_targets
+from hostelry.scaling.loop.responsive_targets import find_responsive_targets
 
 COPIES = {
     "ResourceId": "inference-component/base",
@@ -48,7 +48,7 @@ def registered(served: None, api: Api) -> None:
 def test_by_a_policy_on_its_own_metric(
     api: Api, place: dict[str, str], metric: dict[str, Any]
 ) -> None:
-    assert not responsive_targets(api.state).watched
+    assert not find_responsive_targets(api.state).watched
     put = api.scaling(
         "PutScalingPolicy",
         **place,
@@ -64,12 +64,12 @@ def test_by_a_policy_on_its_own_metric(
         },
     )
     assert len(put["Alarms"]) == 2
-    (watched,) = responsive_targets(api.state).watched.values()
+    (watched,) = find_responsive_targets(api.state).watched.values()
     assert (watched.resource_id, watched.options.target) == (place["ResourceId"], 3.0)
     assert watched.is_tracked
     assert (watched.capacity.minimum, watched.capacity.maximum) == (1, 9)
     api.scaling("DeleteScalingPolicy", **place, PolicyName="fast")
-    assert not responsive_targets(api.state).watched
+    assert not find_responsive_targets(api.state).watched
 
 
 @cases(
@@ -81,9 +81,9 @@ def test_by_a_policy_on_its_own_metric(
 def test_by_a_tag(api: Api, kind: str, name: str, watched: list[str]) -> None:
     arn = api.scope.arn(kind, name)
     api.call("AddTags", ResourceArn=arn, Tags=tag("5"))
-    assert [it.resource_id for it in responsive_targets(api.state).watched.values()] == watched
+    assert [it.resource_id for it in find_responsive_targets(api.state).watched.values()] == watched
     api.call("DeleteTags", ResourceArn=arn, TagKeys=["hostelry:responsive"])
-    assert not responsive_targets(api.state).watched
+    assert not find_responsive_targets(api.state).watched
 
 
 @cases(
@@ -101,7 +101,9 @@ def test_a_tag_that_cannot_be_is_refused_and_changes_nothing(
     arn = api.scope.arn("inference-component", "base")
     api.call("AddTags", ResourceArn=arn, Tags=tag("5"))
     assert message in api.refusal("AddTags", ResourceArn=arn, Tags=tag(value))
-    assert [it.options.target for it in responsive_targets(api.state).watched.values()] == [5.0]
+    assert [it.options.target for it in find_responsive_targets(api.state).watched.values()] == [
+        5.0
+    ]
 
 
 def test_a_variant_that_is_not_registered_is_not_watched(api: Api) -> None:
@@ -111,6 +113,6 @@ def test_a_variant_that_is_not_registered_is_not_watched(api: Api) -> None:
         ResourceArn=Scope("123456789012", "us-west-2").arn("endpoint", "v"),
         Tags=tag("5"),
     )
-    found = responsive_targets(api.state)
+    found = find_responsive_targets(api.state)
     assert [it.resource_id for it in found.watched.values()] == ["endpoint/v/variant/main"]
     assert not found.refused

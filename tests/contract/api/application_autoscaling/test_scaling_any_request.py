@@ -16,7 +16,7 @@ from hostelry.domain.component import ComponentStatus
 from hostelry.domain.scope import Scope
 from hostelry.domain.shape import Shape
 from hostelry.metrics.series.store import MemoryMetrics
-from hostelry.scaling.decide.schedule import due, next_due
+from hostelry.scaling.decide.schedule import find_due_firing, find_next_due
 from hostelry.store.memory import MemoryStore
 from hostelry.store.records import State, open_state
 
@@ -150,7 +150,7 @@ def test_any_request_is_answered_or_refused(
         shown = run(state, SERVICE, f"Describe{kind}{listing}", ServiceNamespace="sagemaker")
         check(model.operation_model(f"Describe{kind}{listing}").output_shape, shown)
     for action in state.scheduled_actions.list():
-        assert due(action.value, NOW) is None
-        assert next_due(action.value, NOW) is not None
+        assert find_due_firing(action.value, NOW) is None
+        assert find_next_due(action.value, NOW) is not None
     names = {name for it in state.scaling_policies.list() for name in it.value.alarm_names}
     assert names == {it.value.name for it in state.metric_alarms.list()}

@@ -12,7 +12,7 @@ from tests.contract.api.rig import Api
 
 from hostelry.domain.scaling import ScheduledAction
 from hostelry.domain.scope import Scope
-from hostelry.scaling.decide.schedule import due
+from hostelry.scaling.decide.schedule import find_due_firing
 from hostelry.store.records import State
 
 COPIES = {
@@ -93,17 +93,17 @@ def test_a_new_schedule_does_not_make_up_for_what_it_would_have_done(api: Api) -
     assert stored(api.state, api.scope).fired_at is None
     api.clock.advance(240 * HOUR_S)
     api.scaling("PutScheduledAction", **COPIES, **{**NIGHT, "Schedule": "rate(1 minute)"})
-    assert due(stored(api.state, api.scope), api.clock.now()) is None
-    assert due(stored(api.state, api.scope), api.clock.now() + 60.0) is not None
+    assert find_due_firing(stored(api.state, api.scope), api.clock.now()) is None
+    assert find_due_firing(stored(api.state, api.scope), api.clock.now() + 60.0) is not None
 
 
 def test_the_same_schedule_again_forgets_no_firing(api: Api) -> None:
     api.scaling("PutScheduledAction", **COPIES, **NIGHT)
     api.clock.advance(240 * HOUR_S)
-    missed = due(stored(api.state, api.scope), api.clock.now())
+    missed = find_due_firing(stored(api.state, api.scope), api.clock.now())
     api.scaling("PutScheduledAction", **COPIES, **NIGHT)
     assert missed is not None
-    assert due(stored(api.state, api.scope), api.clock.now()) == missed
+    assert find_due_firing(stored(api.state, api.scope), api.clock.now()) == missed
 
 
 @cases(

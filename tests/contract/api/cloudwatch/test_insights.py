@@ -15,7 +15,7 @@ from hostelry.base.clock import ManualClock
 from hostelry.domain.alarm import AlarmState
 from hostelry.domain.scope import Scope
 from hostelry.metrics.series.store import MemoryMetrics
-from hostelry.scaling.loop.alarm_evaluation import look_at
+from hostelry.scaling.loop.alarm_evaluation import evaluate_alarm
 from hostelry.store.records import State
 
 M0 = 1_700_000_040
@@ -96,7 +96,7 @@ def test_an_alarm_watches_a_query_of_one_series(
     cloudwatch.put_metric_alarm(**alarm(QUERY, Period=60))
     found = state.metric_alarms.get(scope, "busy")
     assert found is not None
-    verdict = look_at(metrics, found.value, M0 + 302.0)
+    verdict = evaluate_alarm(metrics, found.value, M0 + 302.0)
     assert verdict.state is AlarmState.ALARM
     (shown,) = cloudwatch.describe_alarms(AlarmNames=["busy"])["MetricAlarms"]
     (shown_query,) = shown["Metrics"]

@@ -16,11 +16,11 @@ from hostelry.scaling.decide.alarm import (
     MAX_HOLD_S,
     AlarmVerdict,
     evaluate,
-    evaluation_interval_s,
-    evaluation_range,
-    fewest_samples,
-    hold_s,
-    next_evaluation_at,
+    get_evaluation_interval_s,
+    get_evaluation_range,
+    get_fewest_samples,
+    get_hold_s,
+    get_next_evaluation_at,
 )
 
 NOW = 1_699_999_800.0  # a multiple of 300
@@ -63,7 +63,7 @@ def status_of(state: AlarmState = OK) -> AlarmStatus:
 
 def points(drawn: str, rule: AlarmRule, now: float = NOW) -> list[Datapoint]:
     """Datapoints as the User Guide draws them: X breaches, 0 does not, - is missing."""
-    _, end = evaluation_range(rule, now)
+    _, end = get_evaluation_range(rule, now)
     signs = drawn.split()
     values = {"X": 9.0, "0": 1.0, "N": math.nan, "I": math.inf}
     return [
@@ -185,12 +185,12 @@ def test_datapoints_may_come_in_any_order_and_from_outside_of_the_range() -> Non
     [("p99", 1000), ("p50", 20), ("p90", 100), ("p10", 100), ("p100", 0), ("p0", 0), ("Sum", 0)],
 )
 def test_how_many_samples_a_percentile_needs(statistic: str, least: float) -> None:
-    assert math.isclose(fewest_samples(statistic), least, abs_tol=1e-6)
+    assert math.isclose(get_fewest_samples(statistic), least, abs_tol=1e-6)
 
 
 @pytest.mark.parametrize("text", ["", "p", "pq", "tm90"])
 def test_what_is_no_percentile_needs_no_number_of_samples(text: str) -> None:
-    assert fewest_samples(text) == 0.0
+    assert get_fewest_samples(text) == 0.0
 
 
 @cases(
@@ -344,7 +344,7 @@ def test_a_metric_that_flows_but_lacks_its_newest_period_is_not_settled() -> Non
     ("period_s", "interval_s"), [(10, 10), (20, 10), (30, 10), (60, 60), (300, 60), (3600, 60)]
 )
 def test_high_resolution_is_evaluated_every_ten_seconds(period_s: int, interval_s: float) -> None:
-    assert evaluation_interval_s(rule_of(1, period_s=period_s)) == interval_s
+    assert get_evaluation_interval_s(rule_of(1, period_s=period_s)) == interval_s
 
 
 @given(st.floats(0, 4e9), st.sampled_from([10, 30, 60, 300]), st.text(max_size=20), st.booleans())
@@ -352,8 +352,8 @@ def test_the_next_look_is_within_an_interval_and_after_the_end_of_a_period(
     now: float, period_s: int, name: str, is_settled: bool
 ) -> None:
     rule = rule_of(1, period_s=period_s)
-    interval_s = evaluation_interval_s(rule)
-    at = next_evaluation_at(rule, name, now, is_settled=is_settled)
+    interval_s = get_evaluation_interval_s(rule)
+    at = get_next_evaluation_at(rule, name, now, is_settled=is_settled)
     assert now < at <= now + interval_s + 1e-6
     if is_settled:
         assert 2.0 - 1e-5 <= at % interval_s <= 10.0 + 1e-5
@@ -362,10 +362,10 @@ def test_the_next_look_is_within_an_interval_and_after_the_end_of_a_period(
 def test_data_that_is_late_is_looked_for_a_few_times_only() -> None:
     rule = rule_of(1, period_s=10)
     looks = [NOW + 2.0]
-    while (at := next_evaluation_at(rule, "a", looks[-1], is_settled=False)) < NOW + 12.0:
+    while (at := get_next_evaluation_at(rule, "a", looks[-1], is_settled=False)) < NOW + 12.0:
         looks.append(at)
     assert len(looks) == 1 + int(LATE_S)
-    assert next_evaluation_at(rule, "a", looks[-1], is_settled=False) == NOW + 12.0
+    assert get_next_evaluation_at(rule, "a", looks[-1], is_settled=False) == NOW + 12.0
 
 
 @pytest.mark.parametrize(
@@ -374,7 +374,7 @@ def test_data_that_is_late_is_looked_for_a_few_times_only() -> None:
 def test_a_state_is_kept_for_as_long_as_new_periods_take_after_the_clock_was_set(
     num: int, period_s: int, expected: float
 ) -> None:
-    assert hold_s(rule_of(num, period_s=period_s)) == expected
+    assert get_hold_s(rule_of(num, period_s=period_s)) == expected
 
 
 def test_an_expression_has_no_statistic_of_its_own() -> None:

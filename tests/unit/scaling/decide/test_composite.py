@@ -18,12 +18,12 @@ from hostelry.scaling.decide.composite import (
     Negation,
     RuleError,
     Suppression,
-    alarm_name,
-    children,
-    cycle_through,
-    holds,
+    find_cycle,
+    find_suppression,
+    is_true,
+    list_children,
     parse,
-    suppression,
+    parse_alarm_name,
 )
 
 ALARM, OK, NO_DATA = AlarmState.ALARM, AlarmState.OK, AlarmState.INSUFFICIENT_DATA
@@ -59,7 +59,7 @@ ARN = "arn:aws:cloudwatch:us-west-2:123456789012:alarm:"
     case("needless parentheses", "(((TRUE)))", {}, True),
 )
 def test_rules_are_evaluated(rule: str, states: Mapping[str, AlarmState], expected: bool) -> None:
-    assert holds(parse(rule), states) is expected
+    assert is_true(parse(rule), states) is expected
 
 
 @pytest.mark.parametrize(
@@ -93,10 +93,10 @@ def test_rules_that_cannot_be_read_are_refused(rule: str) -> None:
 
 
 def test_a_rule_has_at_most_a_hundred_children_and_five_hundred_elements() -> None:
-    assert len(children(parse(" OR ".join(f"ALARM(a{it})" for it in range(100))))) == 100
+    assert len(list_children(parse(" OR ".join(f"ALARM(a{it})" for it in range(100))))) == 100
     with pytest.raises(RuleError, match="101 alarms"):
         parse(" OR ".join(f"ALARM(a{it})" for it in range(101)))
-    assert holds(parse(" OR ".join(["TRUE"] * 500)), {})
+    assert is_true(parse(" OR ".join(["TRUE"] * 500)), {})
     with pytest.raises(RuleError, match="501 elements"):
         parse(" OR ".join(["TRUE"] * 501))
     # A pair of parentheses is one element (User Guide, "Creating a composite alarm").
@@ -105,7 +105,7 @@ def test_a_rule_has_at_most_a_hundred_children_and_five_hundred_elements() -> No
 
 
 def test_children_are_named_once_in_their_order() -> None:
-    assert children(parse(f"ALARM(b) AND (OK(a) OR NOT OK(b)) AND ALARM({ARN}c)")) == (
+    assert list_children(parse(f"ALARM(b) AND (OK(a) OR NOT OK(b)) AND ALARM({ARN}c)")) == (
         "b",
         "a",
         "c",
@@ -145,7 +145,7 @@ def written(expression: Expression) -> str:
 def test_what_is_written_is_read_again(
     expression: Expression, states: dict[str, AlarmState]
 ) -> None:
-    assert holds(parse(written(expression)), states) == holds(expression, states)
+    assert is_true(parse(written(expression)), states) == is_true(expression, states)
 
 
 @given(st.text('ALRMOKTUEFSND()"\\ ab_', max_size=60))
@@ -153,22 +153,22 @@ def test_any_text_is_a_rule_or_refused(text: str) -> None:
     found: Expression | None = None
     with contextlib.suppress(RuleError):
         found = parse(text)
-    assert found is None or holds(found, {}) in (True, False)
+    assert found is None or is_true(found, {}) in (True, False)
 
 
 def test_a_cycle_is_found_through_any_number_of_alarms() -> None:
     rules = {"b": ("c", "x"), "c": ("a",)}
-    way = cycle_through("a", parse("ALARM(b)"), lambda it: rules.get(it, ()))
+    way = find_cycle("a", parse("ALARM(b)"), lambda it: rules.get(it, ()))
     assert way == ("a", "b", "c", "a")
-    assert cycle_through("a", parse("ALARM(a)"), lambda _: ()) == ("a", "a")
-    assert cycle_through("z", parse("ALARM(b)"), lambda it: rules.get(it, ())) == ()
+    assert find_cycle("a", parse("ALARM(a)"), lambda _: ()) == ("a", "a")
+    assert find_cycle("z", parse("ALARM(b)"), lambda it: rules.get(it, ())) == ()
     loop = {"b": ("c",), "c": ("b",)}
-    assert cycle_through("z", parse("ALARM(b)"), lambda it: loop.get(it, ())) == ()
+    assert find_cycle("z", parse("ALARM(b)"), lambda it: loop.get(it, ())) == ()
 
 
 def test_an_alarm_is_known_by_name_or_arn() -> None:
-    assert alarm_name(ARN + "a:b/c d") == "a:b/c d"
-    assert alarm_name("plain") == "plain"
+    assert parse_alarm_name(ARN + "a:b/c d") == "a:b/c d"
+    assert parse_alarm_name("plain") == "plain"
 
 
 def composite(suppressor: str | None = "quiet", *, since: float = 100.0) -> CompositeAlarm:
@@ -217,8 +217,8 @@ def quiet(state: AlarmState, since: float) -> AlarmStatus:
 def test_actions_wait_for_a_suppressor(
     suppressor: AlarmStatus | None, now: float, expected: Suppression | None
 ) -> None:
-    assert suppression(composite(), suppressor, now) == expected
+    assert find_suppression(composite(), suppressor, now) == expected
 
 
 def test_without_a_suppressor_actions_do_not_wait() -> None:
-    assert suppression(composite(None), quiet(ALARM, 0.0), 100.0) is None
+    assert find_suppression(composite(None), quiet(ALARM, 0.0), 100.0) is None

@@ -16,7 +16,7 @@ from hostelry.domain.scaling import (
     TargetTracking,
 )
 from hostelry.domain.scope import Scope
-from hostelry.scaling.decide.decide import PlannedAction, TargetSnapshot, decide, look_back_s
+from hostelry.scaling.decide.decide import PlannedAction, TargetSnapshot, decide, get_look_back_s
 from hostelry.scaling.decide.decision import (
     BoundsCheck,
     Decision,
@@ -26,7 +26,7 @@ from hostelry.scaling.decide.decision import (
     Resource,
     Trigger,
 )
-from hostelry.scaling.decide.tracking_alarms import AlarmSide, alarm_name
+from hostelry.scaling.decide.tracking_alarms import AlarmSide, build_alarm_name
 
 NOW = 1_000_000.0
 SCOPE = Scope("111122223333", "us-west-2")
@@ -53,7 +53,7 @@ KNOWN = TargetSnapshot(target=TARGET, resource=THERE, policies=(POLICY,))
 
 def triggered(value: float, side: AlarmSide = AlarmSide.HIGH) -> Trigger:
     return Trigger(
-        scope=SCOPE, policy_arn="arn:policy", alarm_name=alarm_name(ID, side, "u"),
+        scope=SCOPE, policy_arn="arn:policy", alarm_name=build_alarm_name(ID, side, "u"),
         state=AlarmState.ALARM, threshold=5.0, values=(Datapoint(NOW - 10, value),), at=NOW,
     )  # fmt: skip
 
@@ -135,12 +135,12 @@ def test_the_plan(
 def test_the_load_that_a_decision_needs(
     changes: dict[str, Any], request_: Request, span_s: int
 ) -> None:
-    assert look_back_s(replace(KNOWN, **changes), request_, NOW) == span_s
+    assert get_look_back_s(replace(KNOWN, **changes), request_, NOW) == span_s
 
 
 def test_the_cause_names_what_decided() -> None:
     by_alarm = decide(KNOWN, HIGH, NOW).cause
-    name = alarm_name(ID, AlarmSide.HIGH, "u")
+    name = build_alarm_name(ID, AlarmSide.HIGH, "u")
     assert by_alarm.text == f"monitor alarm {name} in state ALARM triggered policy tracking"
     assert (by_alarm.by, by_alarm.load_rose_at) == ("tracking", NOW - 10)
     kept = decide(replace(KNOWN, proposal=proposed(9)), HIGH, NOW).cause

@@ -6,8 +6,7 @@ from tests.cases import case, cases
 
 from hostelry.domain.scaling import ActivityStatus, Dimension, ScalingActivity
 from hostelry.domain.scope import Scope
-from hostelry.scaling.decide.cooldown import last_acts, last_wake
-from hostelry.scaling.decide.decision import LastAct
+from hostelry.scaling.decide.decision import LastAct, find_last_acts, find_last_wake
 
 NOW = 1_000_000.0
 
@@ -64,12 +63,12 @@ def act(
 )
 def test_the_last_scale_out(activities: list[ScalingActivity], expected: LastAct | None) -> None:
     # Source: "Target tracking scaling policies" (Cooldown period).
-    found = last_acts(activities, NOW + 60)
+    found = find_last_acts(activities, NOW + 60)
     assert found.scale_out == expected
     assert found.scale_in is None
 
 
 def test_the_last_wake_is_known_by_its_name() -> None:
     acts = [act(2, at=NOW + 20), act(1, by="wake", capacities=(0, 1))]
-    assert last_wake(acts, NOW + 60) == LastAct(at=NOW + 5, since_capacity=0, capacity=1)
-    assert last_wake([replace(acts[1], policy_name="tracking")], NOW) is None
+    assert find_last_wake(acts, NOW + 60) == LastAct(at=NOW + 5, since_capacity=0, capacity=1)
+    assert find_last_wake([replace(acts[1], policy_name="tracking")], NOW) is None

@@ -21,12 +21,12 @@ from hostelry.scaling.decide.combine import (
     TargetHealth,
     Vote,
     Voter,
+    apply_suspension,
+    apply_veto,
     combine,
-    unless_suspended,
-    unless_vetoed,
-    veto,
+    find_veto,
 )
-from hostelry.scaling.decide.decision import Capacity, Decision, not_scaled
+from hostelry.scaling.decide.decision import Capacity, Decision, build_not_scaled
 
 NOW_8 = Capacity(desired=8, serving=8, minimum=0, maximum=20)
 
@@ -91,7 +91,7 @@ def test_the_reason_names_who_was_not_ready() -> None:
 
 
 def test_refusals_of_all_are_kept() -> None:
-    refusal = not_scaled("AlreadyAtMaxCapacity", NOW_8)
+    refusal = build_not_scaled("AlreadyAtMaxCapacity", NOW_8)
     decision = Decision(desired=8, reason="No.", not_scaled=(refusal,))
     votes = [Vote(by="a", voter=Voter.TRACKING, decision=decision), tracking("b", 8)]
     assert combine(votes, NOW_8).decision.not_scaled == (refusal,)
@@ -147,7 +147,7 @@ def test_suspended_scaling(
     suspended: Suspended, wanted: int, desired: int, member: str | None
 ) -> None:
     outcome = combine([step("s", wanted)], NOW_8)
-    after = unless_suspended(outcome, NOW_8, suspended)
+    after = apply_suspension(outcome, NOW_8, suspended)
     assert after.decision.desired == desired
     assert (member or "") in after.decision.reason
 
@@ -175,7 +175,7 @@ HEALTHY = TargetHealth(num_requests=1000)
         replace(HEALTHY, oldest_waiting_s=math.nan), "waits nan s"),
 )  # fmt: skip
 def test_the_guard(health: TargetHealth, text: str | None) -> None:
-    reason = veto(health)
+    reason = find_veto(health)
     assert reason is None if text is None else reason is not None and text in reason
 
 
@@ -187,10 +187,10 @@ def test_the_guard(health: TargetHealth, text: str | None) -> None:
 )
 def test_a_veto_holds_back_scale_in_only(wanted: int, desired: int) -> None:
     outcome = combine([tracking("a", wanted)], NOW_8)
-    after = unless_vetoed(outcome, NOW_8, "2 copies died")
+    after = apply_veto(outcome, NOW_8, "2 copies died")
     assert after.decision.desired == desired
     assert ("Not scaled in: 2 copies died." in after.decision.reason) == (wanted < 8)
-    assert unless_vetoed(outcome, NOW_8, None) == outcome
+    assert apply_veto(outcome, NOW_8, None) == outcome
 
 
 @cases(
@@ -218,6 +218,6 @@ def test_limits_that_cannot_be(wrong: dict[str, float]) -> None:
 )
 def test_the_guard_never_lowers_what_was_decided(health: TargetHealth, wanted: int) -> None:
     outcome = CombinedDecision(decision=Decision(desired=wanted, reason="x."), by="a")
-    after = unless_vetoed(outcome, NOW_8, veto(health)).decision.desired
+    after = apply_veto(outcome, NOW_8, find_veto(health)).decision.desired
     assert after >= wanted
     assert after in (wanted, 8)

@@ -18,12 +18,12 @@ from hostelry.domain.scope import Scope
 from hostelry.scaling.decide.schedule import (
     Schedule,
     Window,
-    due,
-    newest_fire,
-    next_due,
-    next_fire,
+    find_due_firing,
+    find_newest_firing,
+    find_next_due,
+    find_next_firing,
+    get_time_zone,
     parse_schedule,
-    time_zone,
 )
 
 ALWAYS = Window(created_at=0.0)
@@ -33,17 +33,17 @@ APIA = "Pacific/Apia"  # had no 2011-12-30
 
 
 def at(text: str, zone: str = "UTC", fold: int = 0) -> float:
-    return datetime.fromisoformat(text).replace(tzinfo=time_zone(zone), fold=fold).timestamp()
+    return datetime.fromisoformat(text).replace(tzinfo=get_time_zone(zone), fold=fold).timestamp()
 
 
 def local(instant: float | None, zone: str = "UTC") -> str | None:
     if instant is None:
         return None
-    return datetime.fromtimestamp(instant, time_zone(zone)).strftime("%Y-%m-%dT%H:%M:%S%z")
+    return datetime.fromtimestamp(instant, get_time_zone(zone)).strftime("%Y-%m-%dT%H:%M:%S%z")
 
 
 def after(text: str, since: str, zone: str = "UTC") -> str | None:
-    found = next_fire(parse_schedule(text), time_zone(zone), at(since, zone), ALWAYS)
+    found = find_next_firing(parse_schedule(text), get_time_zone(zone), at(since, zone), ALWAYS)
     return None if found is None else (local(found, zone) or "")[:16]
 
 
@@ -138,7 +138,7 @@ def test_what_is_no_schedule(text: str, problem: str) -> None:
 )
 def test_what_is_no_time_zone(name: str) -> None:
     with pytest.raises(ValueError, match="IANA"):
-        time_zone(name)
+        get_time_zone(name)
 
 
 @cases(
@@ -162,9 +162,9 @@ def test_cron_in_time_zones(fields: str, zone: str, since: str, fires: str) -> N
 
 
 def test_the_first_of_a_repeated_hour_is_meant() -> None:
-    found = next_fire(
-        parse_schedule("cron(30 1 * * ? *)"), time_zone(NEW_YORK), at("2024-11-03T00:00", NEW_YORK),
-        ALWAYS,
+    found = find_next_firing(
+        parse_schedule("cron(30 1 * * ? *)"), get_time_zone(NEW_YORK),
+        at("2024-11-03T00:00", NEW_YORK), ALWAYS,
     )  # fmt: skip
     assert local(found, NEW_YORK) == "2024-11-03T01:30:00-0400"
 
@@ -179,11 +179,11 @@ def test_the_first_of_a_repeated_hour_is_meant() -> None:
         "2024-11-03T01:30:00-0400"),
 )  # fmt: skip
 def test_at_fires_once(text: str, zone: str, fires: str) -> None:
-    schedule, where = parse_schedule(text), time_zone(zone)
-    found = next_fire(schedule, where, at("2024-01-01T00:00"), ALWAYS)
+    schedule, where = parse_schedule(text), get_time_zone(zone)
+    found = find_next_firing(schedule, where, at("2024-01-01T00:00"), ALWAYS)
     assert found is not None
     assert local(found, zone) == fires
-    assert next_fire(schedule, where, found, ALWAYS) is None
+    assert find_next_firing(schedule, where, found, ALWAYS) is None
 
 
 @cases(
@@ -210,7 +210,7 @@ def test_at_fires_once(text: str, zone: str, fires: str) -> None:
     case("a clock before it", "cron(0 * * * ? *)", ALWAYS, -1e18, 3600.0),
 )  # fmt: skip
 def test_start_and_end(text: str, window: Window, since: float, fires: float | None) -> None:
-    assert next_fire(parse_schedule(text), time_zone("UTC"), since, window) == fires
+    assert find_next_firing(parse_schedule(text), get_time_zone("UTC"), since, window) == fires
 
 
 def action(schedule: str, zone: str = "UTC", **more: float) -> ScheduledAction:
@@ -260,15 +260,15 @@ def action(schedule: str, zone: str = "UTC", **more: float) -> ScheduledAction:
     case("never", action("cron(0 0 30 2 ? *)"), "2199-01-01T00:00", None),
 )  # fmt: skip
 def test_what_is_due(of: ScheduledAction, now: str, fires: str | None) -> None:
-    found = due(of, at(now))
+    found = find_due_firing(of, at(now))
     assert (local(found) or "")[:16] == (fires or "")
 
 
 def test_what_is_due_next() -> None:
     hourly = action("cron(0 * * * ? *)")
-    assert next_due(hourly, at("2024-05-01T01:00")) == at("2024-05-01T02:00")
+    assert find_next_due(hourly, at("2024-05-01T01:00")) == at("2024-05-01T02:00")
     fired = replace(hourly, fired_at=at("2024-05-01T02:00"))
-    assert next_due(fired, at("2024-05-01T01:10")) == at("2024-05-01T03:00")
+    assert find_next_due(fired, at("2024-05-01T01:10")) == at("2024-05-01T03:00")
 
 
 SCHEDULES: st.SearchStrategy[Schedule] = st.sampled_from(
@@ -277,7 +277,7 @@ SCHEDULES: st.SearchStrategy[Schedule] = st.sampled_from(
         "cron(59 23 31 12 ? *)", "at(2024-03-10T02:30:00)", "rate(7 hours)", "rate(1 minute)",
     ]
 ).map(parse_schedule)  # fmt: skip
-ZONES = st.sampled_from(["UTC", NEW_YORK, LORD_HOWE, APIA, "Asia/Kathmandu"]).map(time_zone)
+ZONES = st.sampled_from(["UTC", NEW_YORK, LORD_HOWE, APIA, "Asia/Kathmandu"]).map(get_time_zone)
 INSTANTS = st.floats(at("2011-12-01T00:00"), at("2026-01-01T00:00"))
 
 
@@ -286,19 +286,19 @@ def test_the_newest_is_the_last_of_the_next_ones(
     schedule: Schedule, zone: tzinfo, since: float, more: float
 ) -> None:
     window = Window(created_at=at("2011-11-01T00:00"))
-    newest = newest_fire(schedule, zone, since, since + more, window)
-    following = next_fire(schedule, zone, since, window)
+    newest = find_newest_firing(schedule, zone, since, since + more, window)
+    following = find_next_firing(schedule, zone, since, window)
     if newest is None:
         assert following is None or following > since + more
         return
     assert following is not None
     assert since < following <= newest <= since + more
-    after_newest = next_fire(schedule, zone, newest, window)
+    after_newest = find_next_firing(schedule, zone, newest, window)
     assert after_newest is None or after_newest > since + more
 
 
 @given(SCHEDULES, ZONES, INSTANTS)
 def test_fires_are_later_and_by_the_minute(schedule: Schedule, zone: tzinfo, since: float) -> None:
     window = Window(created_at=at("2011-11-01T00:00"))
-    found = next_fire(schedule, zone, since, window)
+    found = find_next_firing(schedule, zone, since, window)
     assert found is None or (found > since and found % 60 == 0)

@@ -3,7 +3,7 @@
 from tests.cases import case, cases
 
 from hostelry.domain.serverless import ServerlessConfig
-from hostelry.scaling.decide.wake import EnvironmentUse, environments_for, to_end
+from hostelry.scaling.decide.wake import EnvironmentUse, count_environments, list_ended_environments
 
 
 def config(most: int = 5, ready: int = 0) -> ServerlessConfig:
@@ -21,7 +21,7 @@ def config(most: int = 5, ready: int = 0) -> ServerlessConfig:
     case("an absurd number", 10**9, 0, 5),
 )
 def test_a_wake_raises(concurrency: int, now: int, expected: int) -> None:
-    assert environments_for(concurrency, now, config()) == expected
+    assert count_environments(concurrency, now, config()) == expected
 
 
 @cases(
@@ -40,4 +40,4 @@ def test_idle_environments_end(
     used_at: dict[str, float], ending: tuple[str, ...], ready: int, expected: tuple[str, ...]
 ) -> None:
     uses = [EnvironmentUse(copy_id=it, used_at=at) for it, at in used_at.items()]
-    assert to_end(uses, ending, config(ready=ready), 600.0, 1000.0) == expected
+    assert list_ended_environments(uses, ending, config(ready=ready), 600.0, 1000.0) == expected

@@ -15,7 +15,7 @@ from tests.cases import case, cases
 
 from hostelry.domain.scaling import Adjustment, StepAdjustment, StepScaling
 from hostelry.scaling.decide.decision import Capacity, LastAct, LastActs, Situation
-from hostelry.scaling.decide.step import adjust_capacity, decide, percent_change, step_for
+from hostelry.scaling.decide.step import adjust_capacity, decide, find_step, get_percent_change
 
 NOW = 1_700_000_000.0
 UP = (
@@ -69,7 +69,7 @@ def act(seconds_ago: float, since: int, to: int) -> LastAct:
     ],
 )
 def test_bounds_are_exact(metric: float, adjustment: int) -> None:
-    found = step_for(UP + DOWN, metric - 50.0)
+    found = find_step(UP + DOWN, metric - 50.0)
     assert found is not None
     assert found.adjustment == adjustment
 
@@ -107,7 +107,7 @@ def test_bounds_are_exact(metric: float, adjustment: int) -> None:
 def test_what_no_step_covers(
     steps: tuple[StepAdjustment, ...], difference: float, adjustment: int | None
 ) -> None:
-    found = step_for(steps, difference)
+    found = find_step(steps, difference)
     assert (found and found.adjustment) == adjustment
 
 
@@ -247,7 +247,7 @@ def test_a_metric_further_above_never_leads_to_less(
 
 @given(st.integers(-(10**6), 10**6))
 def test_percent_is_never_rounded_by_a_whole_unit(hundredfold: int) -> None:
-    change = percent_change(hundredfold)
+    change = get_percent_change(hundredfold)
     assert abs(change - hundredfold / 100) < 1
     assert change * hundredfold >= 0
     assert (change == 0) == (hundredfold == 0)

@@ -17,11 +17,11 @@ from hostelry.scaling.decide.decision import Direction
 from hostelry.scaling.decide.tracking_alarms import (
     PREDEFINED,
     AlarmSide,
-    alarm_name,
-    alarm_rule,
+    build_alarm_name,
+    build_alarm_rule,
     find_alarm_side,
-    predefined_stat,
-    same_metric,
+    get_predefined_stat,
+    has_same_metric,
 )
 
 VARIANT = "endpoint/Llms/variant/AllTraffic"
@@ -57,8 +57,8 @@ def policy(predefined: str | None = None, *queries: MetricQuery) -> TargetTracki
 def test_predefined_metrics(
     predefined: str, resource: str, metric: str, stat: str, period_s: int, low_periods: int
 ) -> None:
-    high = alarm_rule(policy(predefined), resource, AlarmSide.HIGH)
-    low = alarm_rule(policy(predefined), resource, AlarmSide.LOW)
+    high = build_alarm_rule(policy(predefined), resource, AlarmSide.HIGH)
+    low = build_alarm_rule(policy(predefined), resource, AlarmSide.LOW)
     dimensions = (
         (("EndpointName", "Llms"), ("VariantName", "AllTraffic"))
         if resource == VARIANT
@@ -88,9 +88,9 @@ def test_every_predefined_type_of_sagemaker_is_known() -> None:
 )
 def test_pace_divides_the_wait_of_the_low_alarm_alone(pace: float, low: int) -> None:
     tracking = policy("SageMakerInferenceComponentConcurrentRequestsPerCopyHighResolution")
-    assert alarm_rule(tracking, COMPONENT, AlarmSide.LOW, pace=pace).evaluation_periods == low
-    assert alarm_rule(tracking, COMPONENT, AlarmSide.HIGH, pace=pace).evaluation_periods == 3
-    assert alarm_rule(tracking, COMPONENT, AlarmSide.LOW, pace=pace).period_s == 10
+    assert build_alarm_rule(tracking, COMPONENT, AlarmSide.LOW, pace=pace).evaluation_periods == low
+    assert build_alarm_rule(tracking, COMPONENT, AlarmSide.HIGH, pace=pace).evaluation_periods == 3
+    assert build_alarm_rule(tracking, COMPONENT, AlarmSide.LOW, pace=pace).period_s == 10
 
 
 def test_small_targets_keep_a_fractional_low_threshold() -> None:
@@ -98,7 +98,7 @@ def test_small_targets_keep_a_fractional_low_threshold() -> None:
         policy("SageMakerInferenceComponentConcurrentRequestsPerCopyHighResolution"),
         target_value=1.0,
     )
-    assert alarm_rule(tracking, COMPONENT, AlarmSide.LOW).threshold == 0.9
+    assert build_alarm_rule(tracking, COMPONENT, AlarmSide.LOW).threshold == 0.9
 
 
 BACKLOG = MetricStat(
@@ -113,21 +113,21 @@ MATH = (
 
 
 def test_a_customized_metric_is_watched_by_the_minute() -> None:
-    rule = alarm_rule(policy(None, ONE), COMPONENT, AlarmSide.LOW)
+    rule = build_alarm_rule(policy(None, ONE), COMPONENT, AlarmSide.LOW)
     assert (rule.stat, rule.queries, rule.evaluation_periods) == (BACKLOG, (), 15)
 
 
 def test_metric_math_keeps_its_queries() -> None:
-    rule = alarm_rule(policy(None, *MATH), COMPONENT, AlarmSide.HIGH)
+    rule = build_alarm_rule(policy(None, *MATH), COMPONENT, AlarmSide.HIGH)
     assert (rule.stat, rule.queries, rule.period_s) == (None, MATH, 60)
 
 
 @cases(
     "name, side",
-    case("high", alarm_name(VARIANT, AlarmSide.HIGH, "u-1"), AlarmSide.HIGH),
-    case("low", alarm_name(COMPONENT, AlarmSide.LOW, "u-1"), AlarmSide.LOW),
+    case("high", build_alarm_name(VARIANT, AlarmSide.HIGH, "u-1"), AlarmSide.HIGH),
+    case("low", build_alarm_name(COMPONENT, AlarmSide.LOW, "u-1"), AlarmSide.LOW),
     case("a resource that is named like the other one",
-        alarm_name("inference-component/a-AlarmLow-b", AlarmSide.HIGH, "u"), AlarmSide.HIGH),
+        build_alarm_name("inference-component/a-AlarmLow-b", AlarmSide.HIGH, "u"), AlarmSide.HIGH),
     case("a user's own", "my-AlarmHigh-1", None),
     case("a user's own that begins alike", "TargetTracking-mine", None),
 )  # fmt: skip
@@ -136,7 +136,10 @@ def test_which_alarm_a_name_is(name: str, side: AlarmSide | None) -> None:
 
 
 def test_names_are_those_of_aws() -> None:
-    assert alarm_name(VARIANT, AlarmSide.HIGH, "0f-1") == f"TargetTracking-{VARIANT}-AlarmHigh-0f-1"
+    assert (
+        build_alarm_name(VARIANT, AlarmSide.HIGH, "0f-1")
+        == f"TargetTracking-{VARIANT}-AlarmHigh-0f-1"
+    )
     assert AlarmSide.HIGH.direction is Direction.OUT
     assert AlarmSide.LOW.direction is Direction.IN
 
@@ -149,7 +152,7 @@ def test_names_are_those_of_aws() -> None:
         policy("SageMakerInferenceComponentInvocationsPerCopy"),
         policy("SageMakerInferenceComponentConcurrentRequestsPerCopyHighResolution"), False),
     case("the same one by hand", policy("SageMakerInferenceComponentInvocationsPerCopy"),
-        policy(None, MetricQuery(id="x", stat=predefined_stat(
+        policy(None, MetricQuery(id="x", stat=get_predefined_stat(
             "SageMakerInferenceComponentInvocationsPerCopy", COMPONENT))), True),
     case("another statistic of the same metric", policy(None, ONE),
         policy(None, replace(ONE, id="m9", stat=replace(BACKLOG, statistic="Sum"))), True),
@@ -157,7 +160,7 @@ def test_names_are_those_of_aws() -> None:
     case("an expression of it", policy(None, *MATH), policy(None, ONE), False),
 )  # fmt: skip
 def test_the_same_metric(one: TargetTracking, other: TargetTracking, same: bool) -> None:
-    assert same_metric(one, other, COMPONENT) is same
+    assert has_same_metric(one, other, COMPONENT) is same
 
 
 @cases(
@@ -167,4 +170,4 @@ def test_the_same_metric(one: TargetTracking, other: TargetTracking, same: bool)
 )
 def test_what_has_no_metric(predefined: str, resource: str) -> None:
     with pytest.raises(ValueError, match=r"is none of|is neither"):
-        alarm_rule(policy(predefined), resource, AlarmSide.HIGH)
+        build_alarm_rule(policy(predefined), resource, AlarmSide.HIGH)

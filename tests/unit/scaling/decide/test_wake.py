@@ -11,7 +11,7 @@ from hostelry.domain.at_zero import Wakeable
 from hostelry.domain.scaling import Dimension, ScalableTarget, Suspended
 from hostelry.domain.scope import Scope
 from hostelry.scaling.decide.decision import Capacity, LastAct
-from hostelry.scaling.decide.wake import MAX_FIRST, Waiting, decide, keeps_awake, wakeable
+from hostelry.scaling.decide.wake import MAX_FIRST, Waiting, decide, explain_awake, wakeable
 
 NOW = 1_700_000_000.0
 
@@ -118,4 +118,4 @@ WOKEN = LastAct(at=NOW, since_capacity=0, capacity=1)
 def test_a_wake_is_not_undone_at_once(
     wanted: int, woken: LastAct | None, pace: float, now: float, kept: bool
 ) -> None:
-    assert (keeps_awake(wanted, woken, 300.0, pace, now) is not None) is kept
+    assert (explain_awake(wanted, woken, 300.0, pace, now) is not None) is kept

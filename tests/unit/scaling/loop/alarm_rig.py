@@ -20,7 +20,7 @@ from hostelry.domain.load import Wake
 from hostelry.domain.metric import Metric, MetricStat, Sample
 from hostelry.domain.scope import Scope
 from hostelry.metrics.series.store import MemoryMetrics
-from hostelry.scaling.decide.alarm_events import Alarm, move_status, new_status
+from hostelry.scaling.decide.alarm_events import Alarm, build_status, move_status
 from hostelry.scaling.decide.decision import Proposal, Trigger
 from hostelry.scaling.loop.alarm_actions import Addresses, AlarmActionDeps, AlarmNotifier
 from hostelry.scaling.loop.alarm_watch import AlarmWatch, AlarmWatchDeps
@@ -143,7 +143,7 @@ class Rig:
             arn=alarm_arn(SCOPE, name),
             rule=rule_of(**changes),
             actions=actions,
-            status=new_status(self.clock.now()),
+            status=build_status(self.clock.now()),
             configured_at=self.clock.now(),
             given={},
         )
@@ -157,7 +157,7 @@ class Rig:
             arn=alarm_arn(SCOPE, name),
             expression=rule,
             actions=fields.pop("actions", AlarmActions(alarm=(HOOK,), ok=(HOOK,))),
-            status=new_status(self.clock.now()),
+            status=build_status(self.clock.now()),
             configured_at=self.clock.now(),
             given={},
             **fields,

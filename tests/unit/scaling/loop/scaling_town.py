@@ -43,7 +43,7 @@ from hostelry.domain.scaling import (
     target_name,
 )
 from hostelry.scaling.decide.decision import Trigger
-from hostelry.scaling.decide.tracking_alarms import AlarmSide, alarm_name
+from hostelry.scaling.decide.tracking_alarms import AlarmSide, build_alarm_name
 from hostelry.scaling.loop.scaler import ScalerDeps, TargetScaler
 from hostelry.store.memory import MemoryStore
 from hostelry.store.protocol import Store
@@ -199,7 +199,7 @@ class ScalingTown:
             predefined=metric,
             **{"scale_out_cooldown_s": 180.0, "scale_in_cooldown_s": 180.0, **options},
         )
-        names = tuple(alarm_name(RESOURCE, side, name) for side in AlarmSide)
+        names = tuple(build_alarm_name(RESOURCE, side, name) for side in AlarmSide)
         policy = self._policy(name, tracking=tracking, alarm_names=names)
         for alarm in names:
             self.set_alarm(alarm, AlarmState.OK)
@@ -259,7 +259,7 @@ class ScalingTown:
         name: str | None = None,
     ) -> None:
         """An alarm of the policy goes into ALARM, and triggers it."""
-        alarm = name or alarm_name(RESOURCE, side, policy.name)
+        alarm = name or build_alarm_name(RESOURCE, side, policy.name)
         self.set_alarm(alarm, AlarmState.ALARM)
         self.scaler.trigger(self.triggered(policy, alarm, values, threshold))
 
@@ -278,7 +278,7 @@ class ScalingTown:
         )
 
     def ok(self, policy: ScalingPolicy, side: AlarmSide) -> None:
-        self.set_alarm(alarm_name(RESOURCE, side, policy.name), AlarmState.OK)
+        self.set_alarm(build_alarm_name(RESOURCE, side, policy.name), AlarmState.OK)
 
     @property
     def activities(self) -> list[ScalingActivity]:

@@ -12,7 +12,7 @@ from tests.unit.scaling.loop.alarm_rig import ALARM, HOOK, OK, TOPIC, Rig, rule_
 from hostelry.base.errors import TerminalError
 from hostelry.domain.alarm import AlarmActions
 from hostelry.domain.metric import MetricQuery
-from hostelry.scaling.decide.alarm_events import TargetKind, target_kind
+from hostelry.scaling.decide.alarm_events import TargetKind, get_target_kind
 from hostelry.scaling.loop.alarm_actions import DELAYS_S, AddressError, Addresses, AddressFile
 
 POLICY_ARN = (
@@ -44,7 +44,7 @@ POLICY_ARN = (
     ],
 )
 def test_what_an_action_is(action: str, kind: TargetKind | None) -> None:
-    assert target_kind(action) is kind
+    assert get_target_kind(action) is kind
 
 
 def notified(rig: Rig, **fields: Any) -> None:

@@ -13,11 +13,17 @@ from hostelry.domain.resize import replace_variant, set_environments
 from hostelry.domain.scaling import Dimension, ScalableTarget
 from hostelry.domain.serverless import ServerlessConfig
 from hostelry.domain.shape import Shape
-from hostelry.scaling.loop.capacity import Capacities, Gone, Unscalable, names_in, variant_id
+from hostelry.scaling.loop.capacity import (
+    Capacities,
+    Gone,
+    Unscalable,
+    build_variant_id,
+    parse_names,
+)
 from hostelry.store.memory import MemoryStore
 from hostelry.store.records import open_state
 
-RESOURCE = variant_id("ep", "AllTraffic")
+RESOURCE = build_variant_id("ep", "AllTraffic")
 
 
 class Variants:
@@ -155,8 +161,8 @@ def test_nothing_is_found_for(resource_id: str, dimension: Dimension) -> None:
 
 
 def test_names_in_a_resource_id() -> None:
-    assert names_in(RESOURCE) == ("ep", "AllTraffic")
-    assert names_in("inference-component/base") == ("base",)
+    assert parse_names(RESOURCE) == ("ep", "AllTraffic")
+    assert parse_names("inference-component/base") == ("base",)
 
 
 PROVISIONED = replace(TARGET, dimension=Dimension.PROVISIONED_CONCURRENCY)

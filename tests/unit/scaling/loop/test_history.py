@@ -5,7 +5,7 @@ from tests.unit.scaling.loop.scaling_town import ScalingTown
 
 from hostelry.domain.scaling import ScalableTarget
 from hostelry.metrics.series.store import MemoryMetrics
-from hostelry.scaling.loop.history import History, period_for
+from hostelry.scaling.loop.history import History, choose_period
 
 
 class Remembered:
@@ -73,4 +73,4 @@ def test_a_clock_that_jumps_stops_nothing(jump_s: float) -> None:
     [(60, 1), (3600, 1), (7200, 5), (3 * 3600, 5), (3 * 3600 + 1, 60), (15 * 86400, 900)],
 )
 def test_a_span_has_a_bounded_number_of_points(span_s: float, period_s: int) -> None:
-    assert period_for(span_s) == period_s
+    assert choose_period(span_s) == period_s

@@ -17,8 +17,8 @@ from hostelry.domain.scope import Scope, TagSet
 from hostelry.metrics.sagemaker.load_aggregator import LoadAggregator
 from hostelry.metrics.series.store import MemoryMetrics
 from hostelry.scaling.decide.decision import Capacity, Proposal, Trigger
-from hostelry.scaling.loop.protocol import Scaler
 from hostelry.scaling.loop.responsive_watch import ResponsiveWatch, ResponsiveWatchDeps
+from hostelry.scaling.loop.scaler import Scaler
 
 TAG = "hostelry:responsive"
 COMPONENT_ARN = SCOPE.arn("inference-component", "base")

@@ -18,7 +18,7 @@ from hostelry.domain.component import ComponentStatus
 from hostelry.domain.endpoint import Shift
 from hostelry.domain.load import Wake
 from hostelry.domain.scaling import ActivityStatus
-from hostelry.scaling.decide.tracking_alarms import AlarmSide, alarm_name
+from hostelry.scaling.decide.tracking_alarms import AlarmSide, build_alarm_name
 
 
 def test_a_target_tracking_alarm_scales_out_in_proportion_and_records_it() -> None:
@@ -29,7 +29,7 @@ def test_a_target_tracking_alarm_scales_out_in_proportion_and_records_it() -> No
     assert town.desired == 3
     assert town.base.status is ComponentStatus.UPDATING
     (act,) = town.activities
-    name = alarm_name(RESOURCE, AlarmSide.HIGH, "tracking")
+    name = build_alarm_name(RESOURCE, AlarmSide.HIGH, "tracking")
     assert act.status is ActivityStatus.IN_PROGRESS
     assert act.description == "Setting desired copy count to 3."
     assert act.cause == f"monitor alarm {name} in state ALARM triggered policy tracking"

@@ -11,8 +11,7 @@ from tests.unit.scaling.loop.test_kill_between_writes import DyingStore, Killed
 from hostelry.domain.component import ComponentStatus
 from hostelry.domain.load import Wake
 from hostelry.domain.scaling import Dimension
-from hostelry.scaling.decide.cooldown import UNDER_WAY
-from hostelry.scaling.decide.decision import Decision, Proposal
+from hostelry.scaling.decide.decision import UNDER_WAY, Decision, Proposal
 from hostelry.scaling.decide.tracking_alarms import AlarmSide
 
 MAX_WRITES = 6

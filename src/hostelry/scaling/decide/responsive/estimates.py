@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from hostelry.domain.load import LoadKey
 from hostelry.domain.metric import OWN_NAMESPACE, Metric, Sample
 
-# Slow averages: the base rate of arrivals, what a call costs, how many are under way.
+# Slow averages: the base rate of arrivals, the cost of a call, and the calls under way.
 #
 # Expected concurrency is Little's law: arrivals a second x seconds of one call.
 # Source: Little, A proof for the queuing formula L = lambda W, Operations Research 9 (1961).
@@ -42,7 +42,7 @@ class Rates:
 
     @property
     def mean_service_s(self) -> float:
-        """Seconds that a call takes; while few have finished, by the calls under way."""
+        """Seconds that a call takes. While few have finished, estimated by the calls under way."""
         prior = min(PRIOR_CALLS, self.arrivals)
         prior_s = self.calls / self.arrivals if self.arrivals else 0.0
         num = self.finished + prior
@@ -68,7 +68,7 @@ class Rates:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Second:
-    """What counts of one second's load; all finite and not negative."""
+    """One second's load. All values are finite and not negative."""
 
     arrivals: float
     finished: float
@@ -81,7 +81,7 @@ _IN_FLIGHT_KEPT = math.exp(-1.0 / IN_FLIGHT_S)
 
 
 def average_second(known: Rates, second: Second, dispersion: float) -> Rates:
-    """`known` after one more second; `dispersion` is of seconds."""
+    """`known` after one more second. `dispersion` is the dispersion of seconds."""
     counted = second.arrivals
     if known.weight > 1.0:
         usual = known.per_s
@@ -99,9 +99,9 @@ def average_second(known: Rates, second: Second, dispersion: float) -> Rates:
 
 
 def jump_to_level(known: Rates, per_s: float, weight: float) -> Rates:
-    """`known` at a new level of arrivals, which counts as `weight` seconds of having been seen.
+    """`known` at a new level of arrivals, as if that level had been seen for `weight` seconds.
 
-    What a call costs is known as before.
+    The estimates of a call's cost stay.
     """
     share = per_s * weight / known.arrivals if known.arrivals else 0.0
     return replace(known, weight=weight, arrivals=per_s * weight, calls=known.calls * share)
@@ -109,12 +109,12 @@ def jump_to_level(known: Rates, per_s: float, weight: float) -> Rates:
 
 # Burstiness of arrivals against Poisson, at several time scales, learnt as they come.
 #
-# The index of dispersion of counts (variance over mean; 1 for Poisson) from differences of
-# neighbouring blocks, as Allan's variance is: a rate that drifts or jumps adds to one difference,
-# where it would spoil a variance around a mean for as long as that mean remembers.
+# The index of dispersion of counts (variance over mean, 1 for Poisson) is computed from differences
+# of neighbouring blocks, as Allan's variance is. A rate that drifts or jumps adds to one difference
+# only. It would spoil a variance around a mean for as long as that mean remembers.
 #
-# Source: Allan, Statistics of atomic frequency standards, Proc. IEEE 54 (1966); Lowen and Teich,
-# Fractal-Based Point Processes (2005), section 3.4, for counts.
+# Source: Allan, Statistics of atomic frequency standards, Proc. IEEE 54 (1966). For counts: Lowen
+# and Teich, Fractal-Based Point Processes (2005), section 3.4.
 
 
 SCALES_S = (1, 2, 4, 8, 16, 32)
@@ -140,7 +140,10 @@ class Scale:
 
 @dataclass(frozen=True, slots=True)
 class Dispersion:
-    """`num_seconds` and `seen` count from the last gap; `index` is by scale, each at least 1."""
+    """Index of dispersion by scale, each at least 1.
+
+    `num_seconds` and `seen` count from the last gap.
+    """
 
     num_seconds: int = 0
     seen: float = 0.0
@@ -168,8 +171,8 @@ def observe_second(known: Dispersion, arrivals: float) -> Dispersion:
     return Dispersion(num_seconds, seen, tuple(scales), tuple(index))
 
 
-def after_gap(known: Dispersion) -> Dispersion:
-    """`known` where seconds are missing: new blocks begin, what was learnt stays."""
+def begin_after_gap(known: Dispersion) -> Dispersion:
+    """`known` after missing seconds: new blocks begin, and all learnt values stay."""
     scales = tuple(Scale(0.0, None, it.squares, it.counts, it.blocks) for it in known.scales)
     return Dispersion(0, 0.0, scales, known.index)
 
@@ -193,14 +196,14 @@ def _add_block(scale: Scale, seen: float, scale_s: int, index: float) -> Scale:
 # Detection of a rise in arrivals: since when, and to what rate.
 #
 # CUSUM's statistic is the largest log likelihood ratio, over all instants at which a change may
-# have been, of a higher rate against the base rate. Here it is computed as just that, a maximum
-# over windows that end now, because arrivals are not Poisson: each window is then judged by the
-# dispersion that counts of its own length have. The higher rate is the likeliest one, but at least
-# a doubling, and at least what the capacity cannot carry: a lesser rise needs no act.
+# have been, of a higher rate against the base rate. Here it is computed as a maximum over windows
+# that end now. Arrivals are not Poisson, so each window is judged by the dispersion of counts of
+# the window's length. The higher rate is the likeliest one, but at least a doubling and more than
+# the capacity carries: a smaller rise needs no act.
 #
-# Source: Page, Continuous inspection schemes, Biometrika 41 (1954); Lai, Sequential changepoint
-# detection in quality control and dynamical systems, J. Royal Statistical Society B 57 (1995), for
-# windows; the scaling is quasi-likelihood, exact in its tail for Gamma times between arrivals.
+# Source: Page, Continuous inspection schemes, Biometrika 41 (1954). For windows: Lai, Sequential
+# changepoint detection in quality control and dynamical systems, J. Royal Statistical Society B 57
+# (1995). The scaling is quasi-likelihood, exact in its tail for Gamma times between arrivals.
 
 
 WINDOWS_S = (*range(1, 17), 20, 24, 32)
@@ -208,7 +211,7 @@ LEAST_RATIO = 2.0
 MOST_RATIO = 64.0
 LEAST_EVIDENT = (LEAST_RATIO - 1.0) / math.log(LEAST_RATIO)  # x the base: no evidence below
 # One arrival adds up to ln(ratio) at once: a threshold that is reached is overshot by some of it.
-# Tuned as options.TESTS_PER_HOUR was; the burstier, the less it matters.
+# Tuned as options.TESTS_PER_HOUR was. It matters less if arrivals are burstier.
 OVERSHOT = 1.2
 _REMEMBERED = {it: math.exp(-it / (2.0 * RATE_MEMORY_S)) for it in WINDOWS_S}
 
@@ -217,8 +220,8 @@ _REMEMBERED = {it: math.exp(-it / (2.0 * RATE_MEMORY_S)) for it in WINDOWS_S}
 class Rise:
     """The likeliest rise: `evidence` is its log likelihood ratio, `since_s` how long ago it began.
 
-    `base_per_s` is the rate before it, `per_s` the rate since, drawn towards the base by what is
-    not known yet.
+    `base_per_s` is the rate before it. `per_s` is the rate since, drawn towards the base by its
+    uncertainty.
     """
 
     evidence: float
@@ -227,13 +230,13 @@ class Rise:
     per_s: float
 
 
-def likeliest_rise(
+def find_likeliest_rise(
     counts: Sequence[float], rates: Rates, dispersion: Dispersion, carried_per_s: float
 ) -> Rise | None:
-    """The window with the most evidence of arrivals by second, newest last; None without any.
+    """The window of arrivals by second, newest last, with the most evidence. None without evidence.
 
-    `carried_per_s` is the rate that the capacity can carry. The base rate is taken as high as it
-    may well be, by its standard error.
+    `carried_per_s` is the rate that the capacity can carry. The base rate is taken as high as its
+    standard error allows.
     """
     best: Rise | None = None
     mean_per_s = rates.per_s
@@ -247,7 +250,7 @@ def likeliest_rise(
             num += counts[-reached]
         if num <= mean_per_s * window_s:
             continue  # no more than usual: the quick way out, as in most seconds
-        base = _before(num, window_s, rates) + error_per_s
+        base = _get_rate_before(num, window_s, rates) + error_per_s
         if num <= LEAST_EVIDENT * base * window_s:
             continue
         found = _detect_in_window(num, window_s, base, dispersion.of(window_s), carried_per_s)
@@ -274,7 +277,7 @@ def _detect_in_window(
     )
 
 
-def _before(num: float, window_s: int, rates: Rates) -> float:
+def _get_rate_before(num: float, window_s: int, rates: Rates) -> float:
     """The base rate without the window itself."""
     remembered = _REMEMBERED[window_s]
     weight = max(rates.weight - window_s * remembered, 1.0)
@@ -284,11 +287,11 @@ def _before(num: float, window_s: int, rates: Rates) -> float:
 # Control of false alarms: each one makes the policy ask for more evidence.
 #
 # An act on a rise is false when the arrivals of the next `JUDGED_S` would have fitted into the
-# capacity there was before. Each raises the evidence that is asked for to what that act had, and by
-# a fifth at least; time takes one such fifth back per wanted false alarm, and the first one is
-# free. So in the long run there are no more of them than wanted, whatever arrivals are like.
+# capacity before it. Each false alarm raises the threshold of evidence to the evidence of that act,
+# and by a fifth at least. Time takes one such fifth back per wanted false alarm, and the first one
+# is free. So in the long run there are no more false alarms than wanted, whatever the arrivals.
 #
-# Source: the step rule is that of adaptive conformal inference, Gibbs and Candes, NeurIPS 2021.
+# Source: the step rule of adaptive conformal inference, Gibbs and Candes, NeurIPS 2021.
 
 
 JUDGED_S = 120
@@ -300,9 +303,9 @@ HOUR_S = 3600.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """An act under judgement: arrivals since then, over seconds, beside what was carried before.
+    """An act under judgement: arrivals and seconds since the act, and the rate carried before it.
 
-    `excess` is how many times the evidence was that was asked for.
+    `excess` is the ratio of the act's evidence to the threshold.
     """
 
     excess: float
@@ -313,7 +316,7 @@ class Trial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Doubt:
-    """`level` is the logarithm of how many times the evidence is asked for; below 0: as usual."""
+    """`level` is the logarithm of the factor on the threshold of evidence. Below 0: no factor."""
 
     level: float = -LEAST_STEP
     num_false: int = 0
@@ -321,12 +324,12 @@ class Doubt:
 
     @property
     def factor(self) -> float:
-        """By what the usual threshold is multiplied; at least 1."""
+        """The factor on the usual threshold, at least 1."""
         return math.exp(max(0.0, self.level))
 
 
 def update_doubt(known: Doubt, arrivals: float, per_hour: float) -> Doubt:
-    """`known` after one more second with so many arrivals; `per_hour` false alarms are wanted."""
+    """`known` after one more second of `arrivals`. `per_hour` false alarms are wanted."""
     if known.level <= -LEAST_STEP and known.trial is None:
         return known
     level = max(-LEAST_STEP, known.level - LEAST_STEP * per_hour / HOUR_S)
@@ -346,8 +349,8 @@ def update_doubt(known: Doubt, arrivals: float, per_hour: float) -> Doubt:
     return Doubt(level=level, num_false=num_false, trial=trial)
 
 
-def on_trial(known: Doubt, carried_per_s: float, excess: float) -> Doubt:
-    """`known` after an act; one that follows soon belongs to the act that is judged already."""
+def begin_trial(known: Doubt, carried_per_s: float, excess: float) -> Doubt:
+    """`known` after an act. An act that follows soon belongs to the act under judgement."""
     if known.trial is not None:
         return known
     trial = Trial(carried_per_s=carried_per_s, excess=excess)
@@ -358,16 +361,16 @@ PER_COPY = "ExpectedConcurrencyPerCopy"
 PER_MODEL = "ExpectedConcurrencyPerModel"
 
 
-def expected_concurrency(rates: Rates, per_s: float | None = None) -> float:
-    """Calls under way once the present arrivals (or `per_s`) have lasted; never less than now's.
+def get_expected_concurrency(rates: Rates, per_s: float | None = None) -> float:
+    """Calls under way, at least the present ones, once the arrivals (or `per_s`) have lasted.
 
-    By Little's law; zero while nothing is known of what a call takes.
+    By Little's law. Zero while the duration of a call is not known.
     """
     arriving = rates.per_s if per_s is None else per_s
     return max(arriving * rates.mean_service_s, rates.in_flight)
 
 
-def expected_metric(key: LoadKey) -> Metric:
+def build_expected_metric(key: LoadKey) -> Metric:
     """What the expected concurrency of a component, or of a variant of models, is published as."""
     if key.component_name is not None:
         dimensions = {"InferenceComponentName": key.component_name}
@@ -376,12 +379,14 @@ def expected_metric(key: LoadKey) -> Metric:
     return Metric.of(OWN_NAMESPACE, PER_MODEL, dimensions)
 
 
-def expected_sample(key: LoadKey, expected: float, num_copies: int, second: int) -> Sample | None:
-    """One second's sample, of high resolution; None where there is no copy to divide by."""
+def build_expected_sample(
+    key: LoadKey, expected: float, num_copies: int, second: int
+) -> Sample | None:
+    """One second's sample, of high resolution. None without a copy to divide by."""
     if num_copies <= 0:
         return None
     return Sample(
-        metric=expected_metric(key),
+        metric=build_expected_metric(key),
         at=float(second),
         values=(expected / num_copies,),
         counts=(1.0,),

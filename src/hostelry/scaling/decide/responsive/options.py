@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from hostelry.domain.load import LoadKey
 from hostelry.domain.scaling import TargetTracking
 from hostelry.scaling.decide.decision import Capacity
-from hostelry.scaling.decide.responsive.estimates import expected_metric
+from hostelry.scaling.decide.responsive.estimates import build_expected_metric
 
 # Seconds are looked at one by one, but neighbours share most of their evidence: a test every second
 # raises as many false alarms as this many independent ones an hour. Tuned by
@@ -18,14 +18,13 @@ DRIFTS_PER_HOUR = 60.0  # independent tests of the slow averages
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResponsiveOptions:
-    """One target's choice; raises ValueError for what cannot be.
+    """One target's options. Raises ValueError for impossible values.
 
-    `target` is the wanted concurrency per copy. `false_alarms_per_hour` is how many acts an hour
-    of unchanged load may cost. Nothing but `queue_age_s`, the age at which a call that waits for
-    a copy makes one more be added, acts in the first `warm_up_s`. An act at most multiplies
-    capacity by `max_growth`, unless a call has waited for over `queue_slo_s`. `scale_in_after_s`
-    None leaves scale-in to AWS's policies; otherwise one copy goes after each such time of too
-    little load.
+    `target` is the wanted concurrency per copy. `false_alarms_per_hour` is how many acts an hour of
+    unchanged load may cost. In the first `warm_up_s` only `queue_age_s` acts: the age at which a
+    waiting call adds one copy. An act multiplies capacity by at most `max_growth`, unless a call
+    has waited for over `queue_slo_s`. `scale_in_after_s` None leaves scale-in to AWS's policies.
+    Otherwise one copy goes after each such time of too little load.
     """
 
     target: float
@@ -73,8 +72,8 @@ MINUTE_S = 60.0
 APART_S = 2.0  # another second or two show how far an act must go
 
 
-def select_acts_of_minute(acts: tuple[float, ...], now: float) -> tuple[float, ...]:
-    """Those that still count; one that lies ahead is of a clock that was set back, and does not."""
+def select_recent_acts(acts: tuple[float, ...], now: float) -> tuple[float, ...]:
+    """The acts of the last minute. An act that lies ahead is of a clock that was set back."""
     return tuple(at for at in acts if 0.0 <= now - at < MINUTE_S)
 
 
@@ -85,19 +84,19 @@ def may_act(acts: tuple[float, ...], options: ResponsiveOptions, now: float) -> 
     return not acts or now - acts[-1] >= APART_S
 
 
-def within_limits(
+def limit_copies(
     desired: int, capacity: Capacity, options: ResponsiveOptions, oldest_held_s: float
 ) -> int:
-    """`desired` copies within the target's bounds and the growth of one act; none grow as one."""
+    """`desired` copies within the target's bounds and the growth of one act. Zero grows as one."""
     if oldest_held_s <= options.queue_slo_s:
         most = math.floor(max(capacity.desired, 1) * options.max_growth)
         desired = min(desired, max(most, capacity.desired + 1))
-    return capacity.clamped(desired)
+    return capacity.clamp(desired)
 
 
 RESPONSIVE_TAG = "hostelry:responsive"
 OFF = "off"
-# What a tag may set beside the target: `false-alarms-per-hour=0.5`.
+# Settings that a tag may have after the target, as in `false-alarms-per-hour=0.5`.
 SETTINGS = {
     option.name.replace("_", "-"): option.name
     for option in fields(ResponsiveOptions)
@@ -106,16 +105,16 @@ SETTINGS = {
 
 
 def parse_options_tag(value: str) -> ResponsiveOptions | None:
-    """What a tag's value asks for, as in "5" or "5 false-alarms-per-hour=0.5"; None for "off".
+    """Parse a tag's value, as in "5" or "5 false-alarms-per-hour=0.5". None for "off".
 
-    Raises ValueError that says what may stand there.
+    Raises ValueError that describes the valid values.
     """
     words = value.split()
     if [it.lower() for it in words] == [OFF]:
         return None
     if not words:
         raise ValueError('it must be the wanted concurrency per copy, for example "5", or "off"')
-    given: dict[str, float | int] = {"target": _number(words[0], "the concurrency per copy")}
+    given: dict[str, float | int] = {"target": _parse_number(words[0], "the concurrency per copy")}
     for word in words[1:]:
         name, separator, text = word.partition("=")
         if name not in SETTINGS or not separator:
@@ -123,7 +122,7 @@ def parse_options_tag(value: str) -> ResponsiveOptions | None:
             raise ValueError(f'"{word}" is no setting; there are {known}')
         if SETTINGS[name] in given:
             raise ValueError(f"{name} is given twice")
-        given[SETTINGS[name]] = _number(text, name)
+        given[SETTINGS[name]] = _parse_number(text, name)
     return ResponsiveOptions(**given)  # type: ignore[arg-type] # checked field by field there
 
 
@@ -139,12 +138,12 @@ def build_options_tag(options: ResponsiveOptions) -> str:
 
 
 def read_tracking(tracking: TargetTracking, key: LoadKey) -> ResponsiveOptions | None:
-    """What a target-tracking policy on `key`'s own expected concurrency asks for; None for others.
+    """The options of a policy that tracks `key`'s own expected concurrency. None for others.
 
-    Raises ValueError for a target value that cannot be one.
+    Raises ValueError for an invalid target value.
     """
     stats = [it.stat for it in tracking.queries]
-    if len(stats) != 1 or stats[0] is None or stats[0].metric != expected_metric(key):
+    if len(stats) != 1 or stats[0] is None or stats[0].metric != build_expected_metric(key):
         return None
     return ResponsiveOptions(target=tracking.target_value)
 
@@ -162,7 +161,7 @@ def choose_options(
     return tracking
 
 
-def _number(text: str, what: str) -> float:
+def _parse_number(text: str, what: str) -> float:
     try:
         return float(text)
     except ValueError:

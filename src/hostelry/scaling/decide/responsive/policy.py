@@ -14,21 +14,21 @@ from hostelry.scaling.decide.responsive.estimates import (
     Rates,
     Rise,
     Second,
-    after_gap,
     average_second,
-    expected_concurrency,
+    begin_after_gap,
+    begin_trial,
+    find_likeliest_rise,
+    get_expected_concurrency,
     jump_to_level,
-    likeliest_rise,
     observe_second,
-    on_trial,
     update_doubt,
 )
 from hostelry.scaling.decide.responsive.options import (
     MINUTE_S,
     ResponsiveOptions,
+    limit_copies,
     may_act,
-    select_acts_of_minute,
-    within_limits,
+    select_recent_acts,
 )
 
 LEVEL_S = 30  # for which the level after a rise is learnt
@@ -36,12 +36,12 @@ LEVEL_S = 30  # for which the level after a rise is learnt
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResponsiveState:
-    """Learnt from what came so far; a fresh one begins with the warm-up.
+    """The learnt state of a target. A fresh state begins with the warm-up.
 
     `second` is the newest that was counted, `num_seconds` how many were. `counts` are arrivals by
     second since the last act or gap, as many as windows need. `acts` are the instants of acts that
-    limits count, `reported_full_at` when a full capacity was last reported, `idle_since`
-    since when one copy less would do.
+    limits count. `reported_full_at` is when a full capacity was last reported, `idle_since` since
+    when one copy less would do.
     """
 
     options: ResponsiveOptions
@@ -67,9 +67,9 @@ class ResponsiveState:
 
     @property
     def deviations(self) -> float:
-        """How many standard deviations above capacity a slow average is believed to be.
+        """The required distance of a slow average from capacity, in standard deviations.
 
-        Only one while the level after a rise is learnt: that it rose is no question any more.
+        One deviation while the level after a rise is learnt, because the rise is certain then.
         """
         trial = self.doubt.trial
         if trial is not None and trial.num_seconds <= LEVEL_S:
@@ -81,20 +81,20 @@ class ResponsiveState:
 #
 # | trigger | condition |
 # | --- | --- |
-# | `too_old` | a call waits `queue_age_s`, and copies on their way would not carry the load |
-# | `risen` | evidence of a rise at the threshold, to more than the capacity carries |
-# | `find_sustained_need` | slow averages, less their errors, above what the capacity carries |
-# | `idle_copies` | one copy less would carry the highest likely load, with a tenth to spare |
+# | `find_age_need` | a call waits `queue_age_s`, and copies on their way would not carry the load |
+# | `find_rise_need` | evidence of a rise at the threshold, to more than the capacity carries |
+# | `find_sustained_need` | slow averages, less their errors, above the load that capacity carries |
+# | `has_idle_copy` | one copy less would carry the highest likely load, with a tenth to spare |
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapacityNeed:
-    """A capacity that is called for: `concurrency` is expected, `least` copies whatever that is.
+    """A needed capacity: for `concurrency`, and at least `least` copies.
 
-    `since_s` is how long ago the load rose. `is_certain` where it was seen, not concluded; else the
-    act is judged afterwards, and `excess` is how many times the evidence was that was asked for.
-    `per_s` and `known_s` the new level of arrivals and the
-    seconds that it was seen for, where the rate itself changed.
+    `since_s` is how long ago the load rose. `is_certain`: the need was observed. Otherwise it was
+    concluded, and the act is judged afterwards. `excess` is the ratio of the evidence to the
+    threshold. `per_s` and `known_s` are the new level of arrivals and the seconds that it was seen
+    for, if the rate itself changed.
     """
 
     concurrency: float
@@ -113,7 +113,7 @@ def get_carried(options: ResponsiveOptions, capacity: Capacity) -> float:
     return options.target * capacity.desired
 
 
-def too_old(
+def find_age_need(
     load: SecondLoad, options: ResponsiveOptions, capacity: Capacity
 ) -> CapacityNeed | None:
     """A call has waited too long for a copy, and no more are on their way than it needs."""
@@ -134,7 +134,9 @@ def too_old(
     )
 
 
-def risen(rise: Rise | None, state: ResponsiveState, capacity: Capacity) -> CapacityNeed | None:
+def find_rise_need(
+    rise: Rise | None, state: ResponsiveState, capacity: Capacity
+) -> CapacityNeed | None:
     """Arrivals have risen for certain, to more than the capacity carries."""
     if rise is None or rise.evidence < state.threshold:
         return None
@@ -156,17 +158,17 @@ def risen(rise: Rise | None, state: ResponsiveState, capacity: Capacity) -> Capa
 
 
 def find_sustained_need(state: ResponsiveState, capacity: Capacity) -> CapacityNeed | None:
-    """The slow averages, less their errors, are above what the capacity carries."""
+    """The need if the slow averages, less their errors, are above the capacity. None otherwise."""
     rates, dispersion = state.rates, state.dispersion.index[-1]
     limit = get_carried(state.options, capacity)
-    if expected_concurrency(rates) <= limit:
+    if get_expected_concurrency(rates) <= limit:
         return None
     surely_per_s = rates.per_s - state.deviations * rates.error_per_s(dispersion)
     surely = rates.in_flight - state.deviations * rates.in_flight_error(dispersion)
     by_rate = surely_per_s * rates.mean_service_s > limit
     if not by_rate and surely <= limit:
         return None
-    expected = expected_concurrency(rates)
+    expected = get_expected_concurrency(rates)
     what = "arrivals" if by_rate else "calls under way"
     return CapacityNeed(
         concurrency=expected,
@@ -176,30 +178,30 @@ def find_sustained_need(state: ResponsiveState, capacity: Capacity) -> CapacityN
     )
 
 
-def idle_copies(state: ResponsiveState, capacity: Capacity) -> bool:
-    """Whether one copy less would surely carry what is expected, with a tenth to spare."""
+def has_idle_copy(state: ResponsiveState, capacity: Capacity) -> bool:
+    """Whether one copy less would surely carry the expected load, with a tenth to spare."""
     rates, options, dispersion = state.rates, state.options, state.dispersion.index[-1]
     highest_per_s = rates.per_s + options.deviations * rates.error_per_s(dispersion)
     highest = max(highest_per_s * rates.mean_service_s, rates.in_flight)
-    fewer = capacity.clamped(capacity.desired - 1)
+    fewer = capacity.clamp(capacity.desired - 1)
     return fewer < capacity.desired and highest <= 0.9 * options.target * fewer
 
 
-def copies_for(need: CapacityNeed, options: ResponsiveOptions) -> int:
+def count_needed_copies(need: CapacityNeed, options: ResponsiveOptions) -> int:
     """How many copies carry the need at the target."""
     return max(need.least, math.ceil(need.concurrency / options.target - 1e-9))
 
 
 # The responsive policy: one second's load in, a new state and sometimes a decision out.
 #
-# It acts when the load that is to be expected is more than the capacity carries, and when that is
-# certain enough; a change of arrivals alone is no reason. It leaves scale-in to others, unless
+# It acts when the expected load is more than the capacity carries, and when that is certain enough.
+# A change of arrivals alone does not make it act. It leaves scale-in to others, unless
 # `scale_in_after_s` is set.
 #
 # | need | decision |
 # | --- | --- |
-# | a call waits too long (`too_old`) | more copies, at once, also during the warm-up |
-# | arrivals rose for certain (`risen`) | copies for the new rate |
+# | a call waits too long (`find_age_need`) | more copies, at once, also during the warm-up |
+# | arrivals rose for certain (`find_rise_need`) | copies for the new rate |
 # | averages surely above capacity (`find_sustained_need`) | copies for them |
 # | any of these, within `APART_S` of an act or with too many acts this minute | nothing |
 # | any of these at the maximum | AlreadyAtMaxCapacity, once a minute |
@@ -207,7 +209,7 @@ def copies_for(need: CapacityNeed, options: ResponsiveOptions) -> int:
 
 
 RECENT_S = 10  # a second that lies no further back was reported late, or twice
-MOST_TIMES = 1.5  # what an act covers: to so much a single wild second can move the base rate
+MOST_TIMES = 1.5  # the factor by which a single wild second may move the base rate
 KEPT_S = 900.0  # as long as AWS's policies look back before they scale in
 NUM_COUNTS = WINDOWS_S[-1]
 KEEP_EVERY_S = 10  # a proposal is forgotten after PROPOSAL_S
@@ -216,49 +218,49 @@ KEEP_EVERY_S = 10  # a proposal is forgotten after PROPOSAL_S
 def step(
     state: ResponsiveState, second_load: SecondLoad, capacity: Capacity, now: float
 ) -> tuple[ResponsiveState, Decision | None]:
-    """The state after one more second of load, and what is to be done, if anything.
+    """The state after one more second of load, and a decision, if any.
 
-    Seconds come in order; one that came before changes nothing, missing ones were not seen (they
-    are no zeros), and numbers that are none count as missing. `signal["rose_s_ago"]` of a decision
-    is how long before the end of this second the load rose.
+    Seconds come in order. An earlier second changes nothing. Missing seconds were not seen, and are
+    not zeros. Numbers that are not finite count as missing. `signal["rose_s_ago"]` of a decision is
+    how long before the end of this second the load rose.
     """
-    known = learnt(state, second_load)
+    known = learn(state, second_load)
     if known is state:
         return state, None
-    rise = _rise(known, capacity)
-    need = _need(known, rise, second_load, capacity)
+    rise = _find_rise(known, capacity)
+    need = _find_need(known, rise, second_load, capacity)
     if need is None:
-        return _scaled_in(known, second_load, capacity)
-    return _scaled_out(known, need, second_load, capacity, now)
+        return _scale_in(known, second_load, capacity)
+    return _scale_out(known, need, second_load, capacity, now)
 
 
 def propose_capacity(
     state: ResponsiveState, load: SecondLoad, capacity: Capacity, now: float, *, is_tracked: bool
 ) -> tuple[ResponsiveState, Decision | None, bool]:
-    """The state after one more second, what is to be proposed, and whether that may lower.
+    """The state after one more second, the decision to propose, and whether it may lower.
 
     | `step` decides | `is_tracked` by target tracking | proposed |
     | --- | --- | --- |
     | more, or that it is full | either | that |
-    | less | no | that; it may lower |
+    | less | no | that. It may lower |
     | less | yes | nothing: target tracking scales in |
-    | nothing | either | each `KEEP_EVERY_S` what is still needed after an act |
+    | nothing | either | each `KEEP_EVERY_S` the capacity still needed after an act |
     """
     after, decision = step(state, load, capacity, now)
     if decision is None:
         is_due = load.second % KEEP_EVERY_S == 0
-        return after, kept_up(after, capacity, now) if is_due else None, False
+        return after, propose_kept_capacity(after, capacity, now) if is_due else None, False
     lowers = decision.desired < capacity.desired
     return after, None if lowers and is_tracked else decision, lowers
 
 
 def get_expected(state: ResponsiveState) -> float:
-    """The concurrency that is to be expected from what is known, as it is published."""
-    return expected_concurrency(state.rates)
+    """The expected concurrency, as it is published."""
+    return get_expected_concurrency(state.rates)
 
 
-def learnt(state: ResponsiveState, load: SecondLoad) -> ResponsiveState:
-    """The state with this second in it, and no thought of acting; the same where it is not new."""
+def learn(state: ResponsiveState, load: SecondLoad) -> ResponsiveState:
+    """The state after this second without any decision. Unchanged if the second is not new."""
     numbers = (
         *(load.arrivals, load.finished, load.service_s, load.in_flight_mean),
         *(load.held, load.oldest_held_s),
@@ -269,7 +271,7 @@ def learnt(state: ResponsiveState, load: SecondLoad) -> ResponsiveState:
         return state
     follows = state.second is None or load.second == state.second + 1
     counts = state.counts if follows else ()
-    before = state.dispersion if follows else after_gap(state.dispersion)
+    before = state.dispersion if follows else begin_after_gap(state.dispersion)
     second = Second(
         arrivals=float(load.arrivals),
         finished=float(load.finished),
@@ -290,15 +292,17 @@ def learnt(state: ResponsiveState, load: SecondLoad) -> ResponsiveState:
     )
 
 
-def kept_up(state: ResponsiveState, capacity: Capacity, now: float) -> Decision | None:
-    """The capacity still needed, for some time after an act; None: no opinion.
+def propose_kept_capacity(
+    state: ResponsiveState, capacity: Capacity, now: float
+) -> Decision | None:
+    """The capacity still needed, for some time after an act. None: no opinion.
 
     Proposed repeatedly against policies that scale in by averages which the load has outrun.
     """
     if not state.acts or now - state.acts[-1] > KEPT_S or not state.is_warm:
         return None
-    concurrency = expected_concurrency(state.rates)
-    needed = capacity.clamped(math.ceil(concurrency / state.options.target - 1e-9))
+    concurrency = get_expected_concurrency(state.rates)
+    needed = capacity.clamp(math.ceil(concurrency / state.options.target - 1e-9))
     if needed <= capacity.minimum:
         return None
     return Decision(
@@ -308,46 +312,46 @@ def kept_up(state: ResponsiveState, capacity: Capacity, now: float) -> Decision 
     )
 
 
-def _rise(state: ResponsiveState, capacity: Capacity) -> Rise | None:
+def _find_rise(state: ResponsiveState, capacity: Capacity) -> Rise | None:
     service_s = state.rates.mean_service_s
     if not state.is_warm or service_s <= 0.0 or not state.counts[-1]:
         return None  # a second without arrivals never adds to the evidence
     carried_per_s = get_carried(state.options, capacity) / service_s
-    return likeliest_rise(state.counts, state.rates, state.dispersion, carried_per_s)
+    return find_likeliest_rise(state.counts, state.rates, state.dispersion, carried_per_s)
 
 
-def _need(
+def _find_need(
     state: ResponsiveState, rise: Rise | None, load: SecondLoad, capacity: Capacity
 ) -> CapacityNeed | None:
-    need = too_old(load, state.options, capacity)
+    need = find_age_need(load, state.options, capacity)
     if need is not None or not state.is_warm:
         return need
-    need = risen(rise, state, capacity)
+    need = find_rise_need(rise, state, capacity)
     if need is not None:
         return need
     return find_sustained_need(state, capacity)
 
 
-def _scaled_out(
+def _scale_out(
     state: ResponsiveState, need: CapacityNeed, load: SecondLoad, capacity: Capacity, now: float
 ) -> tuple[ResponsiveState, Decision | None]:
     options = state.options
-    acts = select_acts_of_minute(state.acts, now)
+    acts = select_recent_acts(state.acts, now)
     if not may_act(acts, options, now):
         return state, None
-    asked = copies_for(need, options)
-    desired = within_limits(asked, capacity, options, load.oldest_held_s)
-    signal = {**_signal(state, load, capacity), **need.signal}
+    asked = count_needed_copies(need, options)
+    desired = limit_copies(asked, capacity, options, load.oldest_held_s)
+    signal = {**_build_signal(state, load, capacity), **need.signal}
     signal |= {"needed_concurrency": need.concurrency, "rose_s_ago": need.since_s}
     if desired > capacity.desired:
         armed = replace(_rearm(state, need, desired), acts=(*acts, now), idle_since=None)
         if not need.is_certain:
             carried_per_s = get_carried(options, capacity) / state.rates.mean_service_s
-            armed = replace(armed, doubt=on_trial(state.doubt, carried_per_s, need.excess))
+            armed = replace(armed, doubt=begin_trial(state.doubt, carried_per_s, need.excess))
         return armed, Decision(
-            desired=desired, reason=_reason(need, capacity, asked, desired), signal=signal
+            desired=desired, reason=_build_reason(need, capacity, asked, desired), signal=signal
         )
-    if asked <= capacity.desired or _reported_lately(state.reported_full_at, now):
+    if asked <= capacity.desired or _was_reported_lately(state.reported_full_at, now):
         return state, None
     full = NotScaled(
         code="AlreadyAtMaxCapacity",
@@ -362,40 +366,40 @@ def _scaled_out(
     )
 
 
-def _reported_lately(at: float | None, now: float) -> bool:
+def _was_reported_lately(at: float | None, now: float) -> bool:
     return at is not None and 0.0 <= now - at < MINUTE_S
 
 
 def _rearm(state: ResponsiveState, need: CapacityNeed, copies: int) -> ResponsiveState:
-    """Ready for the next change: the new level is the base now, to be corrected by what comes."""
+    """The state ready for the next change, with the new level as its base."""
     if need.per_s is None:
         return state
     covered_per_s = state.options.target * copies / state.rates.mean_service_s
     level_per_s = min(need.per_s, MOST_TIMES * covered_per_s)
     rates = jump_to_level(state.rates, level_per_s, need.known_s)
-    return replace(state, rates=rates, counts=(), dispersion=after_gap(state.dispersion))
+    return replace(state, rates=rates, counts=(), dispersion=begin_after_gap(state.dispersion))
 
 
-def _scaled_in(
+def _scale_in(
     state: ResponsiveState, load: SecondLoad, capacity: Capacity
 ) -> tuple[ResponsiveState, Decision | None]:
     after_s = state.options.scale_in_after_s
     if after_s is None or not state.is_warm:
         return state, None
-    if load.held or not idle_copies(state, capacity):
+    if load.held or not has_idle_copy(state, capacity):
         return (state if state.idle_since is None else replace(state, idle_since=None)), None
     since = load.second if state.idle_since is None else min(state.idle_since, load.second)
     if load.second - since < after_s:
         return replace(state, idle_since=since), None
-    fewer = capacity.clamped(capacity.desired - 1)
+    fewer = capacity.clamp(capacity.desired - 1)
     return replace(state, idle_since=load.second), Decision(
         desired=fewer,
         reason=f"{fewer} copies have been enough for {after_s:g} s",
-        signal=_signal(state, load, capacity),
+        signal=_build_signal(state, load, capacity),
     )
 
 
-def _reason(need: CapacityNeed, capacity: Capacity, asked: int, desired: int) -> str:
+def _build_reason(need: CapacityNeed, capacity: Capacity, asked: int, desired: int) -> str:
     per_copy = need.concurrency / max(capacity.desired, 1)
     text = (
         f"{need.reason}: {need.concurrency:.3g} calls at once are expected, {per_copy:.3g} per copy"
@@ -407,14 +411,16 @@ def _reason(need: CapacityNeed, capacity: Capacity, asked: int, desired: int) ->
     )
 
 
-def _signal(state: ResponsiveState, load: SecondLoad, capacity: Capacity) -> Mapping[str, float]:
+def _build_signal(
+    state: ResponsiveState, load: SecondLoad, capacity: Capacity
+) -> Mapping[str, float]:
     rates, options = state.rates, state.options
     return {
         "arrivals_per_s": float(load.arrivals),
         "base_per_s": rates.per_s,
         "dispersion": state.dispersion.index[-1],
         "service_s": rates.mean_service_s,
-        "expected_concurrency": expected_concurrency(rates),
+        "expected_concurrency": get_expected_concurrency(rates),
         "in_flight": load.in_flight_mean,
         "held": float(load.held),
         "oldest_held_s": load.oldest_held_s,

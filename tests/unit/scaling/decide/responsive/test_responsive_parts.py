@@ -17,21 +17,21 @@ from hostelry.scaling.decide.responsive.estimates import (
     Doubt,
     Rates,
     Second,
-    after_gap,
     average_second,
+    begin_after_gap,
+    begin_trial,
+    find_likeliest_rise,
     jump_to_level,
-    likeliest_rise,
     observe_second,
-    on_trial,
     update_doubt,
 )
 from hostelry.scaling.decide.responsive.options import (
     ResponsiveOptions,
     build_options_tag,
+    limit_copies,
     may_act,
     parse_options_tag,
-    select_acts_of_minute,
-    within_limits,
+    select_recent_acts,
 )
 from hostelry.sim.arrivals import modulated, steady
 
@@ -75,7 +75,7 @@ def test_a_level_that_steps_and_drifts_is_not_taken_for_bursts() -> None:
 
 def test_missing_seconds_are_no_difference_and_forget_nothing() -> None:
     known = dispersion_of(counts(2, 8.0, 3.0, 600))
-    after = after_gap(known)
+    after = begin_after_gap(known)
     assert after.index == known.index
     first = observe_second(after, 1000.0)
     assert first.index[0] == pytest.approx(known.index[0], rel=0.01)
@@ -146,7 +146,7 @@ def test_a_jump_moves_the_rate_and_not_what_a_call_takes() -> None:
     case("no second yet", [], 6.0, None),
 )
 def test_the_likeliest_rise(seconds: list[float], carried: float, since_s: float | None) -> None:
-    rise = likeliest_rise(seconds, rates_of(4.0), Dispersion(), carried)
+    rise = find_likeliest_rise(seconds, rates_of(4.0), Dispersion(), carried)
     assert (rise and rise.since_s) == since_s
     if rise is not None:
         assert rise.base_per_s == pytest.approx(4.0, rel=0.1)
@@ -155,15 +155,15 @@ def test_the_likeliest_rise(seconds: list[float], carried: float, since_s: float
 
 def test_evidence_is_divided_by_dispersion() -> None:
     burst = [4.0] * 20 + [16.0] * 4
-    plain = likeliest_rise(burst, rates_of(4.0), Dispersion(), 6.0)
-    bursty = likeliest_rise(burst, rates_of(4.0), Dispersion(index=(9.0,) * 6), 6.0)
+    plain = find_likeliest_rise(burst, rates_of(4.0), Dispersion(), 6.0)
+    bursty = find_likeliest_rise(burst, rates_of(4.0), Dispersion(index=(9.0,) * 6), 6.0)
     assert plain is not None
     assert bursty is not None
     assert bursty.evidence < plain.evidence / 7.0
 
 
 def after_trial(arrivals: float, known: Doubt, excess: float = 1.0) -> Doubt:
-    known = on_trial(known, carried_per_s=5.0, excess=excess)
+    known = begin_trial(known, carried_per_s=5.0, excess=excess)
     for _ in range(120):
         known = update_doubt(known, arrivals, per_hour=1.0)
     return known
@@ -200,8 +200,8 @@ def test_doubt_has_a_limit_and_one_act_at_a_time_is_on_trial() -> None:
     for _ in range(40):
         known = after_trial(0.0, known, excess=10.0)
     assert known.level <= MOST
-    first = on_trial(known, carried_per_s=5.0, excess=1.0)
-    assert on_trial(first, carried_per_s=50.0, excess=3.0) is first
+    first = begin_trial(known, carried_per_s=5.0, excess=1.0)
+    assert begin_trial(first, carried_per_s=50.0, excess=3.0) is first
 
 
 @cases(
@@ -219,7 +219,7 @@ def test_how_far_an_act_may_go(
     capacity = Capacity(desired=desired, serving=desired, minimum=2, maximum=20)
     if desired < 2:
         capacity = Capacity(desired=desired, serving=desired, minimum=0, maximum=20)
-    assert within_limits(wanted, capacity, OPTIONS, oldest_held_s) == allowed
+    assert limit_copies(wanted, capacity, OPTIONS, oldest_held_s) == allowed
 
 
 @cases(
@@ -232,7 +232,7 @@ def test_how_far_an_act_may_go(
     case("the clock was set back since", (3700.0,), True),
 )
 def test_how_often_it_may_act(acts: tuple[float, ...], may: bool) -> None:
-    assert may_act(select_acts_of_minute(acts, 100.0), OPTIONS, 100.0) is may
+    assert may_act(select_recent_acts(acts, 100.0), OPTIONS, 100.0) is may
 
 
 def test_a_rarer_false_alarm_is_a_higher_threshold() -> None:

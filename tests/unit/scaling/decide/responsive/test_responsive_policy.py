@@ -12,13 +12,13 @@ from tests.unit.scaling.decide.responsive.responsive_load import KEY, START, Run
 
 from hostelry.domain.load import LoadKey, SecondLoad
 from hostelry.scaling.decide.decision import Capacity
-from hostelry.scaling.decide.responsive.estimates import expected_sample
+from hostelry.scaling.decide.responsive.estimates import build_expected_sample
 from hostelry.scaling.decide.responsive.options import ResponsiveOptions
 from hostelry.scaling.decide.responsive.policy import (
     ResponsiveState,
     get_expected,
-    kept_up,
-    learnt,
+    learn,
+    propose_kept_capacity,
     step,
 )
 
@@ -183,12 +183,15 @@ def test_what_an_act_was_for_is_kept_up_while_it_is_needed() -> None:
     assert run.state is not None
     last = START + WARM_S + 40.0
     capacity = Capacity(desired=16, serving=4, minimum=1, maximum=100)
-    kept = kept_up(run.state, capacity, last)
+    kept = propose_kept_capacity(run.state, capacity, last)
     assert kept is not None
     assert 14 <= kept.desired <= 16
-    assert kept_up(run.state, replace(capacity, minimum=16), last) is None
-    assert kept_up(run.state, capacity, last + 3600.0) is None
-    assert kept_up(warm().state or ResponsiveState(options=OPTIONS), capacity, last) is None
+    assert propose_kept_capacity(run.state, replace(capacity, minimum=16), last) is None
+    assert propose_kept_capacity(run.state, capacity, last + 3600.0) is None
+    assert (
+        propose_kept_capacity(warm().state or ResponsiveState(options=OPTIONS), capacity, last)
+        is None
+    )
 
 
 @cases(
@@ -210,17 +213,17 @@ def test_its_own_scale_in_is_slow_and_only_where_it_was_chosen(
 def test_expected_concurrency_leads_what_is_under_way() -> None:
     state = ResponsiveState(options=OPTIONS)
     for one in even(WARM_S, 2):
-        state = learnt(state, one)
+        state = learn(state, one)
     assert get_expected(state) == pytest.approx(8.0, rel=0.01)
     component = replace(KEY, component_name="base")
-    sample = expected_sample(component, get_expected(state), 4, 7)
+    sample = build_expected_sample(component, get_expected(state), 4, 7)
     assert sample is not None
     assert (sample.metric.name, sample.resolution_s) == ("ExpectedConcurrencyPerCopy", 1)
     assert sample.values[0] == pytest.approx(2.0, rel=0.01)
-    of_variant = expected_sample(KEY, 1.0, 1, 7)
+    of_variant = build_expected_sample(KEY, 1.0, 1, 7)
     assert of_variant is not None
     assert of_variant.metric.dimensions == (("EndpointName", "chat"), ("VariantName", "main"))
-    assert expected_sample(component, 1.0, 0, 7) is None
+    assert build_expected_sample(component, 1.0, 0, 7) is None
 
 
 SECONDS = st.builds(
@@ -268,4 +271,4 @@ def test_two_runs_over_the_same_seconds_decide_the_same() -> None:
 
 def test_a_variant_of_another_name_is_another_metric() -> None:
     other = LoadKey(scope=KEY.scope, endpoint_name="chat", variant_name="other")
-    assert expected_sample(KEY, 1.0, 1, 7) != expected_sample(other, 1.0, 1, 7)
+    assert build_expected_sample(KEY, 1.0, 1, 7) != build_expected_sample(other, 1.0, 1, 7)
