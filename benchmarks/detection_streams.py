@@ -7,7 +7,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from hostelry.sim.arrivals import CODE_LASTS_S, code_hour, modulated
+from hostelry.sim.arrivals import CODE_LASTS_S, code_hour, modulate_arrivals
 from hostelry.sim.scenario import CHAT, CODE, RequestLengths
 
 Floats = NDArray[np.float64]
@@ -48,7 +48,7 @@ def gamma_stream(name: str, per_s: float, ratio: float, cv: float) -> Stream:
 
     def draw(source: np.random.Generator, before_s: float, after_s: float, ratio: float) -> Floats:
         edges = np.array([0.0, before_s, before_s + after_s])
-        return modulated(source, edges, np.array([per_s, per_s * ratio]), cv)
+        return modulate_arrivals(source, edges, np.array([per_s, per_s * ratio]), cv)
 
     return Stream(name=name, per_s=per_s, ratio=ratio, lengths=CHAT, draw=draw)
 

@@ -35,7 +35,7 @@ from hostelry.sim.policy_requests import PolicySet
 from hostelry.sim.replay import Replay, ReplaySetup
 from hostelry.sim.scenario import CHAT
 from hostelry.sim.service import ServiceModel, default_service
-from hostelry.sim.trace import Trace, block_of
+from hostelry.sim.trace import Trace, build_block
 
 SEED = 20261126
 ENDPOINT, COMPONENT, VARIANT, PROGRAM = "forecast", "queueing", "main", "queueing:1"
@@ -134,7 +134,9 @@ def simulated(setting: Setting, seed: int) -> dict[str, Any]:
     arrived = steady(source, rate, 1.05 * num / rate, cv=1.09)[:num]
     model = source.integers(0, setting.models, size=len(arrived))
     lengths = CHAT.input.draw(source, len(arrived)), CHAT.output.draw(source, len(arrived))
-    trace = Trace(name="", blocks=[block_of(arrived, *lengths, model)], lasts_s=float(arrived[-1]))
+    trace = Trace(
+        name="", blocks=[build_block(arrived, *lengths, model)], lasts_s=float(arrived[-1])
+    )
     trace.models = [f"model-{it:03}" for it in range(setting.models)]
     setup = ReplaySetup(
         policies=PolicySet(name="fixed", minimum=setting.copies_each, maximum=setting.copies_each),
@@ -257,7 +259,7 @@ def forecast(setting: Setting, arrived: Any, work_s: Any, seed: int) -> Any:
     ticks = np.maximum(1, np.rint(work_s / TICK_S)).astype(np.int64)
     trace = Trace(
         name="live",
-        blocks=[block_of(arrived, np.zeros(len(arrived), np.int64), ticks)],
+        blocks=[build_block(arrived, np.zeros(len(arrived), np.int64), ticks)],
         lasts_s=setting.load_s,
     )
     setup = ReplaySetup(

@@ -25,13 +25,13 @@ from benchmarks.live_component import COMPONENT, ENDPOINT, running_component
 from benchmarks.scale_out_replay import HIGH_RESOLUTION, OURS, PREDEFINED
 from hostelry.base.clock import monotonic_s
 from hostelry.scaling.decide.responsive.options import ResponsiveOptions
-from hostelry.sim.arrivals import modulated
+from hostelry.sim.arrivals import modulate_arrivals
 from hostelry.sim.fleet import SimulatedDeployment
-from hostelry.sim.outcome import ReplayOutcome, replayed
-from hostelry.sim.policy_file import policy_set
+from hostelry.sim.outcome import ReplayOutcome, replay_trace
+from hostelry.sim.policy_file import build_policy_set
 from hostelry.sim.replay import ReplaySetup
 from hostelry.sim.service import ServiceModel
-from hostelry.sim.trace import FloatArray, Trace, block_of
+from hostelry.sim.trace import FloatArray, Trace, build_block
 
 RATE, FACTOR, CV = 3.0, 4.0, 0.5
 TARGET = 3.0  # a third of it is in flight before the step, over it after
@@ -148,7 +148,7 @@ def step_arrivals(name: str, seed: int) -> FloatArray:
     before_s, after_s = SPANS_S[name]
     edges_s = np.array([0.0, before_s, before_s + after_s])
     source = np.random.default_rng(seed)
-    return modulated(source, edges_s, np.array([RATE, RATE * FACTOR]), CV)
+    return modulate_arrivals(source, edges_s, np.array([RATE, RATE * FACTOR]), CV)
 
 
 def live_run(folder: Path, model: Path, name: str, arrivals: FloatArray) -> Lived:
@@ -309,7 +309,7 @@ def forecast_of(name: str, lived: Lived, arrivals: FloatArray, seed: int) -> Rep
     second = float(int(lived.began_at))
     trace = Trace(
         name="live",
-        blocks=[block_of(arrivals + (lived.began_at - second), np.zeros(num, np.int64), tokens)],
+        blocks=[build_block(arrivals + (lived.began_at - second), np.zeros(num, np.int64), tokens)],
         begins_at=second,
         lasts_s=before_s + after_s + 1.0,
     )
@@ -321,7 +321,7 @@ def forecast_of(name: str, lived: Lived, arrivals: FloatArray, seed: int) -> Rep
         cold_start_s=1.3,
         origin="the median of the live run before its step",
     )
-    policies = policy_set(
+    policies = build_policy_set(
         {
             "MinCapacity": COPIES,
             "MaxCapacity": MAX_COPIES,
@@ -334,6 +334,6 @@ def forecast_of(name: str, lived: Lived, arrivals: FloatArray, seed: int) -> Rep
         responsive = ResponsiveOptions(target=TARGET)
         policies = replace(policies, policies=(), responsive=responsive)
     deployment = SimulatedDeployment(initial_copies=COPIES)
-    return replayed(
+    return replay_trace(
         trace, ReplaySetup(policies=policies, deployment=deployment, service=service, seed=seed)
     )

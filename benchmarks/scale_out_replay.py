@@ -13,12 +13,12 @@ import numpy as np
 
 from hostelry.scaling.decide.responsive.options import ResponsiveOptions
 from hostelry.sim.fleet import SimulatedDeployment
-from hostelry.sim.outcome import ReplayOutcome, replayed
+from hostelry.sim.outcome import ReplayOutcome, replay_trace
 from hostelry.sim.peers import KnativeRule, RayServeRule
-from hostelry.sim.policy_file import policy_set
+from hostelry.sim.policy_file import build_policy_set
 from hostelry.sim.policy_requests import PolicySet
 from hostelry.sim.replay import ReplaySetup
-from hostelry.sim.scenario import stepped
+from hostelry.sim.scenario import build_stepped_trace
 from hostelry.sim.service import ServiceModel
 from hostelry.sim.trace import Trace
 
@@ -91,7 +91,7 @@ def policy_named(name: str, case: Case) -> PolicySet:
             "ScaleOutCooldown": 180,
         }
         request = {"PolicyName": "p", "TargetTrackingScalingPolicyConfiguration": configuration}
-        return policy_set({**bounds, **request}, name)
+        return build_policy_set({**bounds, **request}, name)
     found = PolicySet(name=name, minimum=minimum, maximum=maximum)
     if name == KNATIVE:
         return replace(found, rule=KnativeRule(target=case.target))
@@ -118,7 +118,9 @@ def delay_s(case: Case, name: str, seed: int) -> float | None:
     """Seconds from a step to the first act of scaling out; None where there was none in time."""
     at_s = SETTLED_S + random.Random(seed).random() * 60.0
     source = np.random.default_rng(seed)
-    trace = stepped(source, case.rate, case.factor, at_s=at_s, lasts_s=at_s + AFTER_S, cv=case.cv)
+    trace = build_stepped_trace(
+        source, case.rate, case.factor, at_s=at_s, lasts_s=at_s + AFTER_S, cv=case.cv
+    )
     outcome = run(trace, case, name, seed)
     acts = [it.decided_s for it in outcome.acts if it.is_out and it.decided_s > at_s]
     return acts[0] - at_s if acts else None
@@ -127,7 +129,7 @@ def delay_s(case: Case, name: str, seed: int) -> float | None:
 def steady_hour(case: Case, name: str, seed: int) -> ReplayOutcome:
     """An hour of the first rate, after some minutes that do not count."""
     source = np.random.default_rng(seed)
-    trace = stepped(source, case.rate, 1.0, lasts_s=SETTLED_S + HOUR_S, cv=case.cv)
+    trace = build_stepped_trace(source, case.rate, 1.0, lasts_s=SETTLED_S + HOUR_S, cv=case.cv)
     return run(trace, case, name, seed)
 
 
@@ -136,7 +138,7 @@ def run(trace: Trace, case: Case, name: str, seed: int) -> ReplayOutcome:
     deployment = SimulatedDeployment(initial_copies=case.copies)
     policies = policy_named(name, case)
     setup = ReplaySetup(policies=policies, deployment=deployment, service=SERVICE, seed=seed)
-    return replayed(trace, setup)
+    return replay_trace(trace, setup)
 
 
 def row(

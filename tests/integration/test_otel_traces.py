@@ -25,8 +25,8 @@ from hostelry.services.otel_traces import (
     SAMPLER,
     SHARE,
     TraceExport,
-    sampling_of,
-    trace_export,
+    build_trace_export,
+    parse_sampling,
 )
 
 pytestmark = pytest.mark.integration
@@ -125,7 +125,7 @@ def test_what_does_not_fit_or_is_not_taken_is_dropped_and_counted(
     case("a share by default all", {SAMPLER: "parentbased_traceidratio"}, 1.0, True),
 )
 def test_samplers(environment: dict[str, str], share: float, follows: bool) -> None:
-    found = sampling_of(environment)
+    found = parse_sampling(environment)
     assert (found.share, found.follows_parent) == (share, follows)
 
 
@@ -141,7 +141,7 @@ def test_invalid_settings_are_named_and_export_nothing(
     with pytest.raises(TerminalError, match=next(reversed(environment))):
         exporter(**environment)
     given = {ENDPOINTS[0]: "http://collector:4318", **environment}
-    assert trace_export("gateway-1", ManualClock(), given) is None
+    assert build_trace_export("gateway-1", ManualClock(), given) is None
     assert "must be" in caplog.text
 
 
@@ -149,9 +149,9 @@ def test_traces_are_exported_where_a_collector_is_named_and_wanted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     named = {ENDPOINTS[1]: "http://collector:4318"}
-    assert trace_export("g", ManualClock(), {}) is None
-    assert trace_export("g", ManualClock(), {**named, EXPORTER: "none"}) is None
-    assert trace_export("g", ManualClock(), named) is not None
+    assert build_trace_export("g", ManualClock(), {}) is None
+    assert build_trace_export("g", ManualClock(), {**named, EXPORTER: "none"}) is None
+    assert build_trace_export("g", ManualClock(), named) is not None
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http", None)
     with pytest.raises(TerminalError, match=r"pip install 'hostelry\[otel\]'"):
         TraceExport("g", ManualClock(), named)

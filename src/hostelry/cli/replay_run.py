@@ -22,21 +22,21 @@ from hostelry.domain.shape import Requirements
 from hostelry.home.aws_client import aws_client
 from hostelry.sim.fleet import SimulatedDeployment
 from hostelry.sim.ledger import SimulatedAct
-from hostelry.sim.outcome import ReplayOutcome, replayed
+from hostelry.sim.outcome import ReplayOutcome, replay_trace
 from hostelry.sim.policy_file import read_policy
 from hostelry.sim.policy_requests import PolicySet
 from hostelry.sim.replay import Progress, ReplaySetup
-from hostelry.sim.scenario import DEFAULT_SEED, SCENARIOS, scenario_trace
+from hostelry.sim.scenario import DEFAULT_SEED, SCENARIOS, build_scenario
 from hostelry.sim.service import (
     Measured,
     ServiceModel,
     default_service,
-    fitted,
+    fit_service,
     load_service,
     save_service,
 )
 from hostelry.sim.trace import Trace
-from hostelry.sim.trace_file import trace_of_file, write_trace
+from hostelry.sim.trace_file import open_trace, write_trace
 
 MIB = 2**20
 PROGRESS_EVERY_S = 2.0
@@ -124,9 +124,9 @@ def chosen_trace(
             "give one of --trace FILE and --scenario NAME; --list prints the scenarios"
         )
     if path is not None:
-        return lambda: trace_of_file(path, limit)
+        return lambda: open_trace(path, limit)
     assert scenario is not None, "one of both was given"
-    return lambda: scenario_trace(scenario, seed)
+    return lambda: build_scenario(scenario, seed)
 
 
 def write(trace: Trace, path: Path) -> None:
@@ -145,7 +145,7 @@ def named_apart(policies: Sequence[PolicySet]) -> list[PolicySet]:
 
 def run(fresh: Callable[[], Trace], setup: ReplaySetup) -> ReplayOutcome:
     """One replay, with its progress on standard error."""
-    return replayed(fresh(), setup, progress_printer(setup.policies.name))
+    return replay_trace(fresh(), setup, progress_printer(setup.policies.name))
 
 
 def progress_printer(name: str, every_s: float = PROGRESS_EVERY_S) -> Progress:
@@ -296,7 +296,7 @@ def calibrate(endpoint: str, component: str | None, home: Path | None, say: Say)
         say(f"{beside} at a time: {found[-1].last_s:.3f} s each")
     day = datetime.fromtimestamp(SystemClock().now(), UTC).date().isoformat()
     where = endpoint if component is None else f"{endpoint}/{component}"
-    return fitted(found, f"measured {day} on {where}, {len(found)} requests")
+    return fit_service(found, f"measured {day} on {where}, {len(found)} requests")
 
 
 class ChatClient:

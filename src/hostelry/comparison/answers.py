@@ -11,12 +11,13 @@ CSV of as many cells                    each number, the words of other cells   
 text                                    its words                                of words
 anything else, such as an image         only whether the bytes are equal         1
 
-Numbers are within the tolerance where they differ by at most `RELATIVE` of the larger one, or by
-`ABSOLUTE`; any other value must be equal. An object of OpenAI's form is compared without its id,
-its time, and the names of its model and server. The distance of vectors is one minus their cosine;
-that of words the edits from one text to the other, by the words of the longer one.
+Numbers are within the tolerance if they differ by at most `RELATIVE` of the larger one, or by
+`ABSOLUTE`. Any other value must be equal. An object of OpenAI's form is compared without its id,
+its time, and the names of its model and server. The distance of vectors is one minus their cosine.
+The distance of words is the number of edits from one text to the other, by the words of the longer
+one.
 
-The work is bounded: where words differ for long, the pairs of neighbours that both have count.
+The work is bounded: if words differ for long, the pairs of neighbours that both have count.
 """
 
 import math
@@ -98,7 +99,7 @@ def words_apart(old: Sequence[str], new: Sequence[str]) -> float:
 
 
 def cosine_distance(old: Sequence[float], new: Sequence[float]) -> float:
-    """One minus the cosine of two vectors of equal length, at most 1; 1 where just one is zero."""
+    """One minus the cosine of two vectors of equal length, at most 1. 1 if just one is zero."""
     lengths = [math.hypot(*it) for it in (old, new)]
     if not all(lengths):
         return float(lengths[0] != lengths[1])
@@ -156,7 +157,7 @@ def _measure_pairs(pairs: Iterable[Pair]) -> AnswerDistance:
 
 
 def _pair_leaves(old: Any, new: Any, pairs: list[Pair], depth: int) -> None:
-    """Add the values of two documents to `pairs` where they differ, an array of numbers as one.
+    """Add the values of two documents that differ to `pairs`, an array of numbers as one value.
 
     Raises _OtherFormError.
     """
@@ -204,7 +205,7 @@ def _texts(document: Any, depth: int = MOST_DEPTH) -> Iterator[str]:
 
 
 def _events(text: str) -> str | None:
-    """The texts of all events, joined; None where the answer has no events with texts."""
+    """The texts of all events, joined. None if the answer has no events with texts."""
     lines = [it.strip() for it in text.split("\n")]
     events = [it.removeprefix(DATA).strip() for it in lines if it.startswith(DATA)]
     documents = [_json(it) for it in events or lines if it]

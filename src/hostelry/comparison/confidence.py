@@ -2,16 +2,17 @@
 
 A usual confidence interval holds for one number of requests that was fixed before. These hold for
 all numbers at once with probability 1 - alpha, so that a decision may be made as soon as they allow
-it. For each candidate p of a proportion, the likelihood of the counts under a mixture of all
-proportions, divided by that under p, is a martingale that begins at 1 if p is the truth: by Ville's
-inequality it ever reaches 1 / alpha with probability alpha at most. What it has not reached stays.
+it. For each candidate p of a proportion, take the likelihood of the counts under a mixture of all
+proportions, divided by the likelihood under p. This is a martingale that begins at 1 if p is the
+truth. By Ville's inequality it ever reaches 1 / alpha with probability alpha at most. The
+candidates that have not reached it stay.
 
 A quantile is bounded through the proportion of requests below it, which is known.
 
 Both assume that requests are alike and independent: see `docs/comparison.md`.
 
 Sources: H. Robbins, "Statistical Methods Related to the Law of the Iterated Logarithm", Annals of
-Mathematical Statistics 41, 1970; S. Howard and A. Ramdas, "Sequential estimation of quantiles with
+Mathematical Statistics 41, 1970. S. Howard and A. Ramdas, "Sequential estimation of quantiles with
 applications to A/B testing and best-arm identification", Bernoulli 28, 2022.
 """
 
@@ -57,8 +58,8 @@ def proportion_bounds(successes: int, trials: int, alpha: float) -> Bounds:
     return Bounds(low=low, high=high)
 
 
-def quantile_bounds(seen: Distribution, quantile: float, alpha: float) -> Bounds:
-    """Bounds of a quantile of a distribution that values were drawn from; infinity for none.
+def get_quantile_bounds(seen: Distribution, quantile: float, alpha: float) -> Bounds:
+    """Bounds of a quantile of the distribution that values were drawn from. Infinity: no bound.
 
     Values of one bucket count as equal.
     """
@@ -77,7 +78,7 @@ def quantile_bounds(seen: Distribution, quantile: float, alpha: float) -> Bounds
 
 
 def get_quantile(seen: Distribution, quantile: float) -> float:
-    """The quantile of the values themselves; 0 without any."""
+    """The quantile of the values themselves. 0 without any."""
     trials = sum(seen.counts)
     return _value_at(seen, max(1, math.ceil(quantile * trials))) if trials else 0.0
 

@@ -7,9 +7,9 @@ both fleets serve                           the old fleet's of the same step
 the new fleet has all traffic, on trial     the old fleet's since the update began
 
 Each step is decided for itself: at a larger share of the traffic a version may be slower than at a
-smaller one. A variant is compared with the one of its name; one that only one deployment has is
-not. The endpoint's verdict is WORSE with one variant that is, and NO_WORSE where none can be;
-`alpha` is shared out over the steps and the variants.
+smaller one. Only variants that both deployments have are compared, by their names. The endpoint's
+verdict is WORSE if one variant is worse, and NO_WORSE if no variant can be. `alpha` is shared out
+over the steps and the variants.
 """
 
 import math
@@ -36,10 +36,11 @@ US_PER_MS = 1000.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchedUpdate:
-    """An update under way whose fleets are compared: instants in seconds since the epoch.
+    """An update under way whose fleets are compared. Instants are in seconds since the epoch.
 
     The configurations name the fleets in `SecondLoad.by_config`. The present one of `num_steps`
-    steps began at `since`, None while the new fleet comes up; `is_trial` where it has all traffic.
+    steps began at `since`, None while the new fleet comes up. `is_trial`: the new fleet has all
+    traffic.
     """
 
     scope: Scope
@@ -68,7 +69,7 @@ class FleetEvidence:
 class StepVerdict:
     """The verdict on the step since `since` of the update to the deployment `generation`.
 
-    `failure` says why it is rolled back; None unless it is worse.
+    `failure` says why it is rolled back. None unless it is worse.
     """
 
     generation: int
@@ -91,7 +92,7 @@ def add_old_second(
 def add_step_second(
     evidence: FleetEvidence, update: WatchedUpdate, second: int, loads: LoadByConfig
 ) -> FleetEvidence:
-    """The evidence with a second more of the present step; itself for a second before it."""
+    """The evidence with one more second of the present step. Unchanged by a second before it."""
     since = update.since
     if since is None or second < math.ceil(since):
         return evidence

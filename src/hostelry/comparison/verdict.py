@@ -18,7 +18,12 @@ import math
 from dataclasses import dataclass
 from enum import Enum
 
-from hostelry.comparison.confidence import Bounds, get_quantile, proportion_bounds, quantile_bounds
+from hostelry.comparison.confidence import (
+    Bounds,
+    get_quantile,
+    get_quantile_bounds,
+    proportion_bounds,
+)
 from hostelry.domain.load import (
     EMPTY,
     NO_DIVERGENCE,
@@ -54,7 +59,7 @@ class VersionEvidence:
     latency_us: Distribution = EMPTY
 
     def plus(self, load: SecondLoad | ConfigLoad, *, times: bool = True) -> "VersionEvidence":
-        """This, and a second more; without its latencies unless `times`."""
+        """The evidence with one more second, with the second's latencies if `times`."""
         latency_us = merge(self.latency_us, load.model_latency_us) if times else self.latency_us
         return VersionEvidence(
             finished=self.finished + load.finished,
@@ -68,7 +73,7 @@ NO_REQUESTS = VersionEvidence()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One measure: what was seen of each version, and between which bounds it is."""
+    """One measure: the observed value of each version, and its bounds."""
 
     measure: str
     old_seen: float
@@ -82,7 +87,7 @@ class Finding:
 class DivergenceFinding:
     """The share of answers that differ by more than the tolerance, and the median distance.
 
-    `outcome` is None where any share is allowed.
+    `outcome`: None if any share is allowed.
     """
 
     seen: Divergence
@@ -95,7 +100,7 @@ class DivergenceFinding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionVerdict:
-    """The outcome, and each measure's; `divergence` is None where no answers were compared."""
+    """The outcome, and each measure's. `divergence`: None if no answers were compared."""
 
     outcome: VersionOutcome
     findings: tuple[Finding, ...]
@@ -108,7 +113,7 @@ def compare_versions(
     allowance: Allowance,
     answers: Divergence = NO_DIVERGENCE,
 ) -> VersionVerdict:
-    """The verdict on the new version; `answers` are pairs of both versions'."""
+    """The verdict on the new version. `answers` compares pairs of answers of both versions."""
     bounded = 2 * len(MEASURES) + (allowance.divergence is not None)
     alpha = allowance.alpha / bounded
     findings = [_errors(old, new, allowance.errors, alpha)]
@@ -143,7 +148,7 @@ def _divergence(seen: Divergence, allowed: float | None, alpha: float) -> Diverg
         differing=differing / max(1, seen.pairs),
         bounds=bounds,
         median_millionths=get_quantile(seen.distance_millionths, 0.5),
-        median_bounds=quantile_bounds(seen.distance_millionths, 0.5, alpha),
+        median_bounds=get_quantile_bounds(seen.distance_millionths, 0.5, alpha),
         outcome=outcome,
     )
 
@@ -157,14 +162,14 @@ def _errors(old: VersionEvidence, new: VersionEvidence, allowed: float, alpha: f
 def _latency(
     old: VersionEvidence, new: VersionEvidence, quantile: float, allowed: float, alpha: float
 ) -> Finding:
-    bounds = [quantile_bounds(it.latency_us, quantile, alpha) for it in (old, new)]
+    bounds = [get_quantile_bounds(it.latency_us, quantile, alpha) for it in (old, new)]
     seen = [get_quantile(it.latency_us, quantile) for it in (old, new)]
     margins = Bounds(low=allowed * bounds[0].low, high=allowed * bounds[0].high)
     return _finding(f"latency p{quantile * 100:g}", seen, bounds, margins)
 
 
 def _finding(measure: str, seen: list[float], bounds: list[Bounds], margins: Bounds) -> Finding:
-    """The measure; the old version's bounds, each with its margin added, are what is allowed."""
+    """The measure. The old version's bounds with each margin added are the allowed range."""
     old, new = bounds
     if new.low > old.high + margins.high:
         outcome = VersionOutcome.WORSE

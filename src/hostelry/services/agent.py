@@ -1,7 +1,7 @@
 """An agent's process: ``python -m hostelry.services.agent --home DIR --instance-id ID``.
 
-Wires the agent of one ML instance of the local fleet. Ends on SIGTERM, leaving its copies to a
-successor; ends with its copies on POST /shutdown.
+Wires the agent of one ML instance of the local fleet. On SIGTERM it ends and leaves its copies to a
+successor. On POST /shutdown it ends with its copies.
 """
 
 import argparse
@@ -138,7 +138,7 @@ def call_keys(home: Home, instance: Instance) -> dict[str, str | float]:
         expires_at=int(SystemClock().now()) + CALL_KEYS_S,
         session_name=instance.id,
     )
-    keys = seal_of(credentials).issue(session)
+    keys = build_seal(credentials).issue(session)
     return {
         "gateway_url": config.gateway_url,
         "region": instance.scope.region,
@@ -149,8 +149,8 @@ def call_keys(home: Home, instance: Instance) -> dict[str, str | float]:
     }
 
 
-def seal_of(credentials: Credentials) -> TokenSeal | AgentSeal:
-    """What seals keys that this agent issues: on a node of agents alone, the seal of agents."""
+def build_seal(credentials: Credentials) -> TokenSeal | AgentSeal:
+    """The seal of keys that this agent issues. On a node of agents alone, the seal of agents."""
     key = credentials.internal_key
     return AgentSeal(key) if credentials.cluster else TokenSeal(key)
 
@@ -164,7 +164,7 @@ def object_keys(credentials: Credentials, instance_id: str) -> TemporaryKeys:
         session_name=instance_id,
         purpose=FOR_OBJECTS,
     )
-    return seal_of(credentials).issue(session)
+    return build_seal(credentials).issue(session)
 
 
 def artifact_store(home: Home, folder: InstanceFolder) -> ArtifactStore:
@@ -189,7 +189,7 @@ def artifact_store(home: Home, folder: InstanceFolder) -> ArtifactStore:
 async def answer(
     agent: InstanceAgent, listener: socket.socket, folder: InstanceFolder, internal_key: str
 ) -> None:
-    """Serve the agent's HTTP; agent.json is written once its port is listened on."""
+    """Serve the agent's HTTP. agent.json is written once its port is listened on."""
     server: AgentServer
 
     def finish() -> None:
@@ -215,7 +215,7 @@ async def answer(
 
 
 def main() -> None:
-    """Parse the arguments and run; exit code 1 and a line on standard error when it cannot."""
+    """Parse the arguments and run. Exit with code 1 and a line on standard error if it cannot."""
     parser = argparse.ArgumentParser(prog="python -m hostelry.services.agent", description=__doc__)
     parser.add_argument("--home", type=Path, required=True, help="the home folder")
     parser.add_argument("--instance-id", required=True, help="the instance this agent runs")
@@ -225,18 +225,18 @@ def main() -> None:
     folder = InstanceFolder((home.instances / arguments.instance_id).resolve())
     with folder.lock.open("w") as lock:
         try:
-            # Held until the process ends; copies do not inherit it.
+            # Held until the process ends. Copies do not inherit it.
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             record = AgentRecord.of(own_identity(), 0)
             write_whole(folder.agent, msgspec.json.encode(record))
-            gc.freeze()  # what is imported: each look at it stopped the loop for 50 ms
+            gc.freeze()  # imported objects: each collection of them stopped the loop for 50 ms
             asyncio.run(serve(home, arguments.instance_id))
         except BlockingIOError:
             sys.exit(f"another agent runs instance {arguments.instance_id}")
         except (TerminalError, OSError, msgspec.DecodeError) as error:
             LOG.exception("the agent cannot run")
             sys.exit(str(error))
-        # All is on disk; a normal exit would wait for threads that wait for the object store.
+        # All is on disk. A normal exit would wait for threads that wait for the object store.
         sys.stderr.flush()
         os._exit(0)
 

@@ -1,6 +1,6 @@
 """A cell router's process, which `hostelry cells router` runs in the foreground.
 
-It keeps nothing: any number may run beside each other, behind any load balancer.
+It keeps no state. Any number may run behind any load balancer.
 """
 
 import asyncio
@@ -42,9 +42,9 @@ class CellRouterConfig:
 
 
 class AssignmentFile:
-    """The assignment as the file has it; the last good one where that cannot be read.
+    """The assignment in the file. If the file cannot be read any more, the last good one.
 
-    Raises TerminalError where it cannot be read at the start.
+    Raises TerminalError if it cannot be read at the start.
     """
 
     def __init__(self, path: Path) -> None:
@@ -57,7 +57,7 @@ class AssignmentFile:
         return self._assignment
 
     async def look(self) -> None:
-        """Read the file again where it has changed."""
+        """Read the file again if it has changed."""
         stamp = get_stamp(self._path)
         if stamp == self._stamp:
             return
@@ -71,7 +71,7 @@ class AssignmentFile:
 
 
 async def serve(config: CellRouterConfig, ready: Callable[[str], None]) -> None:
-    """Route until SIGTERM or SIGINT, then finish what is under way; `ready` gets the URL."""
+    """Route until SIGTERM or SIGINT, then finish the requests under way. `ready` gets the URL."""
     file = AssignmentFile(config.file)
     pool = UpstreamPool()
     router = CellRouter(file.current, pool)
@@ -105,6 +105,6 @@ async def serve(config: CellRouterConfig, ready: Callable[[str], None]) -> None:
 
 
 def run_cell_router(config: CellRouterConfig, ready: Callable[[str], None]) -> None:
-    """Run until a signal; raises TerminalError or OSError where it cannot."""
+    """Run until a signal. Raises TerminalError or OSError if it cannot."""
     raise_file_limit()
     uvloop.run(serve(config, ready))

@@ -57,13 +57,13 @@ RETRY_S = 0.2
 
 
 class NotTakenError(PlatformError):
-    """The process took no byte of the request, since there was no connection."""
+    """The process took no byte of the request: the connection failed."""
 
 
 class PlatformLine:
     """The running platform: internal routes over HTTP, public APIs over botocore.
 
-    `home` is asked as a process is, for what its files say: the platform's processes.
+    The process `home` is answered from the files of the home: they list the platform's processes.
     """
 
     def __init__(self, home: Home, config: UpConfig, credentials: Credentials) -> None:
@@ -87,22 +87,22 @@ class PlatformLine:
     async def ask(
         self, process: str, path: str, query: Mapping[str, str] | None = None
     ) -> dict[str, Any]:
-        """The JSON object at an internal route; raises PlatformError."""
+        """The JSON object at an internal route. Raises PlatformError."""
         if (process, path) == ("home", "/processes"):
             uptimes_s = await asyncio.to_thread(process_uptimes, self._home, self._config)
             return {"uptimes_s": uptimes_s}
-        return await self._sent(process, "GET", path, params=dict(query or {}))
+        return await self._send(process, "GET", path, params=dict(query or {}))
 
     async def post(self, process: str, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """The JSON object that an internal route answers; raises PlatformError.
+        """The JSON object that an internal route answers. Raises PlatformError.
 
-        A process that restarts is waited for.
+        Waits for a process that restarts.
         """
         content = msgspec.json.encode(body)
         headers, give_up_at_s = {"Content-Type": "application/json"}, monotonic_s() + CONTROL_BACK_S
         while True:
             try:
-                return await self._sent(process, "POST", path, content=content, headers=headers)
+                return await self._send(process, "POST", path, content=content, headers=headers)
             except NotTakenError:
                 if monotonic_s() > give_up_at_s:
                     raise
@@ -111,14 +111,14 @@ class PlatformLine:
     async def call(
         self, service: str, operation: str, parameters: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """The result of an operation, without its metadata; raises PlatformError."""
-        return await asyncio.to_thread(self._called, service, operation, parameters)
+        """The result of an operation, without its metadata. Raises PlatformError."""
+        return await asyncio.to_thread(self._call, service, operation, parameters)
 
     async def close(self) -> None:
         """Close the connections."""
         await self._http.aclose()
 
-    async def _sent(self, process: str, method: str, path: str, **rest: Any) -> dict[str, Any]:
+    async def _send(self, process: str, method: str, path: str, **rest: Any) -> dict[str, Any]:
         url = f"{self._urls[process]}{path}"
         try:
             answer = await self._http.request(method, url, **rest)
@@ -134,9 +134,7 @@ class PlatformLine:
             )
         return value
 
-    def _called(
-        self, service: str, operation: str, parameters: Mapping[str, Any]
-    ) -> dict[str, Any]:
+    def _call(self, service: str, operation: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
         client = self._clients.get(service)
         if client is None:
             client = aws_client(service, self._config, self._credentials)

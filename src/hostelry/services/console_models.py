@@ -30,7 +30,7 @@ class HttpAnswer:
         self.content_type = response.headers.get("content-type", "")
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """The body as it comes; raises NoModelAnswerError where it breaks off."""
+        """The body as it comes. Raises NoModelAnswerError if it breaks off."""
         try:
             async for chunk in self._response.aiter_bytes():
                 yield chunk
@@ -68,7 +68,7 @@ class GatewayModels:
     async def chat(self, content: bytes) -> AsyncIterator[ModelAnswer]:
         """POST /v1/chat/completions."""
         headers = {**self._bearer, "Content-Type": "application/json"}
-        async with self._sent(f"{self._url}/v1/chat/completions", headers, content) as answer:
+        async with self._send(f"{self._url}/v1/chat/completions", headers, content) as answer:
             yield answer
 
     @asynccontextmanager
@@ -82,7 +82,7 @@ class GatewayModels:
             "POST", f"{self._url}/endpoints/{name}/invocations", headers=headers, data=body
         )
         SigV4Auth(self._keys, "sagemaker", self._region).add_auth(request)
-        async with self._sent(request.url, dict(request.headers.items()), body) as answer:
+        async with self._send(request.url, dict(request.headers.items()), body) as answer:
             yield answer
 
     async def close(self) -> None:
@@ -90,7 +90,7 @@ class GatewayModels:
         await self._http.aclose()
 
     @asynccontextmanager
-    async def _sent(
+    async def _send(
         self, url: str, headers: Mapping[str, str], content: bytes
     ) -> AsyncIterator[ModelAnswer]:
         request = self._http.build_request("POST", url, headers=headers, content=content)

@@ -61,7 +61,7 @@ async def serve(home: Home) -> None:
     jobs = LeaderProxy(controls, pool, MAX_FILE_BYTES + BODY_SLACK_BYTES, jobs_beside)
     with listening(config.control_port) as listener, listening(config.jobs_port) as jobs_listener:
         loop, stopping = asyncio.get_running_loop(), stop_event()
-        servers = asgi_server(guarded(control, key)), asgi_server(guarded(jobs, key))
+        servers = asgi_server(guard_app(control, key)), asgi_server(guard_app(jobs, key))
         tasks: dict[str, asyncio.Task[None]] = {
             "serving": loop.create_task(servers[0].serve(sockets=[listener])),
             "serving jobs": loop.create_task(servers[1].serve(sockets=[jobs_listener])),
@@ -88,14 +88,14 @@ def jobs_beside(leader: str) -> str:
     return on_host(leader, "jobs")
 
 
-def guarded(app: ASGIApp, key: str) -> ASGIApp:
+def guard_app(app: ASGIApp, key: str) -> ASGIApp:
     """`app`, for holders of the internal key."""
     refusal = Response("The internal key is missing or wrong.", 403)
     return OwnHostsOnly(KeyGuard(app, INTERNAL_KEY_HEADER, key, refusal))
 
 
 def main() -> None:
-    """Parse the arguments and run; exit code 1 and a line on standard error when it cannot."""
+    """Parse the arguments and run. Exit with code 1 and a line on standard error if it cannot."""
     parser = argparse.ArgumentParser(
         prog="python -m hostelry.services.control_link", description=__doc__
     )

@@ -12,7 +12,7 @@ from hostelry.store.database import open_database
 
 
 def open_queue(home: Home, config: UpConfig) -> DurableQueue:
-    """The queue of asynchronous requests; raises StoreRefused."""
+    """Open the queue of asynchronous requests. Raises StoreRefused."""
     database = open_database(config.store_url or home.jobs)
     try:
         return DurableQueue(database, is_shared=config.store_url is not None)
@@ -21,8 +21,11 @@ def open_queue(home: Home, config: UpConfig) -> DurableQueue:
         raise
 
 
-def host_name(home: Home, config: UpConfig) -> str | None:
-    """This home among those that share a database, the same at each start; None where none do."""
+def get_host_name(home: Home, config: UpConfig) -> str | None:
+    """This home's name among the homes that share a database. None if it is not shared.
+
+    The name is the same at each start.
+    """
     if config.store_url is None or config.host_id:
         return config.host_id or None
     if not home.host.exists():

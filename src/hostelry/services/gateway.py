@@ -81,8 +81,8 @@ from hostelry.home.run_file import gateway_name
 from hostelry.http1.upstream import UpstreamPool
 from hostelry.processes.gateway_workers import open_table
 from hostelry.routing.copy_choice import EvenDraws
-from hostelry.services.gateway_memory import GatewayMemory, own_memory, shared_memory
-from hostelry.services.otel_traces import TraceExport, trace_export
+from hostelry.services.gateway_memory import GatewayMemory, open_own_memory, open_shared_memory
+from hostelry.services.otel_traces import TraceExport, build_trace_export
 from hostelry.services.worker_parts import (
     REPORTS_IDLE_S,
     build_session_exchange,
@@ -130,7 +130,7 @@ def build_gateway(
     Without `counts` and `memory` nothing is shared. Without `control` no wake is sent.
     """
     clock = SystemClock()
-    memory = memory or own_memory(clock.now)
+    memory = memory or open_own_memory(clock.now)
     control = control or NoControl()
     to_control = memory.to_control(pool)
     callers = build_callers(config, credentials, clock)
@@ -272,7 +272,7 @@ def http_limits(config: UpConfig, max_files: int) -> HttpLimits:
     The workers share the memory for requests of unverified senders.
     """
     unverified_bytes = config.unproven_bytes // max(config.gateway_workers, 1)
-    # Each client connection may need another one to a copy.
+    # Each client connection may need a connection to a copy, too.
     room = max((max_files - RESERVED_FILES) // 2, 1)
     return HttpLimits(
         max_body_bytes=config.max_body_bytes,
@@ -319,7 +319,7 @@ def warm_up() -> None:
 async def serve(home: Home, worker: int, listening: socket.socket | None) -> None:
     """Serve until SIGTERM or SIGINT, then finish the requests under way.
 
-    `listening` is the socket that workers share. If it is None, this worker binds its own.
+    `listening` is the socket that workers share. Without it this worker binds its own.
     """
     config, credentials = load_config(home), load_credentials(home)
     tls.use(home.tls)
@@ -337,9 +337,9 @@ async def serve(home: Home, worker: int, listening: socket.socket | None) -> Non
     )
     counts, peers = open_counts(home, config, worker)
     name, key = gateway_name(worker), credentials.internal_key
-    spans = trace_export(name, clock, os.environ)
+    spans = build_trace_export(name, clock, os.environ)
     exchanged = build_session_exchange(config, credentials, pool, clock.now)
-    memory = shared_memory(home, config, clock.now, spans, exchanged)
+    memory = open_shared_memory(home, config, clock.now, spans, exchanged)
     workers = AllWorkers(home, config.gateway_workers, worker, memory.calls)
     memory = replace(
         memory,

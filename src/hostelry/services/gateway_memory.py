@@ -1,4 +1,4 @@
-"""Memory of a gateway worker: sessions and adapter locations, shared with its peers; its calls."""
+"""Memory of a gateway worker: sessions, adapter locations and calls, shared with its peers."""
 
 import logging
 import socket
@@ -19,17 +19,16 @@ from hostelry.home.home import Home, UpConfig
 from hostelry.http1.upstream import Upstream
 
 LOG = logging.getLogger(__name__)
-NUM_PLACES = 65536  # adapters on copies; 4 MB
+NUM_PLACES = 65536  # adapters on copies, in 4 MB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayMemory:
     """Sessions, the copies that adapters are on, captured requests on disk, and noted calls.
 
-    Without `spool` nothing is captured. `mirror` connects to the mirror process; without it the
-    worker mirrors requests itself. Without `workers` this is the only one. While the gateway
-    `is_draining` a load balancer is to send nothing more to it. `to_control` is how requests to
-    control are sent.
+    Without `spool` nothing is captured. `mirror` connects to the mirror process. Without it the
+    worker mirrors requests itself. Without `workers` this is the only one. `is_draining`: a load
+    balancer should send nothing more to this gateway. `to_control` sends requests to control.
     """
 
     sessions: Sessions
@@ -42,8 +41,8 @@ class GatewayMemory:
     to_control: Callable[[Upstream], Upstream] = lambda pool: pool
 
 
-def own_memory(now: Callable[[], float]) -> GatewayMemory:
-    """Memory of this process alone, lost at its end; `now` is seconds since the epoch."""
+def open_own_memory(now: Callable[[], float]) -> GatewayMemory:
+    """Memory of this process alone, lost at its end. `now` is seconds since the epoch."""
     return GatewayMemory(
         sessions=Sessions(SessionDict(now), now),
         places=AdapterPlaces(now),
@@ -51,16 +50,16 @@ def own_memory(now: Callable[[], float]) -> GatewayMemory:
     )
 
 
-def shared_memory(
+def open_shared_memory(
     home: Home,
     config: UpConfig,
     now: Callable[[], float],
     sink: CallSink | None = None,
     exchanged: Callable[[SessionTable], SharedSessions] | None = None,
 ) -> GatewayMemory:
-    """Memory of all workers, which sessions outlive; what cannot be shared is this process's.
+    """Memory of all workers, in which sessions outlive a worker. The rest is this process's.
 
-    `sink` gets each noted call besides. `exchanged` is the table shared with other hosts.
+    `sink` also gets each noted call. `exchanged` is the table shared with other hosts.
     """
     num_workers = config.gateway_workers
     sessions: SessionTable = _open(home.sessions, now) or SessionDict(now)

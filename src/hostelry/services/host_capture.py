@@ -14,7 +14,7 @@ from hostelry.home.home import Credentials, Home, UpConfig
 from hostelry.http1.upstream import UpstreamPool
 from hostelry.jobs.capture_uploads import LOOK_S, CaptureUploads, SpoolFolder
 from hostelry.jobs.objects.object_store import ObjectStore
-from hostelry.services.worker_parts import reporter_name
+from hostelry.services.worker_parts import get_reporter_name
 
 REPORTER = "link"
 
@@ -38,7 +38,7 @@ class HostCapture:
         store = ObjectStore(config.s3_url, key, pool, clock.now)
         self.uploads = CaptureUploads(SpoolFolder(home.capture), store, clock)
         self.sender = CaptureReportSender(
-            reporter_name(config, REPORTER),
+            get_reporter_name(config, REPORTER),
             self.uploads.counts,
             pool,
             config.control_url,

@@ -24,7 +24,7 @@ from hostelry.jobs.batches.line_queue import CopySizes, LineCalls, SharedPools
 from hostelry.jobs.batches.openai_api import FileRoom, OpenAiFilesApi
 from hostelry.jobs.batches.rows import BatchClaims, BatchRows
 from hostelry.jobs.batches.shared_files import SharedBatchRows, SharedFiles
-from hostelry.services.gateway_memory import own_memory
+from hostelry.services.gateway_memory import open_own_memory
 from hostelry.store.database import Database
 
 # What waits for a copy is bounded by the batches themselves.
@@ -41,7 +41,7 @@ class JobBatches:
     files: FileStore
 
     async def sweep(self) -> None:
-        """Forget what is over, of all hosts."""
+        """Forget the batches of all hosts that are over."""
         await self.work.sweep()
         if isinstance(self.files, SharedFiles):
             await asyncio.to_thread(self.files.sweep)
@@ -53,9 +53,10 @@ class JobBatches:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessParts:
-    """What the process has of its own: connections to copies and to the platform among it.
+    """The process's own parts, such as its connections to copies and to the platform.
 
-    `database` is that of all hosts, of which this is `host`; None where there is one.
+    `database` is the database that all hosts share, of which this is `host`. None if it is not
+    shared.
     """
 
     database: Database
@@ -78,10 +79,10 @@ def build_batches(
         parts.control, config.control_url, credentials.internal_key, monotonic_s
     )
     pending_queue = PendingQueue(routes, control, outstanding, WAITING, clock, monotonic_s, meter)
-    places = own_memory(clock.now).places
+    places = open_own_memory(clock.now).places
     balancer = LoadBalancer(copies, outstanding, random.Random().random, monotonic_s, places)
     completions = Completions(routes, balancer, pending_queue, config.stream_timeout_s)
-    rows, files, claims = kept_batches(home, parts)
+    rows, files, claims = open_batches(home, parts)
     work = BatchWork(
         BatchDeps(
             rows=rows,
@@ -100,10 +101,10 @@ def build_batches(
     return JobBatches(work=work, api=api, pending_queue=pending_queue, files=files)
 
 
-def kept_batches(
+def open_batches(
     home: Home, parts: ProcessParts
 ) -> tuple[BatchRows, FileStore, BatchClaims | None]:
-    """Where rows and bytes are, without what an earlier process left; who runs which batch."""
+    """Open rows and files, without leftovers of an earlier process, and the claims of batches."""
     if parts.host is None:
         rows, folder = BatchRows(parts.database), FileFolder(home.files)
         folder.retain(rows.list_file_ids())

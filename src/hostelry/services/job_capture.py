@@ -14,7 +14,7 @@ from hostelry.home.home import Home, UpConfig
 from hostelry.jobs.capture_uploads import LOOK_S, CaptureUploads, SpoolFolder
 from hostelry.jobs.objects.object_store import ObjectStore
 from hostelry.services.job_batches import ProcessParts
-from hostelry.services.worker_parts import open_spool, reporter_name
+from hostelry.services.worker_parts import get_reporter_name, open_spool
 
 REPORTER = "jobs"
 REPORTING = "reporting data capture"
@@ -23,7 +23,7 @@ UPLOADING = "uploading captured requests"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobCapture:
-    """The parts; `requests` takes what this process sends to copies."""
+    """The parts of capture. `requests` takes the requests that this process sends to copies."""
 
     requests: RequestCapture
     uploads: CaptureUploads
@@ -38,7 +38,7 @@ class JobCapture:
         }
 
     async def finish(self) -> None:
-        """Write what is left, for the next process to upload; nothing is captured any more."""
+        """Write the rest, for the next process to upload. Nothing is captured after that."""
         await run_guarded("the last captured requests", self.requests.finish)
         await run_guarded("the last report of data capture", self.sender.send)
 
@@ -58,7 +58,7 @@ def build_capture(
         return found
 
     sender = CaptureReportSender(
-        reporter_name(config, REPORTER),
+        get_reporter_name(config, REPORTER),
         counts,
         parts.control,
         config.control_url,

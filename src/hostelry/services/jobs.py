@@ -53,7 +53,7 @@ from hostelry.jobs.queue.work_claims import SharedWork, WorkClaims
 from hostelry.jobs.transform.job_run import RunDeps
 from hostelry.jobs.transform.object_rows import ObjectRows
 from hostelry.jobs.transform.transform_work import TransformWork
-from hostelry.services.databases import host_name, open_queue
+from hostelry.services.databases import get_host_name, open_queue
 from hostelry.services.job_batches import ProcessParts, build_batches
 from hostelry.services.job_capture import build_capture
 from hostelry.services.worker_parts import raise_file_limit, wait_for_end
@@ -191,7 +191,7 @@ def work_places(
         ),
         control_url=config.control_url,
         internal_key=credentials.internal_key,
-        host=host_name(home, config),
+        host=get_host_name(home, config),
         to_control=to_control,
     )
 

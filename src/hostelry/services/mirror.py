@@ -1,8 +1,8 @@
 """The mirror process: ``python -m hostelry.services.mirror --home DIR``.
 
 It has the connections to shadow variants' copies, so that a gateway worker only hands requests
-over, and runs at a lower priority than what serves clients. It may be killed or hang at any moment:
-what it had under way is lost, and no client notices.
+over. It runs at a lower priority than the processes that serve clients. It may be killed or hang at
+any moment: the requests that it had under way are lost, and no client notices.
 """
 
 import argparse
@@ -55,7 +55,7 @@ from hostelry.services.worker_parts import (
 LOG = logging.getLogger("hostelry.services.mirror")  # it runs as __main__
 NAME = "mirror"
 NICENESS = 5  # of 19: a third of the processor time of a process that serves clients
-OWN_FILES = 256  # descriptors that are no connection to a copy
+OWN_FILES = 256  # descriptors other than connections to copies
 
 
 async def serve(home: Home, listener: socket.socket, lines: SupervisorLines | None) -> None:
@@ -90,7 +90,7 @@ async def serve(home: Home, listener: socket.socket, lines: SupervisorLines | No
     stopping = stop_event()
     server = await loop.create_unix_server(lambda: MirrorLine(end), sock=listener)
     gc.collect()
-    gc.freeze()  # what is imported is not looked at again
+    gc.freeze()  # imported objects are not collected again
     heartbeats = loop.create_task(answer_heartbeats(lines=lines))
     sender = load_sender(config, credentials, meter, NAME, to_control(reports))
     captured = capture_sender(config, credentials, capture, NAME, to_control(reports))
@@ -142,7 +142,7 @@ def pair_limits(config: UpConfig) -> PairLimits:
 
 
 def main() -> None:
-    """Parse the arguments and run; exit code 1 and a line on standard error when it cannot."""
+    """Parse the arguments and run. Exit with code 1 and a line on standard error if it cannot."""
     parser = argparse.ArgumentParser(prog="python -m hostelry.services.mirror", description=__doc__)
     parser.add_argument("--home", type=Path, required=True, help="the home folder")
     home = Home(parser.parse_args().home)

@@ -1,12 +1,12 @@
 """The node proxy's process: ``python -m hostelry.services.node_proxy --home DIR``.
 
-One TLS listener a host, through which the cluster's other hosts reach its servers
+It has one TLS listener per host, through which the cluster's other hosts reach its servers
 (`cluster/`). It also keeps this host's certificates. It may be killed at any moment: its
 connections break, and the next process accepts others.
 
-With --instance-id it serves an instance on a fleet's node, whose home has certificates of role
-agent, and which may have any port; --port-file names where the port is written. Each --link is a
-socket that listens there for a server of control's host (`cluster/host_link.py`).
+With --instance-id it serves an instance on a fleet's node. The home there has certificates of role
+agent, and may have any port. --port-file names where the port is written. Each --link is a socket
+that listens there for a server of control's host (`cluster/host_link.py`).
 """
 
 import argparse
@@ -59,9 +59,9 @@ async def serve(
     links: Mapping[str, socket.socket] | None,
     listener: socket.socket | None = None,
 ) -> None:
-    """Serve until SIGTERM or SIGINT; raises TerminalError where it cannot.
+    """Serve until SIGTERM or SIGINT. Raises TerminalError if it cannot.
 
-    `links` are listening sockets by the names of the servers that they lead to; None: this is no
+    `links` are listening sockets by the names of the servers that they lead to. None: this is not a
     node, but a host of the platform. `listener` is the predecessor's listening socket.
     """
     config, credentials = load_config(home), load_credentials(home)
@@ -75,7 +75,7 @@ async def serve(
         lambda: known_controls(home, config),
     )
     names = service_addresses(config) if links is None else {}
-    fronts = fronts_of(config, credentials, files) if links is None else {}
+    fronts = build_fronts(config, credentials, files) if links is None else {}
     proxy = NodeProxy(tls.in_use(), ProxyTargets(names, home.instances).address_of, fronts)
     listener = listener or proxy_listener(host, port)
     listener.setblocking(False)
@@ -102,8 +102,8 @@ async def serve(
         raise TerminalError(cause)
 
 
-def fronts_of(config: UpConfig, credentials: Credentials, files: HostFiles) -> dict[str, Front]:
-    """What a host with the authority answers itself."""
+def build_fronts(config: UpConfig, credentials: Credentials, files: HostFiles) -> dict[str, Front]:
+    """The fronts that a host with the authority answers itself."""
     desk = CertificateDesk(files, SystemClock())
     joins = JoinDesk(files.folder, config.control_url, credentials.internal_key)
     if not files.folder.authority.exists():
@@ -111,14 +111,14 @@ def fronts_of(config: UpConfig, credentials: Credentials, files: HostFiles) -> d
     return {CERTIFICATES: http_front(desk.answer), JOIN: http_front(joins.answer)}
 
 
-def inherited(given: list[str]) -> dict[str, socket.socket]:
+def open_inherited(given: list[str]) -> dict[str, socket.socket]:
     """The sockets whose descriptors are given as ``NAME=DESCRIPTOR``."""
     pairs = (it.partition("=") for it in given)
     return {name: socket.socket(fileno=int(number)) for name, _, number in pairs}
 
 
 def main() -> None:
-    """Parse the arguments and run; exit code 1 and a line on standard error when it cannot."""
+    """Parse the arguments and run. Exit with code 1 and a line on standard error if it cannot."""
     parser = argparse.ArgumentParser(prog="python -m hostelry.services.node_proxy")
     parser.add_argument("--home", type=Path, required=True, help="the home folder")
     parser.add_argument("--instance-id", help="serve an instance of a fleet's node alone")
@@ -138,7 +138,7 @@ def main() -> None:
         if host is None:
             sys.exit("the node proxy needs --host, or a home with a cluster host")
         port = config.cluster_port if given.port is None else given.port
-        links = None if given.instance_id is None else inherited(given.link)
+        links = None if given.instance_id is None else open_inherited(given.link)
         listener = None if given.listener is None else socket.socket(fileno=given.listener)
         uvloop.run(serve(home, host, port, given.port_file, links, listener))
     except (TerminalError, OSError) as error:

@@ -2,7 +2,7 @@
 
 Needs the extra ``otel``. The exporter reads its own settings: OTEL_EXPORTER_OTLP_ENDPOINT,
 OTEL_EXPORTER_OTLP_TRACES_ENDPOINT, ..._HEADERS, ..._TIMEOUT. Source: OpenTelemetry specification,
-SDK environment variables (OTEL_TRACES_SAMPLER, OTEL_BSP_*); OTLP Exporter Configuration.
+SDK environment variables (OTEL_TRACES_SAMPLER, OTEL_BSP_*), and OTLP Exporter Configuration.
 """
 
 import asyncio
@@ -30,19 +30,19 @@ DELAY, QUEUE = "OTEL_BSP_SCHEDULE_DELAY", "OTEL_BSP_MAX_QUEUE_SIZE"
 BATCH = "OTEL_BSP_MAX_EXPORT_BATCH_SIZE"
 SAMPLERS = ("always_on", "always_off", "traceidratio")
 PARENT = "parentbased_"
-MAX_CALL_BYTES = 64 * 1024  # of a waiting call; a larger one is dropped
+MAX_CALL_BYTES = 64 * 1024  # of a waiting call. A larger one is dropped
 FINISH_S = 3.0
 REPORT_EVERY_S = 60.0
 
 
 class TraceExport:
-    """The calls that wait for their export, at most `max_waiting`; the rest is dropped and counted.
+    """The calls that wait for their export, at most `max_waiting`. The rest is dropped and counted.
 
-    Raises TerminalError where the packages are missing or a setting is invalid.
+    Raises TerminalError if the packages are missing or a setting is invalid.
     """
 
     def __init__(self, worker: str, clock: Clock, environment: Mapping[str, str]) -> None:
-        self.sampling = sampling_of(environment)
+        self.sampling = parse_sampling(environment)
         self.dropped = 0
         self._worker = worker
         self._clock = clock
@@ -84,7 +84,7 @@ class TraceExport:
         return ids.build_traceparent(is_sampled=self.sampling.has(ids))
 
     def take(self, call: CallTrace, kept: bytes) -> None:
-        """Take a call that is over, if it is sampled; never waits."""
+        """Take a call that is over, if it is sampled. Never waits."""
         if not self.sampling.has(trace_ids(call.request_id, call.traceparent)):
             return
         if len(self._waiting) >= self._max_waiting or len(kept) > MAX_CALL_BYTES:
@@ -109,7 +109,7 @@ class TraceExport:
             LOG.warning("the spans of %d calls were not exported in time", len(self._waiting))
 
     def export(self) -> bool:
-        """Send one batch; False where the collector did not take it: its calls are dropped."""
+        """Send one batch. If the collector did not take it, drop its calls and return False."""
         batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), self._max_batch))]
         if not batch:
             return True
@@ -155,7 +155,7 @@ class TraceExport:
         )
 
     def _report(self) -> None:
-        """Log what was dropped, once a minute at most."""
+        """Log the number of dropped calls, once a minute at most."""
         now = self._clock.now()
         if self.dropped > self._reported and now - self._reported_at >= REPORT_EVERY_S:
             LOG.warning(
@@ -166,8 +166,10 @@ class TraceExport:
             self._reported, self._reported_at = self.dropped, now
 
 
-def trace_export(worker: str, clock: Clock, environment: Mapping[str, str]) -> TraceExport | None:
-    """The export that the environment asks for; None without one, or where it cannot be."""
+def build_trace_export(
+    worker: str, clock: Clock, environment: Mapping[str, str]
+) -> TraceExport | None:
+    """The export that the environment asks for. None without one, or if it is impossible."""
     wanted = any(environment.get(it) for it in ENDPOINTS)
     if not wanted or environment.get(EXPORTER, "otlp") == "none":
         return None
@@ -178,8 +180,8 @@ def trace_export(worker: str, clock: Clock, environment: Mapping[str, str]) -> T
         return None
 
 
-def sampling_of(environment: Mapping[str, str]) -> TraceSampling:
-    """The sampler of OTEL_TRACES_SAMPLER; raises TerminalError for one that is unknown."""
+def parse_sampling(environment: Mapping[str, str]) -> TraceSampling:
+    """The sampler of OTEL_TRACES_SAMPLER. Raises TerminalError if it is unknown."""
     given = environment.get(SAMPLER) or f"{PARENT}always_on"
     name = given.removeprefix(PARENT)
     if name not in SAMPLERS:

@@ -1,9 +1,9 @@
 """The peers process: ``python -m hostelry.services.peers --home DIR``.
 
-It exchanges with other hosts what their gateways need of each other: requests in flight on each
-copy, which it puts into the table of counts that this host's gateway workers read, and sessions. It
-may be killed at any moment: what it had sent counts for two more seconds, and each gateway balances
-by what it knows.
+It exchanges two things between the gateways of all hosts: sessions, and requests in flight on each
+copy. It puts the latter into the table of counts that this host's gateway workers read. It may be
+killed at any moment: its counts are valid for two more seconds, and then each gateway balances by
+its own.
 """
 
 import argparse
@@ -87,7 +87,7 @@ class SharedColumn:
         self._is_empty = True
 
     def table(self) -> CountTable | None:
-        """The table; None where it cannot be opened. A start of the gateway may replace it."""
+        """The table. None if it cannot be opened. A start of the gateway may replace it."""
         inode = 0
         with contextlib.suppress(FileNotFoundError):
             inode = self._home.counts.stat().st_ino
@@ -102,8 +102,8 @@ class SharedColumn:
                 self._inode = self._home.counts.stat().st_ino
         return self._table
 
-    def put(self, keys: Collection[bytes], other: OtherHosts) -> None:
-        """Have the rows of these copies show what is known of other hosts; of a new table all."""
+    def write_counts(self, keys: Collection[bytes], other: OtherHosts) -> None:
+        """Write the counts of other hosts into the rows of `keys`. A new table gets all counts."""
         table = self.table()
         if table is None:
             return
@@ -155,7 +155,7 @@ class PeerExchange:
         self._sending: set[asyncio.Task[None]] = set()
 
     def app(self) -> ASGIApp:
-        """The HTTP application; it refuses every request without the internal key."""
+        """The HTTP application. It refuses every request without the internal key."""
         app = Starlette(
             routes=[
                 Route(COUNTS, self._take_counts, methods=["POST"]),
@@ -200,9 +200,9 @@ class PeerExchange:
             table.set_share(share)
 
     async def exchange(self) -> None:
-        """Send what is due to each peer, and drop the counts of hosts that are gone."""
+        """Send due counts and sessions to each peer, and drop the counts of hosts that are gone."""
         now = monotonic_s()
-        self._column.put(self._other.expire(now), self._other)
+        self._column.write_counts(self._other.expire(now), self._other)
         table = self._column.table()
         if table is None or not self._peers:
             return
@@ -220,7 +220,7 @@ class PeerExchange:
         self._sent.note_result(address, is_taken=is_taken)
 
     async def _take_counts(self, request: Request) -> Response:
-        """204 once they count; 409 where the sender must send all, 400 for no counts."""
+        """204 once they count. 409 if the sender must send all. 400 if the body is invalid."""
         try:
             message = decode_host_counts(await request.body())
         except HostCountsError as error:
@@ -228,7 +228,7 @@ class PeerExchange:
         changed = self._other.take(message, monotonic_s())
         if changed is None:
             return Response("send all counts", 409)
-        self._column.put(changed, self._other)
+        self._column.write_counts(changed, self._other)
         return Response(status_code=204)
 
     async def _find_here(self, request: Request) -> Response:
@@ -257,7 +257,7 @@ class PeerExchange:
         return Response("no such session", 404)
 
     async def _change_here(self, request: Request) -> Response:
-        """204 once the session is kept here; 400 for none."""
+        """204 once the session is kept here. 400 if the body is invalid."""
         try:
             decode_session(await request.body()).keep(self._sessions)
         except SessionEntryError as error:
@@ -265,7 +265,7 @@ class PeerExchange:
         return Response(status_code=204)
 
     async def _change_elsewhere(self, request: Request) -> Response:
-        """204 once the session was sent to every other host; 400 for none."""
+        """204 once the session was sent to every other host. 400 if the body is invalid."""
         try:
             entry = decode_session(await request.body())
         except SessionEntryError as error:
@@ -327,7 +327,7 @@ async def serve(home: Home) -> None:
 
 
 def main() -> None:
-    """Parse the arguments and run; exit code 1 and a line on standard error when it cannot."""
+    """Parse the arguments and run. Exit with code 1 and a line on standard error if it cannot."""
     parser = argparse.ArgumentParser(prog="python -m hostelry.services.peers", description=__doc__)
     parser.add_argument("--home", type=Path, required=True, help="the home folder")
     home = Home(parser.parse_args().home)

@@ -6,10 +6,10 @@ from pathlib import Path
 
 
 def lower_priority(niceness: int) -> None:
-    """Have what serves clients run first; it may not be allowed, and costs nothing then.
+    """Lower this process's priority below the processes that serve clients, if that is allowed.
 
-    Where the kernel groups processes by session, the group has a niceness of its own (sched(7));
-    it is set where this process has the session to itself, as `up` starts it.
+    If the kernel groups processes by session, the group also has a niceness (sched(7)). It is set
+    if this process has the session to itself, as `up` starts it.
     """
     with contextlib.suppress(OSError):
         os.nice(niceness)

@@ -1,7 +1,7 @@
 """The process that speaks to Ray: ``python -m hostelry.services.ray_driver --home DIR``.
 
-Control starts it with --fleet ray, and writes calls to it, one JSON object a line. It ends with
-control; actors and their instances keep running. See docs/cluster.md.
+Control starts it with --fleet ray, and writes calls to it, one JSON object per line. It ends with
+control. Actors and their instances keep running. See docs/cluster.md.
 """
 
 import argparse
@@ -56,7 +56,7 @@ def build_order(
         stored[home.images.name] = home.images.read_bytes()
     controls = msgspec.json.encode([config.control_address, *known_controls(home, config)])
     stored = stored | {home.known_controls.name: controls} if config.cluster_host else stored
-    written = node_config(decode(home.config.read_bytes(), dict), config)
+    written = build_node_config(decode(home.config.read_bytes(), dict), config)
     plain = written | {"copy_user": None}
     return NodeOrder(
         instance=instance,
@@ -68,16 +68,17 @@ def build_order(
         node_dir=config.node_dir,
         reachable=objects_behind(config),
         proxy_module=PROXY_MODULE,
-        tls_files=tls_files(home, config, credentials, instance.id, SystemClock().now()),
+        tls_files=build_tls_files(home, config, credentials, instance.id, SystemClock().now()),
         links=node_links(config),
     )
 
 
-def node_config(stored: dict[str, Any], config: UpConfig) -> dict[str, Any]:
-    """What a node's config.json has, of control's, which is `config` and stored as `stored`.
+def build_node_config(stored: dict[str, Any], config: UpConfig) -> dict[str, Any]:
+    """The content of a node's config.json, from control's `config`, which is `stored` there.
 
-    A node is no host of control's: its proxy renews an instance's certificate at one of those, and
-    leads from the node's loopback to gateway and object store, whose ports the actor writes.
+    A node is not one of control's hosts: its proxy renews an instance's certificate at one of
+    those, and leads from the node's loopback to gateway and object store, whose ports the actor
+    writes.
     """
     host = config.host if config.cluster_host is None else LOOPBACK
     absent = dict.fromkeys(("store_url", "cluster_host", "https_cert", "https_key", "https_ca"))
@@ -100,12 +101,12 @@ def objects_behind(config: UpConfig) -> tuple[str, int]:
     return url.hostname or "", url.port or PORTS[url.scheme]
 
 
-def tls_files(
+def build_tls_files(
     home: Home, config: UpConfig, credentials: Credentials, instance_id: str, now: float
 ) -> dict[str, bytes]:
-    """The files of a new certificate for the instance; none where this is the only host.
+    """The files of a new certificate for the instance. Empty if this is the only host.
 
-    Raises TerminalError where this host has no authority.
+    Raises TerminalError if this host has no authority.
     """
     if config.cluster_host is None:
         return {}
@@ -126,7 +127,7 @@ async def serve(
 
     async def answer(call: Call) -> None:
         try:
-            say(await carried_out(driver, call))
+            say(await carry_out(driver, call))
         except HostelryError as error:
             say(DriverAnswer(number=call.number, failure=Failure.of(error)))
         except Exception as error:
@@ -140,8 +141,8 @@ async def serve(
         task.add_done_callback(calls.discard)
 
 
-async def carried_out(driver: RayDriver, call: Call) -> DriverAnswer:
-    """The answer to a call; raises what the fleet raises."""
+async def carry_out(driver: RayDriver, call: Call) -> DriverAnswer:
+    """Carry out a call and return the answer. Raises the fleet's errors."""
     match call.name:
         case "launch" if call.instance is not None:
             return DriverAnswer(number=call.number, running=(await driver.launch(call.instance),))
@@ -157,7 +158,7 @@ async def carried_out(driver: RayDriver, call: Call) -> DriverAnswer:
 
 
 async def run(home: Home, asked: int, answers: int) -> None:
-    """Connect to Ray and serve; a failure to connect is the one answer."""
+    """Connect to Ray and serve. A failure to connect is the one answer."""
     config, credentials = load_config(home), load_credentials(home)
 
     def say(answer: DriverAnswer) -> None:

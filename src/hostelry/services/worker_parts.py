@@ -48,7 +48,7 @@ def load_sender(
 ) -> LoadSender:
     """The sender that reports the load measured by `meter` to control."""
     clock = SystemClock()
-    backlog = LoadBacklog(reporter_name(config, process), clock.now())
+    backlog = LoadBacklog(get_reporter_name(config, process), clock.now())
     return LoadSender(meter, backlog, pool, config.control_url, credentials.internal_key, clock)
 
 
@@ -62,8 +62,8 @@ def build_session_exchange(
     return lambda table: SharedSessions(table, pool, config.peers_url, key, now)
 
 
-def reporter_name(config: UpConfig, process: str) -> str:
-    """The name of a process in its reports, unique among those of all hosts."""
+def get_reporter_name(config: UpConfig, process: str) -> str:
+    """The name of a process in its reports, unique among all hosts."""
     return f"{config.host_id}/{process}" if config.host_id else process
 
 
@@ -75,7 +75,7 @@ def capture_sender(
     pool: Upstream,
 ) -> CaptureReportSender:
     """The sender that reports the counts of `capture` to control."""
-    name, key = reporter_name(config, process), credentials.internal_key
+    name, key = get_reporter_name(config, process), credentials.internal_key
     clock = SystemClock()
     return CaptureReportSender(name, capture.counts, pool, config.control_url, key, clock)
 

@@ -20,7 +20,7 @@ TIMEOUT_S = 5.0
 
 
 class AllWorkers:
-    """The workers of this home's gateway; `number` is this one's, which answers at once."""
+    """The workers of this home's gateway. Worker `number` is this process, and answers at once."""
 
     def __init__(self, home: Home, num_workers: int, number: int, ring: CallRing) -> None:
         self._home = home
@@ -30,18 +30,18 @@ class AllWorkers:
 
     async def ask(self, question: TraceQuestion) -> tuple[Sequence[WorkerCalls], Sequence[str]]:
         """The answers, and the workers that gave none in time."""
-        found = await asyncio.gather(*(self._asked(name, question) for name in self._others))
+        found = await asyncio.gather(*(self._ask(name, question) for name in self._others))
         others = dict(zip(self._others, found, strict=True))
         own = answer(self._ring, question, self._name)
         answers = [own, *(it for it in others.values() if it is not None)]
         return answers, [name for name, it in others.items() if it is None]
 
     def answer_line(self, line: bytes) -> bytes:
-        """This worker's answer to a line that another one sent; raises DecodeError for nonsense."""
+        """This worker's answer to another worker's line. Raises DecodeError if it is invalid."""
         question = decode(line.removeprefix(CALLS_REQUEST), TraceQuestion)
         return msgspec.json.encode(answer(self._ring, question, self._name))
 
-    async def _asked(self, name: str, question: TraceQuestion) -> WorkerCalls | None:
+    async def _ask(self, name: str, question: TraceQuestion) -> WorkerCalls | None:
         path = line_path(service_path(self._home, name))
         line = CALLS_REQUEST + msgspec.json.encode(question)
         try:

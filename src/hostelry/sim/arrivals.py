@@ -14,11 +14,11 @@ SCALES_S = (1, 10, 60)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArrivalStatistics:
-    """How arrivals come.
+    """Statistics of arrivals.
 
-    `cv` is the coefficient of variation of the time between two; by scale (1, 10, 60 s): `idc`, the
-    variance of counts over their mean (1: Poisson), `peak`, the largest count over the mean, and
-    `silent`, the share of empty ones.
+    `cv` is the coefficient of variation of the time between two. The others are by scale (1, 10, 60
+    s): `idc`, the variance of counts over their mean (1: Poisson), `peak`, the largest count over
+    the mean, and `silent`, the share of empty bins.
     """
 
     rate: float
@@ -34,10 +34,10 @@ class ArrivalStatistics:
         return {"rate": self.rate, "cv": self.cv, **figures}
 
 
-def arrival_statistics(at_s: FloatArray, lasts_s: float) -> ArrivalStatistics:
-    """The statistics of arrivals within `lasts_s` seconds; whole bins alone are counted.
+def get_arrival_statistics(at_s: FloatArray, lasts_s: float) -> ArrivalStatistics:
+    """The statistics of arrivals within `lasts_s` seconds, over whole bins.
 
-    Raises ValueError where there are fewer than two arrivals, or less than a bin of 60 s.
+    Raises ValueError for fewer than two arrivals, or less than a bin of 60 s.
     """
     if len(at_s) < 2 or lasts_s < SCALES_S[-1]:
         raise ValueError("statistics need two arrivals and a minute")
@@ -58,17 +58,17 @@ def _counts(at_s: FloatArray, lasts_s: float, width_s: int) -> npt.NDArray[np.in
     return np.bincount(places[places < num_bins], minlength=num_bins)
 
 
-def worst_deviation(found: Mapping[str, float], wanted: Mapping[str, float]) -> float:
-    """The largest relative difference from what is wanted; 0.1 is ten percent."""
+def get_worst_deviation(found: Mapping[str, float], wanted: Mapping[str, float]) -> float:
+    """The largest relative difference from the wanted values. 0.1 is ten percent."""
     return max(abs(found[name] / value - 1.0) for name, value in wanted.items())
 
 
 CHAT_LASTS_S = 3480.0
 CODE_LASTS_S = 3440.0
 MAX_DRAFTS = 400
-CLOSE = 0.09  # drafts closer than this to what was published are taken; the promise is a tenth
+CLOSE = 0.09  # drafts closer than this to the published figures are taken. A tenth is promised
 
-# Source: computed from Azure's LLM inference traces of 2023 (CC-BY 4.0); docs/replay.md.
+# Source: computed from Azure's LLM inference traces of 2023 (CC-BY 4.0), see docs/replay.md.
 CHAT_PUBLISHED: Mapping[str, float] = {
     "rate": 5.53, "cv": 1.09, "idc@1": 1.39, "idc@60": 16.1,
     "peak@1": 2.9, "peak@10": 1.8, "peak@60": 1.5,
@@ -81,7 +81,9 @@ CODE_PUBLISHED: Mapping[str, float] = {
 Source = np.random.Generator
 
 
-def modulated(source: Source, edges_s: FloatArray, rates: FloatArray, cv: float) -> FloatArray:
+def modulate_arrivals(
+    source: Source, edges_s: FloatArray, rates: FloatArray, cv: float
+) -> FloatArray:
     """Arrivals at `rates` between `edges_s`, one more edge than rates, in order.
 
     Times between arrivals are Gamma's with `cv` (1: Poisson), in a time that runs as fast as the
@@ -97,13 +99,13 @@ def modulated(source: Source, edges_s: FloatArray, rates: FloatArray, cv: float)
         drawn.append(more)
         reached = float(more[-1])
     passed = np.concatenate(drawn) if drawn else np.empty(0)
-    # A rate of nothing leaves `expected` flat; arrivals then begin where it rises again.
+    # At a rate of zero `expected` is flat. Arrivals then begin at its next rise.
     return np.interp(passed[passed < total], expected, edges_s)
 
 
 def steady(source: Source, rate: float, lasts_s: float, cv: float = 1.0) -> FloatArray:
     """Arrivals at one rate."""
-    return modulated(source, np.array([0.0, lasts_s]), np.array([rate]), cv)
+    return modulate_arrivals(source, np.array([0.0, lasts_s]), np.array([rate]), cv)
 
 
 def nearest_draft(
@@ -120,7 +122,7 @@ def nearest_draft(
     best: tuple[float, FloatArray] | None = None
     for _ in range(MAX_DRAFTS):
         at_s = draft(source)
-        away = worst_deviation(arrival_statistics(at_s, lasts_s).by_name(), wanted)
+        away = get_worst_deviation(get_arrival_statistics(at_s, lasts_s).by_name(), wanted)
         if best is None or away < best[0]:
             best = (away, at_s)
         if away < CLOSE:
@@ -146,7 +148,9 @@ def _chat_draft(source: Source) -> FloatArray:
     wobble = 1.0 + 0.08 * np.clip(source.standard_normal(num_minutes * 6), -2.0, 2.0)
     rates = np.repeat(by_minute, 6) * wobble
     edges_s: FloatArray = np.arange(num_minutes * 6 + 1, dtype=np.float64) * 10.0
-    return modulated(source, edges_s, rates * (CHAT_PUBLISHED["rate"] / rates.mean()), cv=1.054)
+    return modulate_arrivals(
+        source, edges_s, rates * (CHAT_PUBLISHED["rate"] / rates.mean()), cv=1.054
+    )
 
 
 def _code_draft(source: Source) -> FloatArray:
@@ -166,7 +170,9 @@ def _code_draft(source: Source) -> FloatArray:
         rates.extend(strength * source.gamma(6.0, 1.0 / 6.0, num_pieces))
     edges, by_piece = np.array(edges_s), np.array(rates)
     wanted = CODE_PUBLISHED["rate"] * CODE_LASTS_S
-    return modulated(source, edges, by_piece * (wanted / (by_piece * np.diff(edges)).sum()), cv=1.0)
+    return modulate_arrivals(
+        source, edges, by_piece * (wanted / (by_piece * np.diff(edges)).sum()), cv=1.0
+    )
 
 
 def _weaker_when_long(source: Source, bursts_s: FloatArray) -> FloatArray:

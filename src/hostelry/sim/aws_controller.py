@@ -23,10 +23,10 @@ from hostelry.sim.target import SimulatedTarget
 
 @dataclass(slots=True, kw_only=True)
 class WatchedAlarm:
-    """An alarm of a policy: its state, when it is looked at next, what it saw when it triggered.
+    """An alarm of a policy: its state, its next evaluation, and the values when it triggered.
 
-    `settled_for` is how many copies served when a look at nothing but quiet changed no state: while
-    it stays quiet and so, another look would see the same.
+    `settled_for` is how many copies served when an evaluation without load changed no state. While
+    the load stays zero and that number stays, another evaluation would have the same result.
     """
 
     name: str
@@ -56,7 +56,7 @@ class AwsController:
 
     @property
     def next_at(self) -> float:
-        """When an alarm is to be looked at next; never, where there is none."""
+        """The time of the next evaluation. Infinity without an alarm."""
         return min((it.next_at for it in self._alarms), default=math.inf)
 
     def second(self, load: SecondLoad, now: float) -> None:
@@ -103,11 +103,11 @@ class AwsController:
         lasting = [it for it in self._alarms if it.status.state is AlarmState.ALARM]
         # The alarm of scaling out, where both last, is the one that counts: it comes last here.
         lasting.sort(key=lambda it: it.side is AlarmSide.HIGH)
-        standing = {it.policy.arn: _trigger_of(it, now) for it in lasting}
-        self._target.trigger(_trigger_of(alarm, now), standing, now)
+        standing = {it.policy.arn: _build_trigger(it, now) for it in lasting}
+        self._target.trigger(_build_trigger(alarm, now), standing, now)
 
 
-def _trigger_of(alarm: WatchedAlarm, now: float) -> Trigger:
+def _build_trigger(alarm: WatchedAlarm, now: float) -> Trigger:
     return Trigger(
         scope=SCOPE,
         policy_arn=alarm.policy.arn,
@@ -127,19 +127,19 @@ def _tracking_alarms(policies: PolicySet, now: float, pace: float) -> list[Watch
         for side in AlarmSide:
             rule = build_alarm_rule(policy.tracking, policy.resource_id, side, pace=pace)
             name = build_alarm_name(policy.resource_id, side, f"{number:08d}")
-            found.append(_watched(name, rule, policy, side, now))
+            found.append(_watch_alarm(name, rule, policy, side, now))
     return found
 
 
 def _own_alarms(policies: PolicySet, now: float) -> list[WatchedAlarm]:
     by_name = {it.name: it for it in policies.policies}
     return [
-        _watched(alarm.name, alarm.rule, by_name[alarm.policy_name], None, now)
+        _watch_alarm(alarm.name, alarm.rule, by_name[alarm.policy_name], None, now)
         for alarm in policies.alarms
     ]
 
 
-def _watched(
+def _watch_alarm(
     name: str, rule: AlarmRule, policy: ScalingPolicy, side: AlarmSide | None, now: float
 ) -> WatchedAlarm:
     return WatchedAlarm(

@@ -18,7 +18,7 @@ MICRO = 1e6
 
 
 class LoadMeter:
-    """Counts of the second that is under way; `second` closes it.
+    """Counts of the second that is under way. `second` closes it.
 
     Args:
         key: the component.
@@ -55,7 +55,7 @@ class LoadMeter:
         self.first_us: list[float] = []
         self.touched = False
 
-    def arrived(self, now_s: float) -> None:
+    def count_arrival(self, now_s: float) -> None:
         """A request is in flight from now on."""
         self._integral_s += self.in_flight * (now_s - self._since_s)
         self._since_s = now_s
@@ -65,7 +65,7 @@ class LoadMeter:
         if self.in_flight > self._most:
             self._most = self.in_flight
 
-    def ended(self, now_s: float) -> None:
+    def count_end(self, now_s: float) -> None:
         """A request is no longer in flight."""
         self._integral_s += self.in_flight * (now_s - self._since_s)
         self._since_s = now_s
@@ -76,7 +76,7 @@ class LoadMeter:
             self.fewest = self.in_flight
 
     def second(self, now_s: float, held: int, oldest_held_s: float) -> SecondLoad:
-        """The load of the second that ends at `now_s`; the next one begins."""
+        """The load of the second that ends at `now_s`. The next second begins."""
         self._integral_s += self.in_flight * (now_s - self._since_s)
         self._since_s = now_s
         load = SecondLoad(
@@ -133,12 +133,12 @@ class ComponentDeps:
 
 
 class SimulatedComponent:
-    """One model's copies, those that wait for one, and what is measured of both.
+    """One model's copies, the requests that wait for one, and the measures of both.
 
     Args:
         model: its position among the trace's models.
         key: the name of its loads.
-        deps: what all components share.
+        deps: the parts that all components share.
         begins_at: the wall time of second 0.
         woken: called with the number of requests that wait, when one begins to.
     """
@@ -169,21 +169,21 @@ class SimulatedComponent:
 
     def arrive(self, asked: SimulatedRequest, session: int, now_s: float) -> None:
         """A request: to a copy, to those that wait, or refused."""
-        self.meter.arrived(now_s)
+        self.meter.count_arrival(now_s)
         if self.serving:
             self._send(asked, session, now_s)
         else:
             self._hold(asked, now_s)
 
     def advance(self, copy: SimulatedCopy, now_s: float) -> None:
-        """Answer what has ended on a copy, and plan its next end."""
+        """Answer the requests that have ended on a copy, and plan its next end."""
         ended, next_s = copy.pass_to(now_s)
         for answer in ended:
-            self._answered(answer, now_s)
+            self._answer(answer, now_s)
         if copy.place >= 0:
             self.outstanding[copy.place] = copy.outstanding
         elif not copy.outstanding and copy.id in self._leaving:
-            self._gone(copy, now_s)
+            self._remove(copy, now_s)
         self._plan(copy, next_s)
 
     def want(self, desired: int, now_s: float) -> None:
@@ -199,11 +199,11 @@ class SimulatedComponent:
             for copy in self._surplus(surplus):
                 self._leave(copy, now_s)
 
-    def placed(self, copy: SimulatedCopy, now_s: float) -> None:
+    def handle_placed(self, copy: SimulatedCopy, now_s: float) -> None:
         """A copy has a place, and is coming up."""
         self._coming.append(copy)
         self.ever.append(copy)
-        self._counted(+1, now_s)
+        self._count(+1, now_s)
 
     def ready(self, copy: SimulatedCopy, now_s: float) -> None:
         """A copy has come up: it serves, and first what waits."""
@@ -243,10 +243,10 @@ class SimulatedComponent:
         self._plan(copy, next_s)
 
     def _plan(self, copy: SimulatedCopy, next_s: float) -> None:
-        """See to it that the copy is looked at when its next request ends.
+        """Plan an event for the end of the copy's next request.
 
-        An event that comes too early finds nothing that has ended and is planned again, so a later
-        end, as after each arrival, needs none of its own.
+        An event that comes too early finds no ended request and is planned again. So a later end,
+        as after each arrival, needs no event of its own.
         """
         if next_s < copy.wakes_s:
             copy.wakes_s = next_s
@@ -256,9 +256,9 @@ class SimulatedComponent:
         deployment = self._deps.deployment
         if deployment.at_zero is AtZero.COMPAT:
             self.meter.no_capacity += 1
-            self._failed(asked, RequestFate.REFUSED, now_s)
+            self._fail(asked, RequestFate.REFUSED, now_s)
         elif len(self.held) >= deployment.max_held:
-            self._failed(asked, RequestFate.OVERFLOWN, now_s)
+            self._fail(asked, RequestFate.OVERFLOWN, now_s)
         else:
             self.held.append(asked)
             self._deps.timeline.at(now_s + deployment.hold_s, self._expire)
@@ -267,24 +267,24 @@ class SimulatedComponent:
     def _expire(self, now_s: float) -> None:
         limit_s = self._deps.deployment.hold_s
         while self.held and self.held[0].arrived_s + limit_s <= now_s:
-            self._failed(self.held.popleft(), RequestFate.TIMED_OUT, now_s)
+            self._fail(self.held.popleft(), RequestFate.TIMED_OUT, now_s)
 
-    def _failed(self, asked: SimulatedRequest, fate: RequestFate, now_s: float) -> None:
+    def _fail(self, asked: SimulatedRequest, fate: RequestFate, now_s: float) -> None:
         self.meter.errors += fate is not RequestFate.REFUSED
-        self.meter.ended(now_s)
+        self.meter.count_end(now_s)
         took_s, ledger = now_s - asked.arrived_s, self._deps.ledger
-        ledger.ended(self.model, fate, asked.arrived_s, took_s, took_s)
+        ledger.add_request(self.model, fate, asked.arrived_s, took_s, took_s)
         ledger.delayed[-1] = took_s > 0.0
 
-    def _answered(self, it: SimulatedAnswer, now_s: float) -> None:
+    def _answer(self, it: SimulatedAnswer, now_s: float) -> None:
         meter, arrived_s = self.meter, it.asked.arrived_s
-        meter.ended(now_s)
+        meter.count_end(now_s)
         meter.service_s += it.service_s
         first_s = it.first_token_s - arrived_s
         meter.latencies_us.append(it.service_s * MICRO)
         meter.first_us.append(first_s * MICRO)
         ledger = self._deps.ledger
-        ledger.ended(self.model, RequestFate.ANSWERED, arrived_s, now_s - arrived_s, first_s)
+        ledger.add_request(self.model, RequestFate.ANSWERED, arrived_s, now_s - arrived_s, first_s)
         if it.asked.delayed:
             ledger.delayed[-1] = True
 
@@ -296,8 +296,8 @@ class SimulatedComponent:
     def _leave(self, copy: SimulatedCopy, now_s: float) -> None:
         if copy in self._coming:
             self._coming.remove(copy)
-            self._counted(-1, now_s)
-            self._deps.fleet.gone(copy, now_s)
+            self._count(-1, now_s)
+            self._deps.fleet.remove_copy(copy, now_s)
             return
         del self.serving[copy.place]
         del self.outstanding[copy.place]
@@ -306,13 +306,13 @@ class SimulatedComponent:
         copy.place = -1
         self._leaving[copy.id] = copy
         if not copy.outstanding:
-            self._gone(copy, now_s)
+            self._remove(copy, now_s)
 
-    def _gone(self, copy: SimulatedCopy, now_s: float) -> None:
+    def _remove(self, copy: SimulatedCopy, now_s: float) -> None:
         del self._leaving[copy.id]
-        self._counted(-1, now_s)
-        self._deps.fleet.gone(copy, now_s)
+        self._count(-1, now_s)
+        self._deps.fleet.remove_copy(copy, now_s)
 
-    def _counted(self, change: int, now_s: float) -> None:
+    def _count(self, change: int, now_s: float) -> None:
         self._num_there += change
         self._deps.ledger.copies_now(self.model, now_s, self._num_there)

@@ -32,7 +32,7 @@ class Controller(Protocol):
 
 
 class ResponsiveController:
-    """The responsive policy; where a target-tracking policy `is_tracked`, that one scales in."""
+    """The responsive policy. If `is_tracked`, a target-tracking policy scales in."""
 
     needs_quiet = True
 
@@ -64,7 +64,7 @@ class KnativeController:
         self._in_flight: deque[float] = deque(maxlen=rule.stable_window_s)
 
     def second(self, load: SecondLoad, now: float) -> None:
-        """Take a second's concurrency; at each tick, have what the rule wants."""
+        """Take a second's concurrency. At each tick, set the number that the rule wants."""
         self._in_flight.append(load.in_flight_mean)
         if round(now) % self._rule.tick_s:
             return
@@ -87,7 +87,7 @@ class RayServeController:
         self._pushed: tuple[float, ...] = ()
 
     def second(self, load: SecondLoad, now: float) -> None:
-        """Take a second's concurrency, and have what the rule wants."""
+        """Take a second's concurrency, and set the number that the rule wants."""
         self._measured.append(load.in_flight_mean)
         if math.floor(now) % self._rule.push_every_s == 0:
             self._pushed = tuple(self._measured)

@@ -1,9 +1,9 @@
 """A copy in simulated time: a batch of requests that share its speed, and a queue behind it.
 
 Work is counted in seconds of one request alone. All requests of a batch get on equally fast, so a
-copy keeps one number, the work that any of them has done since the copy was last idle (`done_s`);
-a request ends when that number has grown by its own work. A change of the batch changes how fast
-the number grows and nothing else: an event costs the logarithm of the batch, however large it is.
+copy keeps one number, the work that any of them has done since the copy was last idle (`done_s`). A
+request ends when that number has grown by its own work. A change of the batch changes only how fast
+the number grows, so an event costs the logarithm of the batch, however large it is.
 """
 
 from bisect import bisect_left
@@ -40,7 +40,7 @@ class SimulatedCopy:
 
     Args:
         id: its name.
-        instance_id: where it is.
+        instance_id: its instance.
         slowdowns: how many times slower each of n requests is, by n up to the largest batch.
     """
 
@@ -55,7 +55,7 @@ class SimulatedCopy:
         self.model = model
         self.instance_id = instance_id
         self.outstanding = 0
-        self.place = -1  # among those of its component that serve
+        self.place = -1  # among the serving copies of its component
         self.placed_s = 0.0
         self.first_answer_s = NEVER
         self.wakes_s = NEVER  # of the event that is under way for it
@@ -68,7 +68,7 @@ class SimulatedCopy:
         self._turns_done_s: list[float] = []
 
     def take(self, asked: SimulatedRequest, now_s: float) -> float:
-        """Begin a request, or queue it; when the next one ends."""
+        """Begin a request, or queue it. Return when the next request ends."""
         self.outstanding += 1
         if len(self._batch) >= len(self._slowdowns) - 1:
             self._queue.append((now_s, asked))
@@ -86,7 +86,7 @@ class SimulatedCopy:
         while batch and batch[0][0] <= reached_s:
             _, _, first_at_s, taken_s, asked = heappop(batch)
             ended.append(
-                SimulatedAnswer(asked, self._instant_of(first_at_s, now_s), now_s - taken_s)
+                SimulatedAnswer(asked, self._get_instant(first_at_s, now_s), now_s - taken_s)
             )
             self.outstanding -= 1
             if self._queue:
@@ -106,7 +106,7 @@ class SimulatedCopy:
         heappush(self._batch, (from_s + asked.work_s, asked.number, first_at_s, taken_s, asked))
 
     def _turn(self, now_s: float) -> None:
-        """Count the work done until `now_s`; from here on the speed may be another."""
+        """Count the work done until `now_s`, before the speed changes."""
         num = len(self._batch)
         if num:
             self._done_s += (now_s - self._turned_s) / self._slowdowns[num]
@@ -126,8 +126,8 @@ class SimulatedCopy:
         left_s = batch[0][0] - self._done_s
         return self._turned_s + (left_s if left_s > 0.0 else 0.0) * self._slowdowns[len(batch)]
 
-    def _instant_of(self, done_s: float, now_s: float) -> float:
-        """When the work done reached `done_s`; between two turns the speed was one."""
+    def _get_instant(self, done_s: float, now_s: float) -> float:
+        """When the work done reached `done_s`. The speed is constant between two turns."""
         turns_done_s = self._turns_done_s
         place = bisect_left(turns_done_s, done_s)
         if place >= len(turns_done_s):

@@ -22,13 +22,12 @@ GIB = 2**30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedDeployment:
-    """An endpoint's instances and copies; raises ValueError for what cannot be.
+    """An endpoint's instances and copies. Raises ValueError for impossible values.
 
-    `one_copy_an_instance` is a variant of models: instances are what is scaled. `start_spread` is
+    `one_copy_an_instance` is a variant of models: policies scale its instances. `start_spread` is
     the deviation of the logarithm of start-up times. A request without a copy waits `hold_s`, and
-    `max_held` of them at most; with COMPAT it fails at once. `idle_release_s` is how long an
-    instance without a copy is kept. `pace` divides cooldowns and
-    how long low alarms wait.
+    at most `max_held` of them wait. With COMPAT it fails at once. `idle_release_s` is how long an
+    instance without a copy is kept. `pace` divides cooldowns and how long low alarms wait.
     """
 
     instance_type: str = "ml.m5.2xlarge"
@@ -69,7 +68,7 @@ class SimulatedDeployment:
 class Copies(Protocol):
     """Callbacks for the life of a copy."""
 
-    def placed(self, copy: SimulatedCopy, now_s: float) -> None:
+    def handle_placed(self, copy: SimulatedCopy, now_s: float) -> None:
         """A copy has a place, and comes up there."""
         ...
 
@@ -80,7 +79,7 @@ class Copies(Protocol):
 
 @dataclass(slots=True, kw_only=True)
 class SimulatedInstance:
-    """An instance; `known` are the models that were started on it before."""
+    """An instance. `known` are the models that were started on it before."""
 
     host: Host
     began_s: float
@@ -94,9 +93,9 @@ class SimulatedFleet:
     """All instances and copies of the endpoint.
 
     Args:
-        deployment: what there is.
+        deployment: the instances and their settings.
         service: how long copies and instances take to come up.
-        timeline: where their coming up is planned.
+        timeline: the events of their starts.
         source: of the spread of start-up times.
         copies: called for each copy.
     """
@@ -143,13 +142,13 @@ class SimulatedFleet:
         self._place(now_s)
 
     def forget(self, model: int, num: int) -> int:
-        """Take back up to `num` copies that have no place yet; how many those were."""
+        """Take back up to `num` copies that have no place yet, and return their number."""
         taken = min(num, self.num_waiting(model))
         for _ in range(taken):
             self._waiting.remove(model)
         return taken
 
-    def gone(self, copy: SimulatedCopy, now_s: float) -> None:
+    def remove_copy(self, copy: SimulatedCopy, now_s: float) -> None:
         """A copy has left its instance."""
         del self._held[copy.id]
         instance = self._instances[copy.instance_id]
@@ -159,7 +158,7 @@ class SimulatedFleet:
         if self._waiting:
             self._place(now_s)
 
-    def ended(self, now_s: float) -> None:
+    def end_usage(self, now_s: float) -> None:
         """Count what instances there are until now."""
         for instance in self._instances.values():
             self.instance_s += now_s - instance.began_s
@@ -171,7 +170,7 @@ class SimulatedFleet:
 
     def _place(self, now_s: float, *, at_once: bool = False) -> None:
         up = [it for it in self._instances.values() if it.is_up]
-        self._put(self._waiting, up, now_s, at_once=at_once)
+        self._place_copies(self._waiting, up, now_s, at_once=at_once)
         if not self._waiting or len(up) < len(self._instances):
             return  # those that are coming may be room enough
         deployment = self._deployment
@@ -190,10 +189,10 @@ class SimulatedFleet:
         if at_once and growth.instances:
             self._place(now_s, at_once=True)
 
-    def _put(
+    def _place_copies(
         self, models: list[int], up: list[SimulatedInstance], now_s: float, *, at_once: bool
     ) -> None:
-        """Give copies a place as far as there is one; the others wait."""
+        """Place the copies that fit. The others wait."""
         packing = place(
             [self._copy_request(it) for it in models], [it.host for it in up], self._held.values()
         )
@@ -221,7 +220,7 @@ class SimulatedFleet:
         instance.idle_since_s = None
         is_known = model in instance.known
         instance.known.add(model)
-        self._copies.placed(copy, now_s)
+        self._copies.handle_placed(copy, now_s)
         if at_once:
             self._copies.ready(copy, now_s)
             return

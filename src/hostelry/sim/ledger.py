@@ -16,10 +16,10 @@ class RequestFate(IntEnum):
 
 @dataclass(slots=True, kw_only=True)
 class SimulatedAct:
-    """A change of a component's capacity; instants in seconds of the trace.
+    """A change of a component's capacity. Instants are in seconds of the trace.
 
-    `by` is who decided. t0 (`rose_s`) is when the load left what the capacity could carry, t1 is
-    `decided_s`, t2 (`answered_s`) when one of the new copies first answered.
+    `by` is who decided. t0 (`rose_s`) is when the load exceeded the capacity, t1 is `decided_s`, t2
+    (`answered_s`) when one of the new copies first answered.
     """
 
     model: int
@@ -40,10 +40,10 @@ class SimulatedAct:
 
 @dataclass(slots=True, kw_only=True)
 class ReplayLedger:
-    """Columns of one length for requests that ended, and lists for what is rarer.
+    """Columns of one length for requests that ended, and lists for rarer events.
 
-    `capacity` has, by model, instants and the copies that were there from then on: placed ones,
-    whether they serve or not; they cost. `serving` counts those that serve.
+    `capacity` has, by model, instants and the number of placed copies from then on. They cost
+    whether they serve or not. `serving` counts the copies that serve.
     """
 
     arrived_s: "array[float]" = field(default_factory=lambda: array("d"))
@@ -57,7 +57,7 @@ class ReplayLedger:
     acts: list[SimulatedAct] = field(default_factory=list)
     num_arrived: int = 0
 
-    def with_models(self, num: int) -> None:
+    def ensure_models(self, num: int) -> None:
         """Have columns for `num` models, at least."""
         while len(self.capacity) < num:
             self.capacity.append((array("d"), array("q")))
@@ -69,10 +69,10 @@ class ReplayLedger:
         instants_s.append(now_s)
         counts.append(num)
 
-    def ended(
+    def add_request(
         self, model: int, fate: RequestFate, arrived_s: float, took_s: float, first_s: float
     ) -> None:
-        """A request has ended; its row is the newest."""
+        """Add a request that has ended as the newest row."""
         self.model.append(model)
         self.fate.append(fate)
         self.arrived_s.append(arrived_s)

@@ -35,7 +35,7 @@ class Occupancy:
         return means
 
     def mean(self, from_s: float, to_s: float) -> float:
-        """The mean over one span; 0 where it is empty."""
+        """The mean over one span. 0 if it is empty."""
         return float(self.means([from_s, to_s])[0]) if to_s > from_s else 0.0
 
 
@@ -67,19 +67,19 @@ def step_means(instants_s: FloatArray, values: FloatArray, edges_s: FloatArray) 
 
 BIN_S = 10.0
 AROUND_S = 60.0
-USED_SHARE = 0.8  # of a copy's throughput, where no policy says what concurrency it aims at
+USED_SHARE = 0.8  # of a copy's throughput, if no policy has a target concurrency
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayOutcome:
-    """A replay's figures; times in seconds.
+    """A replay's figures. Times are in seconds.
 
-    Latencies and first tokens are of requests that were answered; `num_cold` found no copy,
-    `num_delayed` of them were answered once there was one. `copy_s` counts copies from the choice
-    of their place until they are gone, `needed_copy_s` the fewest that would have carried each
-    10 s' load with full batches, `overshoot_copy_s` those above it. An act of scaling out is
-    spurious where the copies there were would have carried the minute before and the minute after.
+    Latencies and first tokens are of answered requests. `num_cold` found no copy. `num_delayed` of
+    them were answered once there was one. `copy_s` counts copies from the choice of their place
+    until they are gone, `needed_copy_s` the fewest that would have carried each 10 s' load with
+    full batches, `overshoot_copy_s` the copies above it. An act of scaling out is spurious if the
+    copies before it would have carried the minute before and the minute after.
     """
 
     policy: str
@@ -114,7 +114,9 @@ class ReplayOutcome:
         return self.num_refused + self.num_timed_out + self.num_overflown
 
 
-def replayed(trace: Trace, setup: ReplaySetup, progress: Progress = no_progress) -> ReplayOutcome:
+def replay_trace(
+    trace: Trace, setup: ReplaySetup, progress: Progress = no_progress
+) -> ReplayOutcome:
     """The outcome of a trace, whose blocks are walked once, against a setup.
 
     Raises TerminalError where the trace cannot be read, or cannot be carried.
@@ -124,10 +126,10 @@ def replayed(trace: Trace, setup: ReplaySetup, progress: Progress = no_progress)
         setup = replace(setup, deployment=replace(deployment, one_copy_an_instance=True))
     replay = Replay(trace, setup, progress)
     replay.run()
-    return outcome_of(replay, setup, trace.name, trace.steps_s)
+    return build_outcome(replay, setup, trace.name, trace.steps_s)
 
 
-def outcome_of(
+def build_outcome(
     replay: Replay, setup: ReplaySetup, trace_name: str, steps_s: Sequence[float]
 ) -> ReplayOutcome:
     """The figures of a replay that has run."""

@@ -1,7 +1,7 @@
-"""Other systems' rules of scaling, as pure functions, to be measured beside ours.
+"""Other systems' rules of scaling, as pure functions, to be compared with ours.
 
-Each takes what its system would see and answers the capacity that it would ask for. What they do
-with pods, replicas or instances afterwards is not theirs to say.
+Each takes the values that its system would see and returns the capacity that it would ask for. Pods
+and instances are not part of a rule.
 """
 
 import math
@@ -37,7 +37,7 @@ class KnativeState:
 def knative(
     rule: KnativeRule, state: KnativeState, in_flight: Sequence[float], ready: int, now: float
 ) -> tuple[KnativeState, int]:
-    """The number desired at a tick; `in_flight` are means by second, newest last."""
+    """The number desired at a tick. `in_flight` are means by second, newest last."""
     if not in_flight:
         return state, ready
     stable = _mean(in_flight[-rule.stable_window_s :])
@@ -83,9 +83,9 @@ class RayServeState:
 def ray_serve(
     rule: RayServeRule, state: RayServeState, in_flight: Sequence[float], replicas: int, now: float
 ) -> tuple[RayServeState, int]:
-    """The number desired at one second; `in_flight` are means by second as pushed, newest last.
+    """The number desired at one second. `in_flight` are means by second as pushed, newest last.
 
-    The caller shows what was pushed: up to the last multiple of `push_every_s`.
+    The caller passes the pushed seconds: up to the last multiple of `push_every_s`.
     """
     if not in_flight:
         return RayServeState(), replicas
@@ -125,7 +125,7 @@ def aws_points(rule: PointsRule, points: Sequence[float], capacity: int) -> int:
 def naive_mean(
     target: float, in_flight: Sequence[float], capacity: int, window_s: int = 2, over: float = 1.0
 ) -> int:
-    """A threshold on a short mean: what is left of a fast detector without its error rate."""
+    """A threshold on a short mean: a fast detector without control of its error rate."""
     mean = _mean(in_flight[-window_s:])
     wanted = math.ceil(mean / target)
     return wanted if mean > over * target * capacity else capacity

@@ -21,10 +21,10 @@ from hostelry.sim.peers import KnativeRule, RayServeRule
 from hostelry.sim.policy_requests import (
     AUTOSCALING,
     PolicySet,
-    alarm_of,
-    checked,
-    policy_of,
-    scheduled_of,
+    build_alarm,
+    build_policy,
+    build_scheduled_action,
+    check_request,
 )
 
 MAX_FILE_BYTES = 1 << 20
@@ -45,7 +45,7 @@ T = TypeVar("T")
 
 
 def read_policy(path: Path) -> PolicySet:
-    """The policies in a file; raises TerminalError naming the file, the field and its limit."""
+    """Read the policies of a file. Raises TerminalError with the file, field and limit."""
     try:
         if path.stat().st_size > MAX_FILE_BYTES:
             raise TerminalError(f"{path} has more than {MAX_FILE_BYTES:,} bytes")
@@ -55,23 +55,23 @@ def read_policy(path: Path) -> PolicySet:
     except (msgspec.DecodeError, RecursionError) as error:
         raise TerminalError(f"{path} is not JSON: {error}") from None
     try:
-        return policy_set(tree, path.stem)
+        return build_policy_set(tree, path.stem)
     except (HostelryError, ValueError) as error:
         raise TerminalError(f"{path}: {error}") from None
 
 
-def policy_set(tree: Any, name: str) -> PolicySet:
-    """The policies of a decoded file; raises ServiceError, TerminalError or ValueError."""
+def build_policy_set(tree: Any, name: str) -> PolicySet:
+    """Build the policies of a decoded file. Raises ServiceError, TerminalError or ValueError."""
     items = tree if isinstance(tree, list) else [tree]
     if not items or not all(isinstance(it, dict) for it in items):
         raise TerminalError(f"it must hold an object or a list of objects: {KINDS}")
     found = PolicySet(name=name)
     for item in items:
-        found = _with_item(_with_bounds(found, item), dict(item))
-    return _checked(found)
+        found = _add_item(_add_bounds(found, item), dict(item))
+    return _check_set(found)
 
 
-def _with_bounds(found: PolicySet, item: Mapping[str, Any]) -> PolicySet:
+def _add_bounds(found: PolicySet, item: Mapping[str, Any]) -> PolicySet:
     if "ScheduledActionName" in item:
         return found  # its bounds are those it sets later
     low, high = (item.get(it, known) for it, known in zip(BOUNDS, _bounds(found), strict=True))
@@ -85,36 +85,36 @@ def _bounds(found: PolicySet) -> tuple[int, int]:
     return (found.minimum, found.maximum)
 
 
-def _with_item(found: PolicySet, item: dict[str, Any]) -> PolicySet:
+def _add_item(found: PolicySet, item: dict[str, Any]) -> PolicySet:
     if "ScheduledActionName" in item:
-        return replace(found, schedules=(*found.schedules, scheduled_of(item)))
+        return replace(found, schedules=(*found.schedules, build_scheduled_action(item)))
     rest = {name: value for name, value in item.items() if name not in BOUNDS}
     named = [it for it in RULES if it in rest]
     if named:
-        return _with_rule(found, named[0], rest)
+        return _add_rule(found, named[0], rest)
     if "AlarmName" in rest:
-        return replace(found, alarms=(*found.alarms, alarm_of(rest)))
+        return replace(found, alarms=(*found.alarms, build_alarm(rest)))
     if "PolicyName" in rest or "PolicyType" in rest or any("PolicyConf" in it for it in rest):
-        policy = policy_of(rest, len(found.policies))
+        policy = build_policy(rest, len(found.policies))
         return replace(found, policies=(*found.policies, policy), dimension=policy.dimension)
     if len(rest) == len(item) and not found.policies:
         raise TerminalError(f"{', '.join(sorted(item)) or 'an empty object'} is none of: {KINDS}")
-    checked(AUTOSCALING, "RegisterScalableTarget", item)
+    check_request(AUTOSCALING, "RegisterScalableTarget", item)
     return found
 
 
-def _with_rule(found: PolicySet, name: str, rest: Mapping[str, Any]) -> PolicySet:
+def _add_rule(found: PolicySet, name: str, rest: Mapping[str, Any]) -> PolicySet:
     others = [it for it in rest if it != name]
     if others:
         raise TerminalError(f"{others[0]} stands beside {name}; only {' and '.join(BOUNDS)} may")
-    value = _options(RULES[name], name, rest[name])
+    value = _build_options(RULES[name], name, rest[name])
     if isinstance(value, ResponsiveOptions):
         return replace(found, responsive=value)
     return replace(found, rule=value)
 
 
-def _options(kind: type[T], name: str, given: Any) -> T:
-    """The rule's options; written as the rule names them, or in AWS's manner (MaxGrowth)."""
+def _build_options(kind: type[T], name: str, given: Any) -> T:
+    """The rule's options, under the rule's names or in AWS's manner (MaxGrowth)."""
     if not isinstance(given, dict):
         raise TerminalError(f"{name} must be an object of options, such as {{'target': 5}}")
     options = {_snake(key): value for key, value in given.items()}
@@ -137,7 +137,7 @@ def _snake(name: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
 
 
-def _checked(found: PolicySet) -> PolicySet:
+def _check_set(found: PolicySet) -> PolicySet:
     if found.minimum > found.maximum:
         raise TerminalError(
             f"MinCapacity is {found.minimum} and MaxCapacity {found.maximum}; "

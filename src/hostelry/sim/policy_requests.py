@@ -41,7 +41,7 @@ class NamedAlarm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicySet:
-    """All that scales one component; every model of a trace gets the same.
+    """The policies of one component. Every model of a trace gets the same.
 
     `rule` is another system's, which then has the number to itself. Without anything the number
     stays at `minimum`.
@@ -77,11 +77,11 @@ SCOPE = Scope("111122223333", "us-west-2")
 Params = Mapping[str, Any]
 
 
-def checked(service: str, operation: str, given: Params) -> dict[str, Any]:
-    """The request's members, with what a replay knows by itself filled in.
+def check_request(service: str, operation: str, given: Params) -> dict[str, Any]:
+    """Check a request, and return its members with the ones that a replay fills in.
 
-    Raises ServiceError for what breaks the operation's model, TerminalError for members that it
-    does not have.
+    Raises ServiceError if the request breaks the operation's model, TerminalError for members that
+    it does not have.
     """
     shape = operation_model(service, operation).input_shape
     assert isinstance(shape, StructureShape), "every request of these has members"
@@ -90,24 +90,24 @@ def checked(service: str, operation: str, given: Params) -> dict[str, Any]:
     if service == AUTOSCALING:
         filled.setdefault("ServiceNamespace", "sagemaker")
         filled.setdefault("ResourceId", RESOURCE_ID)
-        filled.setdefault("ScalableDimension", _dimension_of(given))
+        filled.setdefault("ScalableDimension", _get_dimension(given))
     params: dict[str, Any] = read_tree(shape, filled, "", JSON_READERS)
     check_params(shape, params)
     return params
 
 
-def _dimension_of(given: Params) -> Any:
+def _get_dimension(given: Params) -> Any:
     """The dimension that a predefined metric, or the resource, speaks of."""
-    configuration = _object(given, "TargetTrackingScalingPolicyConfiguration")
-    predefined = _object(configuration, "PredefinedMetricSpecification")
+    configuration = _get_object(given, "TargetTrackingScalingPolicyConfiguration")
+    predefined = _get_object(configuration, "PredefinedMetricSpecification")
     kind = PREDEFINED.get(str(predefined.get("PredefinedMetricType")))
     is_variant = str(given.get("ResourceId", "")).startswith("endpoint/")
     usual = Dimension.INSTANCES if is_variant else Dimension.COPIES
     return (usual if kind is None else kind.dimension).value
 
 
-def _object(given: Params, name: str) -> Params:
-    """A member that is an object; empty where it is none, which the model's check then reports."""
+def _get_object(given: Params, name: str) -> Params:
+    """A member that is an object. Empty if it is not, which the model's check then reports."""
     found = given.get(name)
     return found if isinstance(found, dict) else {}
 
@@ -128,12 +128,12 @@ def _refuse_unknown(shape: StructureShape, node: Any, path: str) -> None:
                 _refuse_unknown(inner, item, f"{path}.{name}")
 
 
-def policy_of(given: Params, number: int) -> ScalingPolicy:
-    """The policy of a PutScalingPolicy request; raises as `checked`."""
+def build_policy(given: Params, number: int) -> ScalingPolicy:
+    """Build the policy of a PutScalingPolicy request. Raises as `check_request`."""
     named = {"PolicyName": f"policy-{number + 1}", **given}
     tracks = "TargetTrackingScalingPolicyConfiguration" in given
     named.setdefault("PolicyType", "TargetTrackingScaling" if tracks else "StepScaling")
-    params = checked(AUTOSCALING, "PutScalingPolicy", named)
+    params = check_request(AUTOSCALING, "PutScalingPolicy", named)
     name, kind = params["PolicyName"], params["PolicyType"]
     configuration = params.get(f"{kind}PolicyConfiguration")
     if configuration is None:
@@ -143,7 +143,7 @@ def policy_of(given: Params, number: int) -> ScalingPolicy:
     tracking = tracking_of(configuration, dimension) if is_tracking else None
     for query in tracking.queries if tracking is not None else ():
         if query.stat is not None:
-            _replayed(query.stat)
+            _check_metric(query.stat)
     return ScalingPolicy(
         scope=SCOPE,
         name=name,
@@ -175,7 +175,7 @@ def _query(given: Params) -> MetricQuery:
         )
     return MetricQuery(
         id=given["Id"],
-        stat=None if found is None else _replayed(found),
+        stat=None if found is None else _check_metric(found),
         expression=given.get("Expression"),
         label=given.get("Label"),
         return_data=given.get("ReturnData", True),
@@ -183,7 +183,7 @@ def _query(given: Params) -> MetricQuery:
     )
 
 
-def _replayed(stat: MetricStat) -> MetricStat:
+def _check_metric(stat: MetricStat) -> MetricStat:
     """`stat`, of a metric that a replay knows."""
     if stat.metric.name not in REPLAYED:
         raise TerminalError(
@@ -199,9 +199,9 @@ def _replayed(stat: MetricStat) -> MetricStat:
     return stat
 
 
-def scheduled_of(given: Params) -> ScheduledAction:
-    """The action of a PutScheduledAction request; raises as `checked`, or ValueError."""
-    params = checked(AUTOSCALING, "PutScheduledAction", given)
+def build_scheduled_action(given: Params) -> ScheduledAction:
+    """Build the action of a PutScheduledAction request. Raises as `check_request` or ValueError."""
+    params = check_request(AUTOSCALING, "PutScheduledAction", given)
     name, bounds = params["ScheduledActionName"], params.get("ScalableTargetAction", {})
     schedule, zone = params.get("Schedule", ""), params.get("Timezone", "UTC")
     try:
@@ -227,9 +227,9 @@ def scheduled_of(given: Params) -> ScheduledAction:
     )
 
 
-def alarm_of(given: Params) -> NamedAlarm:
-    """The alarm of a PutMetricAlarm request, and the policy it triggers; raises as `checked`."""
-    params = checked(CLOUDWATCH, "PutMetricAlarm", given)
+def build_alarm(given: Params) -> NamedAlarm:
+    """Build the alarm of a PutMetricAlarm request, with its policy. Raises as `check_request`."""
+    params = check_request(CLOUDWATCH, "PutMetricAlarm", given)
     name = params["AlarmName"]
     actions = params.get("AlarmActions", [])
     if len(actions) != 1:
@@ -244,7 +244,7 @@ def alarm_of(given: Params) -> NamedAlarm:
         threshold=float(params["Threshold"]),
         comparison=parse_comparison(params["ComparisonOperator"]),
         missing=parse_missing(params.get("TreatMissingData")),
-        stat=None if queries else _replayed(build_stat(params)),
+        stat=None if queries else _check_metric(build_stat(params)),
         queries=queries,
     )
     return NamedAlarm(name=name, rule=rule, policy_name=actions[0].rpartition("policyName/")[2])

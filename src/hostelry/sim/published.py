@@ -76,13 +76,13 @@ class PublishedMetrics:
         self._known: dict[MetricStat, dict[float, float | None]] = {}
 
     def see(self, load: SecondLoad) -> None:
-        """Take a second; seconds in which nothing happened may be left out."""
+        """Take a second. Seconds in which nothing happened may be left out."""
         self._seconds.append(PublishedSecond(load, self._serving()))
 
     def datapoints(
         self, scope: Scope, stat: MetricStat, start: float, end: float
     ) -> Sequence[Datapoint]:
-        """Periods that begin in [start, end), oldest first; a period without data is left out."""
+        """Periods that begin in [start, end), oldest first, without periods that have no data."""
         known = self._known.setdefault(stat, {})
         period_s = stat.period_s
         found: list[Datapoint] = []
@@ -113,7 +113,7 @@ class PublishedMetrics:
         buckets = [
             build_bucket(sample)
             for _, sample in emitted(name, key, at, at + stat.period_s)
-            if sample.metric.name == name and sample.metric.dimensions in _names_of(key)
+            if sample.metric.name == name and sample.metric.dimensions in _get_names(key)
         ]
         found = [it for it in buckets if it is not None]
         return statistic(stat.statistic)(merge_buckets(found)) if found else None
@@ -130,18 +130,18 @@ class PublishedMetrics:
                 most=max((it.in_flight_max for it in loads), default=0),
             )
             serving = seconds[-1].serving if seconds else self._serving()
-            yield from concurrency(start, seen, key, census_of(key, serving))
+            yield from concurrency(start, seen, key, build_census(key, serving))
 
     def _counts(self, name: str, key: LoadKey, at: int, end: int) -> Iterator[ScopedSample]:
-        """What requests came to in each second, and zeros where nothing did in all of them."""
+        """The counts of requests in each second, and zeros if no second had any."""
         seconds = self._between(at, end)
         for second in seconds:
             load = second.load
             if name in SHARES:
                 own = load if load.key == key else replace(load, key=key)
-                yield from invocations_per_copy((own,), census_of(key, second.serving))
+                yield from invocations_per_copy((own,), build_census(key, second.serving))
             else:
-                yield from requests(load, census_of(key, second.serving))
+                yield from requests(load, build_census(key, second.serving))
         loads = [it.load for it in seconds]
         seen = Activity(
             arrived=any(it.arrivals for it in loads),
@@ -150,7 +150,7 @@ class PublishedMetrics:
             refused=any(it.no_capacity for it in loads),
         )
         serving = seconds[-1].serving if seconds else self._serving()
-        yield from zeros(at, key, seen, census_of(key, serving))
+        yield from zeros(at, key, seen, build_census(key, serving))
 
     def _between(self, at: int, end: int) -> list[PublishedSecond]:
         """The seconds in [at, end), oldest first."""
@@ -163,8 +163,8 @@ class PublishedMetrics:
         return found[::-1]
 
 
-def census_of(key: LoadKey, serving: int) -> Census:
-    """The census of one component with so many copies, or of one variant with such instances."""
+def build_census(key: LoadKey, serving: int) -> Census:
+    """The census of one component with `serving` copies, or of one variant with such instances."""
     if key.component_name is not None:
         return Census(components={key: ComponentCensus(key=key, num_copies=serving)})
     rooms = tuple(InstanceCapacity(id=str(it), shape=Resources()) for it in range(serving))
@@ -172,5 +172,5 @@ def census_of(key: LoadKey, serving: int) -> Census:
     return Census(variants={key: variant})
 
 
-def _names_of(key: LoadKey) -> tuple[tuple[tuple[str, str], ...], ...]:
+def _get_names(key: LoadKey) -> tuple[tuple[tuple[str, str], ...], ...]:
     return list_dimensions(key, Census())

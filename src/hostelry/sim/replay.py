@@ -1,8 +1,8 @@
 """A trace against a deployment and its policies, on a virtual clock.
 
-The platform's own code decides: `scaling_policy`, `placement` and `routing`. The rest is modelled:
-how long requests and starts take (`sim.service`), and what is measured of them. One seed and one
-trace give one outcome, bit for bit, whatever the process.
+The platform's own code decides: `scaling`, `placement` and `routing`. The rest is modelled: how
+long requests and starts take (`sim.service`), and their measurement. One seed and one trace give
+one outcome, bit for bit, whatever the process.
 """
 
 import hashlib
@@ -113,13 +113,13 @@ class Replay:
             self._progress(self.ledger.num_arrived, last_s)
         self.ended_s = max(last_s, self._trace.lasts_s or 0.0)
         self._pass(self.ended_s)
-        self.fleet.ended(self.ended_s)
+        self.fleet.end_usage(self.ended_s)
         self._drain()
         return self.ledger
 
-    def placed(self, copy: SimulatedCopy, now_s: float) -> None:
+    def handle_placed(self, copy: SimulatedCopy, now_s: float) -> None:
         """A copy has a place."""
-        self.scaled[copy.model].component.placed(copy, now_s)
+        self.scaled[copy.model].component.handle_placed(copy, now_s)
 
     def ready(self, copy: SimulatedCopy, now_s: float) -> None:
         """A copy has come up."""
@@ -137,13 +137,13 @@ class Replay:
         return found.hexdigest()
 
     def _know_models(self) -> None:
-        """Have a component for each model known by now; BASE/ADAPTER is served by BASE's copies."""
+        """Have a component for each model known by now. BASE's copies serve BASE/ADAPTER."""
         names = self._trace.models
         for model in range(len(self._served_by), len(names)):
             base = names[model].partition("/")[0]
             if base not in self._bases:
                 place = self._bases[base] = len(self.scaled)
-                self.ledger.with_models(place + 1)
+                self.ledger.ensure_models(place + 1)
                 self.scaled.append(self._component(place, base))
                 self._begin(self.scaled[place])
             self._served_by.append(self._bases[base])
@@ -284,7 +284,7 @@ class Replay:
             target.wake(held, self._begins_at + self._timeline.now_s)
 
     def _drain(self) -> None:
-        """After the trace's end: wait for what is under way; nothing of it costs any more."""
+        """After the trace's end: wait for the requests under way, which cost nothing any more."""
         self._open = False
         until_s = self.ended_s + DRAIN_S
         while len(self.ledger.fate) < self.ledger.num_arrived:

@@ -13,10 +13,10 @@ from hostelry.sim.arrivals import (
     Source,
     chat_hour,
     code_hour,
-    modulated,
+    modulate_arrivals,
     steady,
 )
-from hostelry.sim.trace import Block, FloatArray, IntArray, Trace, block_of
+from hostelry.sim.trace import Block, FloatArray, IntArray, Trace, build_block
 
 # Numbers of input and output tokens of requests, drawn from published quantiles.
 #
@@ -46,8 +46,8 @@ class RequestLengths:
     output: Lengths
 
 
-# Source: Azure's LLM inference traces of 2023 (conversation and code; CC-BY 4.0): p5, p50, p75,
-# p90, p99 and the largest are the trace's; the points between are set so that the mean is too.
+# Source: Azure's LLM inference traces of 2023 (conversation and code, CC-BY 4.0): p5, p50, p75,
+# p90, p99 and the largest are the trace's. The points between are set so that the mean is too.
 CHAT = RequestLengths(
     input=Lengths(
         (
@@ -125,8 +125,8 @@ class Scenario:
     make: Callable[[Source], Trace]
 
 
-def scenario_trace(name: str, seed: int = DEFAULT_SEED) -> Trace:
-    """The trace of a scenario; raises TerminalError where there is none of that name."""
+def build_scenario(name: str, seed: int = DEFAULT_SEED) -> Trace:
+    """The trace of a scenario. Raises TerminalError if no scenario has that name."""
     if name not in SCENARIOS:
         raise TerminalError(f"there is no scenario {name}. There are: {', '.join(SCENARIOS)}")
     trace = SCENARIOS[name].make(np.random.default_rng(seed))
@@ -134,7 +134,7 @@ def scenario_trace(name: str, seed: int = DEFAULT_SEED) -> Trace:
     return trace
 
 
-def stepped(
+def build_stepped_trace(
     source: Source,
     rate: float,
     factor: float,
@@ -144,11 +144,11 @@ def stepped(
     back_at_s: float | None = None,
     cv: float = 1.0,
 ) -> Trace:
-    """A rate that is `factor` times as high from `at_s` on, until `back_at_s` where that is set."""
+    """A rate that is `factor` times as high from `at_s` on, until `back_at_s` if that is set."""
     ends_s = lasts_s if back_at_s is None else back_at_s
     edges_s = [0.0, at_s, ends_s, *([] if ends_s == lasts_s else [lasts_s])]
     rates = [rate, rate * factor, *([] if ends_s == lasts_s else [rate])]
-    arrived = modulated(source, np.array(edges_s), np.array(rates), cv)
+    arrived = modulate_arrivals(source, np.array(edges_s), np.array(rates), cv)
     steps_s = (at_s,) if factor > 1.0 else ()
     return _trace(_requests(source, arrived, CHAT), lasts_s, steps_s=steps_s)
 
@@ -169,7 +169,9 @@ def _requests(
     source: Source, at_s: FloatArray, lengths: RequestLengths, model: IntArray | None = None
 ) -> Block:
     num = len(at_s)
-    return block_of(at_s, lengths.input.draw(source, num), lengths.output.draw(source, num), model)
+    return build_block(
+        at_s, lengths.input.draw(source, num), lengths.output.draw(source, num), model
+    )
 
 
 def _chat_steady(source: Source) -> Trace:
@@ -181,11 +183,11 @@ def _code_bursty(source: Source) -> Trace:
 
 
 def _step_4x(source: Source) -> Trace:
-    return stepped(source, 2.0, 4.0)
+    return build_stepped_trace(source, 2.0, 4.0)
 
 
 def _flash_20x(source: Source) -> Trace:
-    return stepped(source, 1.0, 20.0, back_at_s=720.0, lasts_s=1800.0)
+    return build_stepped_trace(source, 1.0, 20.0, back_at_s=720.0, lasts_s=1800.0)
 
 
 def _diurnal_3tz(source: Source) -> Trace:
@@ -196,7 +198,7 @@ def _diurnal_3tz(source: Source) -> Trace:
     for place in range(len(models)):
         noon_s = DAY_S * (1 + 2 * place) / 6  # 04:00, 12:00 and 20:00 UTC
         rates = 1.0 + 0.85 * np.cos(2 * np.pi * (middles_s - noon_s) / DAY_S)
-        arrived.append(modulated(source, edges_s, rates, cv=1.09))
+        arrived.append(modulate_arrivals(source, edges_s, rates, cv=1.09))
         model.append(np.full(len(arrived[-1]), place, dtype=np.int64))
     block = _requests(source, np.concatenate(arrived), CHAT, np.concatenate(model))
     return _trace(block, DAY_S, models)
@@ -212,7 +214,7 @@ def _longtail_1000(source: Source) -> Trace:
 def _adapter_market(source: Source) -> Trace:
     edges_s = np.arange(0.0, HOUR_S + 1.0, 30.0)
     rates = source.gamma(0.5, 2.0, len(edges_s) - 1) * 4.0
-    arrived = modulated(source, edges_s, rates, cv=1.5)
+    arrived = modulate_arrivals(source, edges_s, rates, cv=1.5)
     model = source.choice(len(ADAPTER_SHARES), size=len(arrived), p=ADAPTER_SHARES)
     models = [f"base/adapter-{it:03}" for it in range(len(ADAPTER_SHARES))]
     return _trace(_requests(source, arrived, SHORT, model), HOUR_S, models)

@@ -17,8 +17,8 @@ from hostelry.base.json import decode
 # Service times of requests: reading the prompt, then one token after the other, in a batch.
 #
 # A request has work: `prefill_s + input x prefill_s_per_token + output x token_s`, which is how
-# long it takes alone. Among n requests in a copy's batch each gets on `slowdown(n)` times slower;
-# beyond `max_concurrency` the others wait, first come first served.
+# long it takes alone. Among n requests in a copy's batch each gets on `slowdown(n)` times slower.
+# Beyond `max_concurrency` the others wait, first come first served.
 
 
 MAX_CONCURRENCY = 4096
@@ -26,13 +26,13 @@ MAX_CONCURRENCY = 4096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceModel:
-    """A copy's speed.
+    """A copy's speed. Raises ValueError for impossible values.
 
-    `slowdown` has points (requests in the batch, times slower than alone), from (1, 1.0) on;
-    between them it is a straight line, after the last it rises as between the last two.
+    `slowdown` has points (requests in the batch, times slower than alone), from (1, 1.0) on.
+    Between points it is a straight line, and after the last it rises as between the last two.
     `warm_start_s`, `cold_start_s` and `instance_start_s` are how long a copy takes to come up on an
-    instance that has had one, on one that has not, and an instance itself. `origin` is where the
-    figures are from. Raises ValueError for what cannot be.
+    instance that has had one, on an instance that has not, and an instance itself. `origin` says
+    where the figures are from.
     """
 
     prefill_s: float = 0.0
@@ -65,7 +65,7 @@ class ServiceModel:
         return self.prefill_s + input_tokens * self.prefill_s_per_token + self.token_s
 
     def slowdowns(self) -> list[float]:
-        """How many times slower each of n requests is than one alone; by n, [0] is 1."""
+        """How many times slower each of n requests is than one alone, by n. [0] is 1."""
         return [1.0, *(_on_line(self.slowdown, n) for n in range(1, self.max_concurrency + 1))]
 
 
@@ -94,13 +94,13 @@ def _on_line(points: tuple[tuple[int, float], ...], num: int) -> float:
 
 
 def default_service() -> ServiceModel:
-    """What the package ships: SmolLM2-135M on two cores; `origin` has how it was measured."""
+    """The package's own model: SmolLM2-135M on two cores. `origin` has how it was measured."""
     text = files("hostelry.sim").joinpath("calibrations", "smollm2-135m-2cpu.json").read_bytes()
     return decode(text, ServiceModel)
 
 
 def load_service(path: Path) -> ServiceModel:
-    """The calibration in a file; raises TerminalError with the field that is wrong."""
+    """Read the calibration in a file. Raises TerminalError with the invalid field."""
     try:
         return decode(path.read_bytes(), ServiceModel)
     except OSError as error:
@@ -110,7 +110,7 @@ def load_service(path: Path) -> ServiceModel:
 
 
 def save_service(service: ServiceModel, path: Path) -> None:
-    """Write a calibration; raises TerminalError where that cannot be."""
+    """Write a calibration. Raises TerminalError if the file cannot be written."""
     try:
         path.write_bytes(msgspec.json.format(msgspec.json.encode(service), indent=2) + b"\n")
     except OSError as error:
@@ -131,10 +131,10 @@ class Measured:
     beside: int = 1
 
 
-def fitted(measured: Sequence[Measured], origin: str) -> ServiceModel:
-    """The model that explains measured requests.
+def fit_service(measured: Sequence[Measured], origin: str) -> ServiceModel:
+    """Fit a model to measured requests.
 
-    Raises TerminalError where there are too few, or they contradict each other.
+    Raises TerminalError if there are too few, or if they contradict each other.
     """
     alone = [it for it in measured if it.beside == 1 and it.output_tokens > 1]
     if len({it.input_tokens for it in alone}) < 2:
@@ -154,7 +154,7 @@ def fitted(measured: Sequence[Measured], origin: str) -> ServiceModel:
         max_concurrency=max(it.beside for it in measured),
         origin=origin,
     )
-    slowdown = slowdowns(model, measured)
+    slowdown = measure_slowdowns(model, measured)
     return ServiceModel(
         prefill_s=model.prefill_s,
         prefill_s_per_token=model.prefill_s_per_token,
@@ -170,8 +170,8 @@ def typical(values: Iterable[float]) -> float:
     return float(np.quantile(list(values), 0.25))
 
 
-def slowdowns(model: ServiceModel, measured: Sequence[Measured]) -> Mapping[int, float]:
-    """How many times longer than alone requests took, by how many there were; never falls."""
+def measure_slowdowns(model: ServiceModel, measured: Sequence[Measured]) -> Mapping[int, float]:
+    """How many times longer than alone requests took, by their number. Never falls."""
     found, least = {1: 1.0}, 1.0
     for beside in sorted({it.beside for it in measured} - {1}):
         mine = [it for it in measured if it.beside == beside]

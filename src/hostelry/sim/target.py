@@ -32,14 +32,14 @@ from hostelry.sim.policy_requests import SCOPE, PolicySet
 
 
 class SimulatedTarget:
-    """A component's number of copies; all instants here are wall times.
+    """A component's number of copies. All instants here are wall times.
 
     Args:
         component: the component.
-        policies: what scales it, and its bounds.
+        policies: its policies and bounds.
         ledger: where acts are noted.
         begins_at: the wall time of second 0.
-        pace: what divides cooldowns.
+        pace: the divisor of cooldowns.
     """
 
     def __init__(
@@ -77,11 +77,11 @@ class SimulatedTarget:
         return self._resource.capacity(self._target)
 
     def trigger(self, trigger: Trigger, standing: Mapping[str, Trigger], now: float) -> None:
-        """Handle an alarm's trigger; `standing` has those of other policies, by ARN."""
+        """Handle an alarm's trigger. `standing` has the triggers of other policies by ARN."""
         self._handle(trigger, now, standing)
 
     def propose(self, by: str, decision: Decision, now: float, *, may_lower: bool = False) -> None:
-        """Raise the number, and keep it up for a while; or lower it where the proposal may."""
+        """Raise the number, and keep it up for a while. Or lower it if the proposal may."""
         proposal = Proposal(
             scope=SCOPE,
             resource_id=self._target.resource_id,
@@ -100,7 +100,7 @@ class SimulatedTarget:
         self._handle(Wake(key=self.component.key, held=held, at=now), now)
 
     def fire(self, action: ScheduledAction, now: float) -> None:
-        """Set the bounds of a scheduled action; no cooldown begins with a change for them."""
+        """Set the bounds of a scheduled action. No cooldown begins with a change for them."""
         self._target = replace_bounds(self._target, action)
         acts = (self._out, self._in, self._out_under_way)
         self._handle(BoundsCheck(), now, by=action.name)
@@ -151,7 +151,7 @@ class SimulatedTarget:
             self._change(by or plan.cause.by, plan.decision, now)
 
     def _acts(self, now: float) -> LastActs:
-        """The last acts; one whose copies are still coming up counts as done now."""
+        """The last acts. An act whose copies are still coming up counts as done now."""
         if self._out is not None and self._out_under_way:
             self._out = replace(self._out, at=now)
             there = len(self.component.serving)

@@ -9,9 +9,9 @@ Event = SimulatedCopy | Callable[[float], None]
 
 
 class Timeline:
-    """Events by time; of equal times the one that was planned first comes first.
+    """Events by time. Events of equal times come in the order of planning.
 
-    An event is a copy whose next request ends, or something to call with the time.
+    An event is a copy whose next request ends, or a function to call with the time.
     """
 
     __slots__ = ("_num", "events", "now_s")
@@ -22,11 +22,11 @@ class Timeline:
         self._num = 0
 
     def at(self, at_s: float, event: Event) -> None:
-        """Let it happen at `at_s`, or now where that is past."""
+        """Plan an event at `at_s`, or now if that is past."""
         self._num += 1
         heappush(self.events, (max(at_s, self.now_s), self._num, event))
 
     def pop(self) -> Event:
-        """The next event; the clock is set to its time."""
+        """The next event. The clock is set to its time."""
         self.now_s, _, event = heappop(self.events)
         return event

@@ -38,12 +38,12 @@ class Trace:
     """Arrivals by blocks.
 
     Args:
-        name: what it is called in reports.
-        blocks: the requests; an iterator that can be walked once, or a sequence.
-        models: names that blocks refer to; grows while a file is read.
+        name: the name in reports.
+        blocks: the requests, as an iterator that can be walked once, or a sequence.
+        models: names that blocks refer to. Grows while a file is read.
         begins_at: the wall time, in seconds since the epoch, of second 0.
-        lasts_s: how long it lasts; None: until the last arrival.
-        steps_s: when the rate truly rises, where that is known.
+        lasts_s: how long it lasts. None: until the last arrival.
+        steps_s: when the rate truly rises, if that is known.
     """
 
     name: str
@@ -54,14 +54,14 @@ class Trace:
     steps_s: tuple[float, ...] = ()
 
 
-def block_of(
+def build_block(
     at_s: FloatArray,
     input_tokens: IntArray,
     output_tokens: IntArray,
     model: IntArray | None = None,
     session: IntArray | None = None,
 ) -> Block:
-    """A block in the order of arrival; without a model all are for the first one."""
+    """Build a block in the order of arrival. Without `model` all requests are for the first one."""
     order = np.argsort(at_s, kind="stable")
     zeros = np.zeros(len(at_s), dtype=np.int64)
     sessions = zeros + NO_SESSION if session is None else session

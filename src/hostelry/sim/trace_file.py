@@ -2,8 +2,7 @@
 
 Columns by name, in any order: `arrived_at` (seconds, or ISO 8601), `input_tokens`, `output_tokens`,
 and if wanted `model`, `tenant`, `session`. Azure's header (TIMESTAMP, ContextTokens,
-GeneratedTokens) is read too. Nothing is kept of what was read: a file of any length takes the
-memory of one block.
+GeneratedTokens) is read too. A file of any length takes the memory of one block.
 """
 
 import math
@@ -16,7 +15,7 @@ from typing import TextIO
 import numpy as np
 
 from hostelry.base.errors import TerminalError
-from hostelry.sim.trace import BLOCK_ROWS, NO_SESSION, ONLY_MODEL, Block, Trace, block_of
+from hostelry.sim.trace import BLOCK_ROWS, NO_SESSION, ONLY_MODEL, Block, Trace, build_block
 
 MAX_ROWS = 50_000_000
 MAX_LINE_CHARS = 4096
@@ -34,14 +33,14 @@ ALIASES = {
 }
 
 
-def trace_of_file(path: Path, max_rows: int | None = None) -> Trace:
-    """The trace in a file; rows are read while its blocks are walked, once.
+def open_trace(path: Path, max_rows: int | None = None) -> Trace:
+    """The trace in a file. Rows are read while its blocks are walked, once.
 
     Args:
         path: a CSV file with a header.
-        max_rows: read no more than these; None: all, and `MAX_ROWS` at most.
+        max_rows: read no more than these. None: all, and `MAX_ROWS` at most.
 
-    Raises TerminalError, also while the blocks are walked, with the line and what is wrong in it.
+    Raises TerminalError, also while the blocks are walked, with the line and its error.
     """
     reading = _Reading(path=path, max_rows=max_rows)
     trace = Trace(name=path.name, blocks=reading.blocks(), models=reading.models)
@@ -76,7 +75,7 @@ class _Rows:
         def whole(values: list[int]) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
             return np.array(values, dtype=np.int64)
 
-        return block_of(
+        return build_block(
             np.array(self.at_s),
             whole(self.input_tokens),
             whole(self.output_tokens),
@@ -99,8 +98,8 @@ class _Reading:
     _sessions: dict[str, int] = field(default_factory=dict)
 
     def first_arrival(self) -> _Instant:
-        """When the first request comes; raises as reading does."""
-        with self._opened() as file:
+        """When the first request comes. Raises as reading does."""
+        with self._open() as file:
             lines = self._lines(file)
             columns = self._columns(next(lines, ""))
             row = next(lines, None)
@@ -111,7 +110,7 @@ class _Reading:
     def blocks(self) -> Iterator[Block]:
         """The rows, `BLOCK_ROWS` at a time."""
         self._line, rows, num_rows = 0, _Rows(), 0
-        with self._opened() as file:
+        with self._open() as file:
             lines = self._lines(file)
             columns = self._columns(next(lines, ""))
             for line in lines:
@@ -127,14 +126,14 @@ class _Reading:
         if rows.at_s:
             yield rows.block()
 
-    def _opened(self) -> TextIO:
+    def _open(self) -> TextIO:
         try:
             return self.path.open(encoding="utf-8-sig", errors="replace", newline=None)
         except OSError as error:
             raise TerminalError(f"{self.path} cannot be read: {error.strerror}") from None
 
     def _lines(self, file: TextIO) -> Iterator[str]:
-        """Lines that are not empty; a very long one is refused before it fills the memory."""
+        """Lines that are not empty. A very long line is refused before it fills the memory."""
         while line := file.readline(MAX_LINE_CHARS + 1):
             self._line += 1
             if len(line) > MAX_LINE_CHARS:
@@ -244,16 +243,16 @@ class _Reading:
 
 
 def write_trace(trace: Trace, path: Path, progress: Callable[[int], None] = lambda _: None) -> int:
-    """Write a trace and return its number of rows; `progress` is called after each block.
+    """Write a trace and return its number of rows. Calls `progress` after each block.
 
-    Raises TerminalError where the file cannot be written.
+    Raises TerminalError if the file cannot be written.
     """
     num_rows = 0
     try:
         with path.open("w", encoding="utf-8") as file:
             file.write("arrived_at,input_tokens,output_tokens,model,session\n")
             for block in trace.blocks:
-                file.writelines(_lines_of(block, trace.models))
+                file.writelines(_format_lines(block, trace.models))
                 num_rows += len(block)
                 progress(num_rows)
     except OSError as error:
@@ -261,7 +260,7 @@ def write_trace(trace: Trace, path: Path, progress: Callable[[int], None] = lamb
     return num_rows
 
 
-def _lines_of(block: Block, models: list[str]) -> Iterator[str]:
+def _format_lines(block: Block, models: list[str]) -> Iterator[str]:
     columns = zip(
         block.at_s.tolist(),
         block.input_tokens.tolist(),

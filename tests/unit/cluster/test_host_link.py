@@ -28,7 +28,7 @@ def no_certificate_is_left() -> Iterator[None]:
 
 
 async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """A server that sends back what it gets, slower than a client sends."""
+    """A server that echoes, slower than a client sends."""
     with contextlib.suppress(ConnectionError):
         while data := await reader.read(10_000):
             writer.write(data)
@@ -40,7 +40,7 @@ async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
 async def linked(
     root: Path, controls: Sequence[str], limits: LinkLimits | None = None
 ) -> AsyncIterator[int]:
-    """A link to ``s3`` with an agent's certificate; its port."""
+    """The port of a link to ``s3`` with an agent's certificate."""
     folder = identity(root / "node", PeerRole.AGENT, "i-1")
     with socket.create_server(("127.0.0.1", 0)) as listener:
         link = HostLink("s3", ClusterTls(folder), lambda: controls, limits)

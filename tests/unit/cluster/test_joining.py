@@ -108,7 +108,7 @@ def platform(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Platfo
 
 @contextlib.contextmanager
 def serving(folder: TlsFolder) -> Iterator[int]:
-    """A node proxy in a thread, where only joining is answered; its port."""
+    """The port of a node proxy in a thread, which answers joins only."""
     listener = proxy_listener("127.0.0.1", 0)
     started: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
     begun = threading.Event()
@@ -233,7 +233,7 @@ def test_a_host_joins_again_by_a_new_token_and_is_the_same_host(
     second = platform.token()
     assert joining.must_join(second, home, PeerRole.GATEWAY)
     before = TlsFolder(home.tls).identity.read_bytes()
-    for wrong in (altered(second), first):  # what is refused leaves the host as it was
+    for wrong in (altered(second), first):  # a refusal leaves the host as it was
         with pytest.raises(TerminalError, match=r"unknown|used by another host"):
             join(platform, home, wrong)
         assert TlsFolder(home.tls).identity.read_bytes() == before

@@ -38,7 +38,7 @@ def reply(status: int = 200, body: bytes = b"ok", headers: dict[str, str] | None
 
 
 class Controls:
-    """Controls by address; each answers by a function, or fails with what it raises."""
+    """Controls by address. Each answers by a function, or raises its error."""
 
     def __init__(self, **answering: Answering) -> None:
         self.answering = {f"http://{name}": it for name, it in answering.items()}

@@ -93,7 +93,7 @@ class Wire:
 
 
 async def what_comes(rig: ProxyRig, context: ssl.SSLContext, name: str | None = "c-1") -> bytes:
-    """What a peer that sends a request gets; empty where it is refused in whichever way."""
+    """The answer to a peer's request. Empty if it is refused in any way."""
     try:
         reader, writer = await rig.connect(context, name)
         writer.write(b"".join(REQUEST))
@@ -128,7 +128,7 @@ def test_what_is_not_there_is_no_connection_rather_than_a_broken_one(tmp_path: P
         as_process(identity(tmp_path / "gateway", PeerRole.GATEWAY))
         host = identity(tmp_path / "node", PeerRole.AGENT, "i-1")
         async with proxied(host, answer_each) as rig:
-            for name in ("c-gone", "c-unknown", "join"):  # its process is gone; never there
+            for name in ("c-gone", "c-unknown", "join"):  # a process that is gone, or never ran
                 with pytest.raises(ConnectError):
                     await UpstreamPool().send(rig.address(name), REQUEST, LIMITS)
 
@@ -225,7 +225,7 @@ def test_a_peer_that_may_not_reaches_no_server(tmp_path: Path, who: str, issues:
 
 
 def test_unknown_connections_take_no_place_from_peers(tmp_path: Path) -> None:
-    """Connections that say nothing, speak HTTP or send rubbish; the oldest give way."""
+    """Connections that say nothing, speak HTTP or send rubbish. The oldest give way."""
 
     async def scenario() -> None:
         as_process(identity(tmp_path / "gateway", PeerRole.GATEWAY))
@@ -253,7 +253,7 @@ def test_unknown_connections_take_no_place_from_peers(tmp_path: Path) -> None:
 
 
 def test_connections_without_a_certificate_have_a_few_places_of_their_own(tmp_path: Path) -> None:
-    """They ask to join and say nothing more; the oldest give way, and no peer waits for them."""
+    """They ask to join and say nothing more. The oldest give way, and no peer waits for them."""
 
     async def join(
         reader: asyncio.StreamReader, writer: asyncio.StreamWriter, peer: PeerName | None
@@ -325,7 +325,7 @@ def test_a_stream_arrives_piece_by_piece_and_a_large_body_whole(tmp_path: Path) 
 
 
 async def end_after_one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """A server that answers one request of a connection; it ends by the second, which it reads."""
+    """A server that answers one request of a connection, reads the second, and ends."""
     await reader.readuntil(b"\r\n\r\n")
     writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n" + await reader.readexactly(4))
     with contextlib.suppress(asyncio.IncompleteReadError):
@@ -431,7 +431,7 @@ def test_no_request_fails_while_certificates_and_their_authority_change(tmp_path
             async def traffic() -> None:
                 nonlocal num_served
                 while not stop.is_set():
-                    pool = UpstreamPool()  # each request has a handshake of its own
+                    pool = UpstreamPool()  # each request has its own handshake
                     reply = await pool.send(rig.address(), REQUEST, LIMITS)
                     assert await reply.body(10) == b"body"
                     reply.close()

@@ -8,9 +8,9 @@ from tests.cases import case, cases
 
 from hostelry.comparison.confidence import (
     get_quantile,
+    get_quantile_bounds,
     log_evidence_against,
     proportion_bounds,
-    quantile_bounds,
 )
 from hostelry.domain.load import EMPTY, Distribution
 
@@ -59,7 +59,7 @@ def of(values: list[float]) -> Distribution:
 
 def test_a_quantile_is_between_its_bounds() -> None:
     seen = of([float(it) for it in range(1, 1001)])
-    found = quantile_bounds(seen, 0.5, ALPHA)
+    found = get_quantile_bounds(seen, 0.5, ALPHA)
     assert found.low == pytest.approx(448, abs=4)
     assert found.high == pytest.approx(553, abs=4)
     assert get_quantile(seen, 0.95) == 950
@@ -72,7 +72,7 @@ def test_a_quantile_is_between_its_bounds() -> None:
     case("one value alone", of([5.0] * 1000), 5.0, 5.0),
 )
 def test_the_edges_of_a_quantile(seen: Distribution, low: float, high: float) -> None:
-    found = quantile_bounds(seen, 0.5, ALPHA)
+    found = get_quantile_bounds(seen, 0.5, ALPHA)
     assert (found.low, found.high) == (low, high)
 
 

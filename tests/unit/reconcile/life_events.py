@@ -116,7 +116,7 @@ def canary_endpoint(town: Town) -> None:
 
 
 def roll_endpoint(town: Town) -> None:
-    """One instance after the other of two, where there is room for three."""
+    """One instance after the other of two, with room for three."""
     town.switches.max_instances = 3
     size = FleetSize(unit=FleetUnit.INSTANCE_COUNT, value=1)
     policy = TrafficPolicy(type=TrafficType.ROLLING, size=size, wait_s=1.0, rollback_size=size)
@@ -126,7 +126,7 @@ def roll_endpoint(town: Town) -> None:
 
 
 def go_on(town: Town) -> None:
-    """Nothing: what is under way has further time."""
+    """Nothing, so that changes under way have more time."""
 
 
 def linear_endpoint(town: Town) -> None:

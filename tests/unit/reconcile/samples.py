@@ -208,8 +208,8 @@ def adapter(
 class Town:
     """What control drives, moved by hand: `turn` is one pass and one step of every instance.
 
-    A pass is checked against passes over everything: at each change of a record or of what is
-    known of instances, and else at each `QUIET_PASSES`-th, as time alone makes a pass due, too.
+    A pass is checked against passes over everything: at each change of a record or of the facts
+    about instances, and else at each `QUIET_PASSES`-th, as time alone makes a pass due, too.
     """
 
     def __init__(self, *, store: Store | None = None, switches: FakeSwitches | None = None) -> None:
@@ -274,7 +274,7 @@ class Town:
         return list(self._last.values())
 
     def pass_once(self) -> None:
-        """One pass over every endpoint; instances get its result only if it succeeds."""
+        """One pass over every endpoint. Instances get its result only if it succeeds."""
         context, known, before = self.context(), set[str](), self._seen
         is_quiet = (self.state.store.revision(), self.facts()) == before
         self._num_quiet = self._num_quiet + 1 if is_quiet else 0
@@ -302,7 +302,7 @@ class Town:
             assert self._counter.take(states, self.facts()) == take_census(states, self.facts())
 
     def _pass_over(self, key: GroupKey, context: PlanContext, is_checked: bool) -> EndpointState:
-        """One pass; a second one must change nothing where none would follow the first.
+        """One pass. A second pass must change nothing if none would follow the first.
 
         The second one looks at everything, also at what did not change since the pass before.
         """

@@ -67,7 +67,7 @@ class ComparedTown(Town):
 
 
 def _named(kind: str, ids: Iterator[int]) -> Callable[[], str]:
-    """As the town names what is new, without an effect on its next names."""
+    """Name new records as the town does, without an effect on its next names."""
     mine = copy.copy(ids)
     return lambda: f"{kind}-{next(mine):03}"
 

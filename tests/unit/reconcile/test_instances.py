@@ -50,7 +50,7 @@ async def until(holds: Callable[[], bool]) -> None:
 
 
 def drive(scenario: Callable[[FakeFleet, InstanceDriver], Awaitable[None]]) -> list[str]:
-    """Run a driver beside `scenario`; what it reported as changed."""
+    """Run a driver during `scenario`, and return the ids that it reported as changed."""
     changed: list[str] = []
 
     async def main() -> None:

@@ -73,7 +73,7 @@ def to_batch(town: Town, batch: int, guard: UpdateGuard = GUARD, count: int = 4)
 
 
 def watch(town: Town, seconds: float = 0.2, turns: int = 150) -> tuple[int, int]:
-    """Turns until the endpoint is in service; the most machines and the fewest routed copies."""
+    """Turn until the endpoint is in service. Return the most machines, the fewest routed copies."""
     most, fewest = 0, 1_000
     for _ in range(turns):
         town.turn(seconds=seconds)

@@ -22,7 +22,7 @@ from hostelry.reconcile.plan.endpoint_state import DELETE_DRAIN_S, DRAIN_S, MAX_
 
 
 def begin(town: Town, still_open: int) -> str:
-    """A component scaled from two copies to one; the copy that goes, with open connections."""
+    """Scale a component from two copies to one. Return the copy that goes, with connections."""
     town.add(endpoint(deployment(variant())), component(copies=2), adapter())
     town.settle()
     for copy_id in town.running_copies():
@@ -132,7 +132,7 @@ def test_a_copy_is_not_waited_for(town: Town, event: Callable[[Town, str], None]
 
 
 def test_one_that_its_agents_successor_proves_again_goes_on(town: Town) -> None:
-    """It answered all the while: its requests are none of the agent's business."""
+    """It answered all the while: its requests do not depend on the agent."""
     going = begin(town, still_open=1)
     town.fleet.set_phase(going, CopyPhase.PROVING)
     town.turn(20, seconds=1.0)

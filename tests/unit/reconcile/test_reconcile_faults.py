@@ -216,7 +216,7 @@ def outcome(town: Town) -> tuple[object, ...]:
 
 
 def live(town: Town, life: Sequence[Event], store: FaultyStore) -> tuple[object, ...]:
-    """Lead `life`, armed; each time control is killed it starts again."""
+    """Lead `life` with the store armed. Each time control is killed it starts again."""
     for event in life:
         store.armed = False
         event(town)

@@ -356,7 +356,7 @@ def test_a_transition_takes_an_update_back_at_once() -> None:
         state.endpoints.put(SCOPE, "ep", updated, expect=found.version)
         await until(lambda it: it.bake is not None)
         put_alarm(state, ALARM, now)
-        # Everything is looked at every 30 s; the alarm's record is what wakes this one before.
+        # Everything is looked at every 30 s. The alarm's record wakes this endpoint before that.
         async with asyncio.timeout(10):
             await until(lambda it: it.status is IN_SERVICE)
 

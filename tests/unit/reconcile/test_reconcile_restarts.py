@@ -52,7 +52,7 @@ def routed(town: Town) -> set[str]:
 
 
 def live(town: Town, turns: int = 40, *, least: int) -> None:
-    """Turns in which at least so many copies have requests, and at most one too many runs."""
+    """Turns in which at least `least` copies have requests, and at most one too many runs."""
     for _ in range(turns):
         town.turn(seconds=0.3)
         assert len(routed(town)) >= least

@@ -80,7 +80,7 @@ def route(town: Town, name: str = "AllTraffic") -> VariantRoute:
 
 
 def share(town: Town) -> float:
-    """The share of the new fleet; the old one's routes have no shift before and after."""
+    """The share of the new fleet. The old fleet's routes have no shift before and after."""
     found = route(town)
     if found.shift is not None:
         return found.shift.share

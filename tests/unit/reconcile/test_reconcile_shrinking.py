@@ -17,7 +17,7 @@ IN_SERVICE = EndpointStatus.IN_SERVICE
 
 
 def spread(town: Town, *, copies: int = 3, accelerators: float = 1, pinned: bool = False) -> None:
-    """Three large instances with a copy on each; `copies` more may be on them."""
+    """Three large instances with a copy on each. `copies` more may be on them."""
     base = replace(component(copies=copies, requirements=needs(accelerators)), pinned=pinned)
     town.add(endpoint(deployment(variant(count=3))), base)
     town.settle()

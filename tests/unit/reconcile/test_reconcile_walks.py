@@ -278,7 +278,7 @@ def check_deadlines(town: Town) -> None:
 
 
 def end_in_peace(town: Town) -> None:
-    """Everything desired that fits serves, and nothing else runs; then all of it is deleted."""
+    """Everything desired that fits serves, and nothing else runs. Then all of it is deleted."""
     town.switches.no_capacity.clear()
     town.switches.open_connections.clear()
     for _ in range(12):

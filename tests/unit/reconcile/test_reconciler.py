@@ -51,7 +51,7 @@ class HurriedClock(SystemClock):
 
 
 async def beside(state: State, fleet: FakeFleet, scenario: Scenario) -> None:
-    """Run `scenario` beside a reconciler, which is stopped after it."""
+    """Run `scenario` while a reconciler runs, which is stopped after it."""
     reconciler = Reconciler(state, deps(fleet, SystemClock()))
     running = asyncio.create_task(reconciler.run())
     try:

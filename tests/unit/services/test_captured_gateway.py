@@ -36,7 +36,7 @@ from hostelry.home.home import UpConfig
 from hostelry.http1.reply import BrokenError, Reply
 from hostelry.http1.upstream import Timeouts
 from hostelry.services.gateway import Gateway, build_gateway
-from hostelry.services.gateway_memory import own_memory
+from hostelry.services.gateway_memory import open_own_memory
 
 SHADOW_ADDRESS = "http://127.0.0.1:9"
 
@@ -68,7 +68,7 @@ def streamed(reply: Reply) -> None:
 
 
 class Copies(LoadBalancer):
-    """Copies of which those of the shadow answer with what they are."""
+    """Copies. The shadow's answer with their names."""
 
     def __init__(
         self, answer: Callable[[Reply], None], shadow_answer: Callable[[Reply], None]
@@ -94,7 +94,7 @@ class Copies(LoadBalancer):
 
 def gateway_in(folder: Path, routes: FixedRoutes, upstream: LoadBalancer) -> Gateway:
     limits = SpoolLimits(min_free_bytes=0)
-    memory = replace(own_memory(ManualClock(AT).now), spool=spool(folder, limits))
+    memory = replace(open_own_memory(ManualClock(AT).now), spool=spool(folder, limits))
     config = UpConfig(gateway_port=1, control_port=2, insecure_no_auth=True)
     return build_gateway(
         config,

@@ -8,7 +8,7 @@ from hostelry.domain.routes import CopyRoute
 from hostelry.domain.scope import Scope
 from hostelry.home.home import Home, UpConfig
 from hostelry.routing.session import copy_mark
-from hostelry.services.gateway_memory import GatewayMemory, own_memory, shared_memory
+from hostelry.services.gateway_memory import GatewayMemory, open_own_memory, open_shared_memory
 
 SCOPE = Scope("111122223333", "us-west-2")
 COPIES = tuple(CopyRoute(id=f"c-{n}", address=f"http://127.0.0.1:{n}") for n in range(3))
@@ -22,11 +22,11 @@ def config_of(num_workers: int) -> UpConfig:
 
 
 def memories(root: Path, num_workers: int) -> tuple[GatewayMemory, GatewayMemory]:
-    """Those of two workers of one gateway."""
+    """The memories of two workers of one gateway."""
     home, config = Home(root), config_of(num_workers)
     home.run.mkdir()
     now = ManualClock().now
-    return shared_memory(home, config, now), shared_memory(home, config, now)
+    return open_shared_memory(home, config, now), open_shared_memory(home, config, now)
 
 
 def test_workers_know_each_others_sessions_and_adapters(tmp_path: Path) -> None:
@@ -48,8 +48,8 @@ def test_where_nothing_can_be_shared_each_worker_remembers_its_own(
 ) -> None:
     (tmp_path / "run").write_text("no folder")
     now = ManualClock().now
-    alone = shared_memory(Home(tmp_path), config_of(2), now)
+    alone = open_shared_memory(Home(tmp_path), config_of(2), now)
     assert "each gateway worker has its own memory" in caplog.text
     alone.sessions.note(SCOPE, NEW, COPIES[1], OPENED)
     assert alone.sessions.holder(SCOPE, OLD) == copy_mark("c-1")
-    assert own_memory(now).sessions.holder(SCOPE, OLD) is None
+    assert open_own_memory(now).sessions.holder(SCOPE, OLD) is None

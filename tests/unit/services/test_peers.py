@@ -30,7 +30,7 @@ SESSION = b"s" * 16
 
 
 class Network:
-    """The processes of all hosts by address; those that are down refuse connections."""
+    """The processes of all hosts by address. Those that are down refuse connections."""
 
     def __init__(self) -> None:
         self.apps: dict[str, Any] = {}
@@ -89,7 +89,7 @@ class Hosts:
         self.one, self.two = (Host(folder, self.network, self.clock, it) for it in (1, 2))
 
     async def pass_s(self, seconds: float) -> None:
-        """Let time pass, and each process do what it does."""
+        """Let time pass, and each process work."""
         for _ in range(round(seconds / 0.5)):
             self.clock.advance(0.5)
             for host in (self.one, self.two):

@@ -55,7 +55,7 @@ class Sink:
 
 
 class Environments:
-    """Environments that answer when a test says so; `asked` has their addresses, in order."""
+    """Environments that answer when a test says so. `asked` has their addresses, in order."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []

@@ -40,7 +40,7 @@ TRACEPARENT = f"00-{'a' * 32}-{'b' * 16}-01"
 
 
 class Copies(FakeUpstream):
-    """Copies that answer; the first ones of `refuse` take no connection."""
+    """Copies that answer. The first ones of `refuse` take no connection."""
 
     def __init__(
         self, *, refuse: int = 0, breaks: bool = False, hangs: bool = False, steps: str = ""
@@ -73,7 +73,7 @@ class Copies(FakeUpstream):
 
 
 class Written:
-    """Keeps what is answered."""
+    """Keeps answers."""
 
     def __init__(self) -> None:
         self.written = b""
@@ -86,7 +86,7 @@ class Written:
 
 
 class Caller:
-    """A client of a gateway; signs as the owner, or with a copy's keys."""
+    """A client of a gateway. Signs as the owner, or with a copy's keys."""
 
     def __init__(self, parts: Gateway) -> None:
         self.parts = parts

@@ -19,13 +19,13 @@ from hostelry.domain.at_zero import AtZero
 from hostelry.domain.endpoint_config import RoutingStrategy
 from hostelry.sim.arrivals import steady
 from hostelry.sim.fleet import SimulatedDeployment
-from hostelry.sim.outcome import ReplayOutcome, replayed
-from hostelry.sim.policy_file import policy_set
+from hostelry.sim.outcome import ReplayOutcome, replay_trace
+from hostelry.sim.policy_file import build_policy_set
 from hostelry.sim.policy_requests import PolicySet
 from hostelry.sim.replay import ReplaySetup
-from hostelry.sim.scenario import scenario_trace, stepped
+from hostelry.sim.scenario import build_scenario, build_stepped_trace
 from hostelry.sim.service import ServiceModel, default_service
-from hostelry.sim.trace import BEGINS_AT, Trace, block_of
+from hostelry.sim.trace import BEGINS_AT, Trace, build_block
 
 SECOND = ServiceModel(prefill_s_per_token=0.0, token_s=0.1, max_concurrency=8)  # 10 tokens: 1 s
 TRACKING = {
@@ -49,7 +49,7 @@ def fixed(num: int) -> PolicySet:
 
 def trace_of(*at_s: float, tokens: int = 10, lasts_s: float = 60.0, **columns: Any) -> Trace:
     num = len(at_s)
-    block = block_of(
+    block = build_block(
         np.array(at_s), np.zeros(num, dtype=np.int64), np.full(num, tokens, np.int64), **columns
     )
     return Trace(name="test", blocks=[block], lasts_s=lasts_s)
@@ -60,7 +60,7 @@ def run(
 ) -> ReplayOutcome:
     of.setdefault("start_spread", 0.0)
     deployment = SimulatedDeployment(**of)
-    return replayed(
+    return replay_trace(
         trace, ReplaySetup(policies=policies, service=service, deployment=deployment, seed=seed)
     )
 
@@ -79,7 +79,7 @@ def test_waiting_is_as_erlang_found(num: int, used: float) -> None:
     rate = used * num / service_s
     at_s = steady(source, rate, 30_000 / rate)
     tokens = np.maximum(1, np.rint(source.exponential(1000.0, len(at_s)))).astype(np.int64)
-    block = block_of(at_s, np.zeros(len(at_s), dtype=np.int64), tokens)
+    block = build_block(at_s, np.zeros(len(at_s), dtype=np.int64), tokens)
     service = ServiceModel(prefill_s_per_token=0.0, token_s=0.001, max_concurrency=num)
     outcome = run(Trace(name="m/m/c", blocks=[block]), fixed(1), service)
     wait_s = outcome.latency_s["mean"] - float(tokens.mean()) * 0.001
@@ -149,7 +149,7 @@ def test_every_request_is_answered_or_accounted_for(
     trace = trace_of(*sorted(at_s), model=models, lasts_s=400.0)
     trace.models = ["a", "b"]
     outcome = run(
-        trace, policy_set(item, kind), at_zero=at_zero, max_held=held, hold_s=hold_s,
+        trace, build_policy_set(item, kind), at_zero=at_zero, max_held=held, hold_s=hold_s,
         initial_copies=minimum, max_instances=2,
     )  # fmt: skip
     assert outcome.num_requests == len(at_s)
@@ -160,7 +160,7 @@ def test_every_request_is_answered_or_accounted_for(
 
 
 def test_a_request_without_a_copy_is_held_and_wakes_one() -> None:
-    policies = policy_set({"MinCapacity": 0, "MaxCapacity": 2, **TRACKING}, "zero")
+    policies = build_policy_set({"MinCapacity": 0, "MaxCapacity": 2, **TRACKING}, "zero")
     outcome = run(trace_of(10.0), policies, initial_copies=0)
     service = default_service()
     started_s = SECOND.instance_start_s + SECOND.cold_start_s
@@ -182,7 +182,7 @@ def test_a_request_without_a_copy_is_held_and_wakes_one() -> None:
 def test_requests_that_find_no_copy_fail_by_their_kind(
     of: dict[str, Any], num_refused: int, num_timed_out: int, num_overflown: int
 ) -> None:
-    policies = policy_set({"MinCapacity": 0, "MaxCapacity": 2, **TRACKING}, "zero")
+    policies = build_policy_set({"MinCapacity": 0, "MaxCapacity": 2, **TRACKING}, "zero")
     outcome = run(trace_of(10.0, 10.1, 10.2), policies, initial_copies=0, **of)
     found = (outcome.num_refused, outcome.num_timed_out, outcome.num_overflown)
     assert found == (num_refused, num_timed_out, num_overflown)
@@ -191,7 +191,7 @@ def test_requests_that_find_no_copy_fail_by_their_kind(
 
 def test_aws_s_own_example_scales_from_zero_after_the_alarm_and_fails_until_then() -> None:
     # Source: "Scale an endpoint to zero instances" in the SageMaker developer guide.
-    policies = policy_set(
+    policies = build_policy_set(
         [
             {"MinCapacity": 0, "MaxCapacity": 1},
             {
@@ -229,14 +229,14 @@ def test_aws_s_own_example_scales_from_zero_after_the_alarm_and_fails_until_then
 
 
 def step_trace(seed: int = 1) -> Trace:
-    return stepped(np.random.default_rng(seed), 4.0, 4.0, at_s=300.0, lasts_s=600.0)
+    return build_stepped_trace(np.random.default_rng(seed), 4.0, 4.0, at_s=300.0, lasts_s=600.0)
 
 
 FLAT = ServiceModel(prefill_s_per_token=0.0, token_s=0.01, max_concurrency=64)  # 2 s of chat
 
 
 def test_high_resolution_tracking_sees_a_step_within_45_seconds() -> None:
-    policies = policy_set({"MinCapacity": 3, "MaxCapacity": 40, **TRACKING}, "tracking")
+    policies = build_policy_set({"MinCapacity": 3, "MaxCapacity": 40, **TRACKING}, "tracking")
     outcome = run(step_trace(), policies, FLAT, initial_copies=3)
     out = next(it for it in outcome.acts if it.is_out and it.decided_s > 300.0)
     assert out.rose_s == 300.0
@@ -248,7 +248,7 @@ def test_high_resolution_tracking_sees_a_step_within_45_seconds() -> None:
 
 def test_the_responsive_policy_sees_it_within_seconds() -> None:
     item = {"MinCapacity": 3, "MaxCapacity": 40, "Responsive": {"target": 5}}
-    outcome = run(step_trace(), policy_set(item, "ours"), FLAT, initial_copies=3)
+    outcome = run(step_trace(), build_policy_set(item, "ours"), FLAT, initial_copies=3)
     out = next(it for it in outcome.acts if it.decided_s > 300.0)
     assert out.by == "responsive"
     assert out.decided_s - 300.0 <= 6.0
@@ -260,7 +260,7 @@ def test_what_the_load_does_not_need_is_overshoot_and_an_act_for_it_spurious() -
         "Schedule": "at(2026-01-05T00:05:00)",
         "ScalableTargetAction": {"MinCapacity": 4, "MaxCapacity": 4},
     }
-    policies = policy_set([{"MinCapacity": 1, "MaxCapacity": 1}, schedule], "scheduled")
+    policies = build_policy_set([{"MinCapacity": 1, "MaxCapacity": 1}, schedule], "scheduled")
     outcome = run(trace_of(*range(0, 600, 10), lasts_s=600.0), policies)
     (act,) = outcome.acts
     assert (act.by, act.decided_s, act.to_copies) == ("too-many", 300.0, 4)
@@ -282,17 +282,21 @@ def test_a_variant_s_number_is_of_instances() -> None:
         "MaxCapacity": 40,
         "TargetTrackingScalingPolicyConfiguration": configuration,
     }
-    outcome = run(step_trace(), policy_set(item, "variant"), FLAT, initial_copies=3)
+    outcome = run(step_trace(), build_policy_set(item, "variant"), FLAT, initial_copies=3)
     assert outcome.peak_instances == outcome.peak_copies > 3
 
 
 def test_instances_follow_copies_and_go_when_idle() -> None:
-    policies = policy_set({"MinCapacity": 1, "MaxCapacity": 40, **TRACKING}, "tracking")
-    trace = stepped(np.random.default_rng(1), 1.0, 20.0, at_s=60.0, back_at_s=200.0, lasts_s=3600.0)
+    policies = build_policy_set({"MinCapacity": 1, "MaxCapacity": 40, **TRACKING}, "tracking")
+    trace = build_stepped_trace(
+        np.random.default_rng(1), 1.0, 20.0, at_s=60.0, back_at_s=200.0, lasts_s=3600.0
+    )
     outcome = run(trace, policies, FLAT, idle_release_s=60.0)
     packed = replace(policies, minimum=outcome.peak_copies)
     kept = run(
-        stepped(np.random.default_rng(1), 1.0, 20.0, at_s=60.0, back_at_s=200.0, lasts_s=3600.0),
+        build_stepped_trace(
+            np.random.default_rng(1), 1.0, 20.0, at_s=60.0, back_at_s=200.0, lasts_s=3600.0
+        ),
         packed,
         FLAT,
         initial_copies=outcome.peak_copies,
@@ -323,8 +327,8 @@ def test_requests_that_can_never_be_answered_end_the_replay_with_an_error() -> N
     "name", ["step-4x", "code-bursty", "adapter-market", "idle-then-one", "flash-20x"]
 )
 def test_scenarios_replay_to_their_end(name: str) -> None:
-    policies = policy_set({"MinCapacity": 0, "MaxCapacity": 40, **TRACKING}, "tracking")
-    trace = scenario_trace(name)
+    policies = build_policy_set({"MinCapacity": 0, "MaxCapacity": 40, **TRACKING}, "tracking")
+    trace = build_scenario(name)
     (block,) = trace.blocks
     outcome = run(trace, policies, default_service(), initial_copies=0, max_held=100_000)
     assert outcome.num_requests == len(block)

@@ -10,8 +10,8 @@ from hostelry.sim.arrivals import (
     CHAT_PUBLISHED,
     CODE_LASTS_S,
     CODE_PUBLISHED,
-    arrival_statistics,
-    modulated,
+    get_arrival_statistics,
+    modulate_arrivals,
     steady,
 )
 from hostelry.sim.scenario import (
@@ -19,7 +19,7 @@ from hostelry.sim.scenario import (
     DEFAULT_SEED,
     LONGTAIL_SHARES,
     SCENARIOS,
-    scenario_trace,
+    build_scenario,
 )
 from hostelry.sim.trace import Block, FloatArray
 
@@ -40,7 +40,7 @@ LENGTHS = {
 
 
 def block(name: str, seed: int = DEFAULT_SEED) -> Block:
-    blocks = list(scenario_trace(name, seed).blocks)
+    blocks = list(build_scenario(name, seed).blocks)
     assert len(blocks) == 1
     return blocks[0]
 
@@ -48,7 +48,7 @@ def block(name: str, seed: int = DEFAULT_SEED) -> Block:
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("name", sorted(ARRIVALS))
 def test_arrivals_are_as_published_for_every_seed(name: str, seed: int) -> None:
-    found = arrival_statistics(block(name, seed).at_s, LASTS_S[name]).by_name()
+    found = get_arrival_statistics(block(name, seed).at_s, LASTS_S[name]).by_name()
     wanted = ARRIVALS[name]
     assert {it: found[it] for it in wanted} == pytest.approx(dict(wanted), rel=0.1)
 
@@ -88,7 +88,7 @@ def test_a_seed_gives_the_same_trace_again_and_another_seed_another(name: str) -
 
 @pytest.mark.parametrize("name", sorted(SCENARIOS))
 def test_blocks_are_in_order_within_the_trace_and_of_its_models(name: str) -> None:
-    trace = scenario_trace(name)
+    trace = build_scenario(name)
     found = block(name)
     assert trace.lasts_s is not None
     assert np.all(np.diff(found.at_s) >= 0)
@@ -103,7 +103,7 @@ def test_blocks_are_in_order_within_the_trace_and_of_its_models(name: str) -> No
     [("step-4x", 600.0, 4.0), ("flash-20x", 600.0, 20.0)],
 )
 def test_a_step_is_where_the_trace_has_it(name: str, before_s: float, factor: float) -> None:
-    trace, found = scenario_trace(name), block(name)
+    trace, found = build_scenario(name), block(name)
     assert trace.steps_s == (before_s,)
     before = (found.at_s < before_s).sum() / before_s
     after = ((found.at_s >= before_s) & (found.at_s < before_s + 100.0)).sum() / 100.0
@@ -120,23 +120,23 @@ def test_days_of_three_time_zones_have_their_peaks_eight_hours_apart() -> None:
 
 @pytest.mark.parametrize("cv", [0.5, 1.0, 3.0])
 def test_steady_arrivals_have_the_asked_rate_and_variation(cv: float) -> None:
-    found = arrival_statistics(steady(np.random.default_rng(1), 20.0, 7200.0, cv), 7200.0)
+    found = get_arrival_statistics(steady(np.random.default_rng(1), 20.0, 7200.0, cv), 7200.0)
     assert found.rate == pytest.approx(20.0, rel=0.05)
     assert found.cv == pytest.approx(cv, rel=0.05)
 
 
 def test_nothing_arrives_where_the_rate_is_zero() -> None:
     edges, rates = np.array([0.0, 10.0, 20.0, 30.0]), np.array([5.0, 0.0, 5.0])
-    at_s = modulated(np.random.default_rng(1), edges, rates, 1.0)
+    at_s = modulate_arrivals(np.random.default_rng(1), edges, rates, 1.0)
     assert not ((at_s > 10.0) & (at_s < 20.0)).any()
     assert (at_s > 20.0).any()
 
 
 def test_statistics_of_next_to_nothing_are_refused() -> None:
     with pytest.raises(ValueError, match="two arrivals"):
-        arrival_statistics(np.array([1.0]), 3600.0)
+        get_arrival_statistics(np.array([1.0]), 3600.0)
 
 
 def test_an_unknown_scenario_is_refused_with_the_names_there_are() -> None:
     with pytest.raises(TerminalError, match=r"no scenario chatty.*chat-steady"):
-        scenario_trace("chatty")
+        build_scenario("chatty")

@@ -18,7 +18,7 @@ from hostelry.sim.service import (
     Measured,
     ServiceModel,
     default_service,
-    fitted,
+    fit_service,
     load_service,
     save_service,
 )
@@ -29,7 +29,7 @@ HALF = [1.0, 1.0, 2.0]  # of two requests each is half as fast
 def answers(
     slowdowns: Sequence[float], asked: Sequence[SimulatedRequest]
 ) -> list[tuple[float, SimulatedAnswer]]:
-    """When each request ended; the copy is looked at when it said, as a replay does."""
+    """When each request ended. The copy is advanced at its planned ends, as a replay does."""
     copy = SimulatedCopy("c", 0, "i", slowdowns)
     found: list[tuple[float, SimulatedAnswer]] = []
     arrivals = [(it.arrived_s, number, it) for number, it in enumerate(asked)]
@@ -61,7 +61,7 @@ def test_a_request_alone_takes_its_work() -> None:
 
 
 def test_two_at_a_time_slow_each_other_down_while_both_are_there() -> None:
-    # Alone until 1, half as fast until the first ends: 3 s of work left take 6 s; then alone.
+    # Alone until 1, half as fast until the first ends: 3 s of work left take 6 s. Then alone.
     found = answers(HALF, [asked(0.0, 2.0, 4.0, 1), asked(1.0, 1.0, 5.0, 2)])
     assert [ended_s for ended_s, _ in found] == pytest.approx([7.0, 9.0])
     assert [it.first_token_s for _, it in found] == pytest.approx([3.0, 3.0])
@@ -188,7 +188,7 @@ def test_a_fit_finds_the_model_that_the_requests_came_from() -> None:
     )
     grid = [measured(truth, it) for it in (10, 100, 400) for _ in range(3)]
     grid += [measured(truth, 100, beside=it) for it in (2, 4)]
-    found = fitted(grid, "a test")
+    found = fit_service(grid, "a test")
     assert found.prefill_s == pytest.approx(0.05)
     assert found.prefill_s_per_token == pytest.approx(0.002)
     assert found.token_s == pytest.approx(0.03)
@@ -200,9 +200,9 @@ def test_a_fit_of_answers_that_were_not_streamed_is_refused() -> None:
         Measured(input_tokens=num, output_tokens=8, first_s=1.0, last_s=1.0) for num in (10, 100)
     ]
     with pytest.raises(TerminalError, match="in one piece"):
-        fitted(whole, "a test")
+        fit_service(whole, "a test")
     with pytest.raises(TerminalError, match="two lengths"):
-        fitted(whole[:1], "a test")
+        fit_service(whole[:1], "a test")
 
 
 spans = st.lists(st.tuples(st.floats(0.0, 50.0), st.floats(0.0, 20.0)), max_size=20)

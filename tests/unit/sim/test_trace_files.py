@@ -10,9 +10,9 @@ from tests.cases import case, cases
 
 from hostelry.base.errors import TerminalError
 from hostelry.sim import trace_file
-from hostelry.sim.scenario import scenario_trace
+from hostelry.sim.scenario import build_scenario
 from hostelry.sim.trace import BLOCK_ROWS, Block, Trace
-from hostelry.sim.trace_file import trace_of_file, write_trace
+from hostelry.sim.trace_file import open_trace, write_trace
 
 HEADER = "arrived_at,input_tokens,output_tokens\n"
 
@@ -24,7 +24,7 @@ def written(folder: Path, text: str) -> Path:
 
 
 def read(path: Path, max_rows: int | None = None) -> tuple[Trace, list[Block]]:
-    trace = trace_of_file(path, max_rows)
+    trace = open_trace(path, max_rows)
     return trace, list(trace.blocks)
 
 
@@ -109,7 +109,7 @@ def test_a_header_is_checked(tmp_path: Path, header: str, message: str) -> None:
 
 def test_a_trace_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(TerminalError, match=r"none\.csv cannot be read: No such file"):
-        trace_of_file(tmp_path / "none.csv")
+        open_trace(tmp_path / "none.csv")
 
 
 def test_too_many_rows_are_refused_and_a_limit_reads_a_part(
@@ -125,7 +125,7 @@ def test_too_many_rows_are_refused_and_a_limit_reads_a_part(
 
 def test_a_file_is_read_block_by_block(tmp_path: Path) -> None:
     path = written(tmp_path, HEADER + "0,1,1\n" * (BLOCK_ROWS + 1) + "0,1,oops\n")
-    blocks = iter(trace_of_file(path).blocks)
+    blocks = iter(open_trace(path).blocks)
     assert len(next(blocks)) == BLOCK_ROWS
     with pytest.raises(TerminalError, match=f"line {BLOCK_ROWS + 3}"):
         next(blocks)
@@ -133,7 +133,7 @@ def test_a_file_is_read_block_by_block(tmp_path: Path) -> None:
 
 def test_a_written_trace_is_read_as_the_same(tmp_path: Path) -> None:
     path = tmp_path / "trace.csv"
-    trace = scenario_trace("idle-then-one")
+    trace = build_scenario("idle-then-one")
     (wanted,) = trace.blocks
     assert write_trace(trace, path) == len(wanted)
     _, (found,) = read(path)
@@ -143,7 +143,7 @@ def test_a_written_trace_is_read_as_the_same(tmp_path: Path) -> None:
 
 def test_a_trace_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     with pytest.raises(TerminalError, match="cannot be written"):
-        write_trace(scenario_trace("idle-then-one"), tmp_path / "no" / "trace.csv")
+        write_trace(build_scenario("idle-then-one"), tmp_path / "no" / "trace.csv")
 
 
 @given(st.text(max_size=300))

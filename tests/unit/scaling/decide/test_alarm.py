@@ -78,8 +78,8 @@ def verdict(drawn: str, rule: AlarmRule, state: AlarmState = OK) -> AlarmVerdict
 
 
 # CloudWatch User Guide, "How alarm state is evaluated when data is missing": the first table is of
-# an alarm of 3 out of 3, the second of 2 out of 3; the evaluation range is 5. What each case gives
-# under missing, ignore, breaching and notBreaching.
+# an alarm of 3 out of 3, the second of 2 out of 3. The evaluation range is 5. Each case has the
+# states under missing, ignore, breaching and notBreaching.
 DOCUMENTED = [
     (3, "0 - X - X", (OK, OK, OK, OK)),
     (3, "0 - - - -", (OK, OK, OK, OK)),
@@ -208,7 +208,7 @@ def test_percentiles_of_few_samples(
     assert found.state is expected
 
 
-# The wording of AWS's own alarms; the first is in the User Guide, "Acting on alarm changes".
+# The wording of AWS's own alarms. The first is in the User Guide, "Acting on alarm changes".
 @cases(
     "drawn, rule, expected",
     case(

@@ -1,7 +1,7 @@
 """Several policies of one target, suspension and the crash guard.
 
 Sources: UG = "Target tracking scaling policies" (Multiple target tracking scaling policies) in the
-Application Auto Scaling user guide; SUS = "Suspend and resume scaling" there; SEED = "Amazon
+Application Auto Scaling user guide, SUS = "Suspend and resume scaling" there, SEED = "Amazon
 SageMaker inference launches faster auto scaling for generative AI models" (2024-07-26).
 """
 

@@ -1,8 +1,8 @@
 """Schedules on a virtual clock.
 
-Sources: CRON = "Cron expressions reference" in the Amazon EventBridge user guide; Q = Quartz's
-CronExpression; DST = "Schedule types" (Daylight savings time) in the EventBridge Scheduler user
-guide; API = PutScheduledAction in the Application Auto Scaling API reference.
+Sources: CRON = "Cron expressions reference" in the Amazon EventBridge user guide, Q = Quartz's
+CronExpression, DST = "Schedule types" (Daylight savings time) in the EventBridge Scheduler user
+guide, API = PutScheduledAction in the Application Auto Scaling API reference.
 """
 
 from dataclasses import replace

@@ -1,6 +1,6 @@
 """Step scaling on a virtual clock.
 
-Sources: UG = "Step scaling policies" in the Application Auto Scaling user guide (its examples);
+Sources: UG = "Step scaling policies" in the Application Auto Scaling user guide (its examples),
 API = PutScalingPolicy (StepAdjustment) in its API reference.
 """
 

@@ -1,7 +1,7 @@
 """Target tracking on a virtual clock.
 
-Sources: UG = "Target tracking scaling policies" in the Application Auto Scaling user guide; API =
-PutScalingPolicy in its API reference; 7.3 = the section of our own reference on target tracking.
+Sources: UG = "Target tracking scaling policies" in the Application Auto Scaling user guide, API =
+PutScalingPolicy in its API reference, 7.3 = the section of our own reference on target tracking.
 """
 
 import math

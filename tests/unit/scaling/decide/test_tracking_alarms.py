@@ -1,7 +1,7 @@
 """The alarms of target tracking: names, periods, thresholds.
 
-Sources: UG = "Target tracking scaling policies" in the Application Auto Scaling user guide; CW =
-"Monitor Amazon SageMaker AI with Amazon CloudWatch"; 7.2 and 7.3 = sections of our own reference.
+Sources: UG = "Target tracking scaling policies" in the Application Auto Scaling user guide, CW =
+"Monitor Amazon SageMaker AI with Amazon CloudWatch", 7.2 and 7.3 = sections of our own reference.
 """
 
 from dataclasses import replace
@@ -41,7 +41,7 @@ def policy(predefined: str | None = None, *queries: MetricQuery) -> TargetTracki
 @pytest.mark.parametrize(
     ("predefined", "resource", "metric", "stat", "period_s", "low_periods"),
     [
-        # CW names and units; periods and counts by 7.2 and 7.3.
+        # Names and units by CW, periods and counts by 7.2 and 7.3.
         pytest.param("SageMakerVariantInvocationsPerInstance", VARIANT, "InvocationsPerInstance",
             "Sum", 60, 15, id="invocations per instance"),
         pytest.param("SageMakerVariantConcurrentRequestsPerModelHighResolution", VARIANT,

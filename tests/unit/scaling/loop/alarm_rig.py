@@ -40,7 +40,7 @@ START = 1_699_999_800.0
 
 @dataclass
 class Listener:
-    """A scaler that keeps what it is asked; `fails` is raised instead, once each."""
+    """A scaler that keeps its requests. `fails` is raised instead, once each."""
 
     triggers: list[Trigger] = field(default_factory=list)
     fails: list[Exception] = field(default_factory=list)
@@ -59,7 +59,7 @@ class Listener:
 
 @dataclass
 class Web:
-    """What was posted; `answers` are given in turn, then 200. An exception is raised."""
+    """The posted messages. `answers` are given in turn, then 200. An exception is raised."""
 
     posted: list[tuple[str, Mapping[str, str], bytes]] = field(default_factory=list)
     answers: list[int | Exception] = field(default_factory=list)
@@ -73,7 +73,7 @@ class Web:
 
 
 class Rig:
-    """One control's watching of alarms on a clock of its own; `restart` is another control."""
+    """One control's alarm watch with its clock. `restart` is another control."""
 
     def __init__(
         self, store: Any = None, topics: Mapping[str, Sequence[str]] | None = None
@@ -122,7 +122,7 @@ class Rig:
         return self.watch.look()
 
     def look_for(self, seconds: int) -> list[Alarm]:
-        """A look each second; the alarms with due web actions."""
+        """Look each second. Return the alarms with due web actions."""
         due: list[Alarm] = []
         for _ in range(seconds):
             self.advance(1)
@@ -186,7 +186,7 @@ class Rig:
         records.put(SCOPE, name, replace(alarm, status=status), expect=found.version)
 
     def measure(self, value: float, seconds: int = 1, name: str = "Load") -> None:
-        """One sample a second from now on, with a look after each."""
+        """One sample per second from now on, with a look after each."""
         for _ in range(seconds):
             self.sample(value, name)
             self.advance(1)

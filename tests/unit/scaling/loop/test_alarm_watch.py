@@ -219,7 +219,7 @@ def test_disabled_actions_are_not_done_while_states_go_on() -> None:
 
 
 class Contested(MemoryStore):
-    """A store in which another writer writes the alarm just before, so many times."""
+    """A store in which another writer writes the alarm just before, a number of times."""
 
     contests = 0
 

@@ -65,7 +65,7 @@ class House:
         self.environments.wake(Wake(key=KEY, held=1, at=at, concurrency=concurrency))
 
     def run(self, *ids: str, phase: CopyPhase = CopyPhase.READY) -> None:
-        """The environments that there are now; as many are desired."""
+        """Set the present environments, and desire as many."""
         for stored in self.state.copies.list():
             self.state.copies.delete(SCOPE, stored.value.spec.id, expect=stored.version)
         for copy_id in ids:

@@ -116,7 +116,7 @@ def test_a_decision_that_the_store_took_half_of_is_finished_a_second_later() -> 
     town = ScalingTown(store, copies=1)
     policy = town.track()
     town.alarm(policy, 5.0)
-    store.left = 2  # the alarm, the activity; the number is not taken any more
+    store.left = 2  # the alarm and the activity, but not the number
     with pytest.raises(Killed):
         town.alarm(policy, 12.0)
     store.left = None

@@ -27,7 +27,7 @@ ENDPOINT_ARN = SCOPE.arn("endpoint", "ep")
 
 @dataclass
 class RecordingScaler:
-    """Keeps what it is asked for; refuses everything while `refusal` is set."""
+    """Keeps its requests. Refuses everything while `refusal` is set."""
 
     proposals: list[Proposal] = field(default_factory=list)
     refusal: RetryableError | None = None
@@ -72,7 +72,7 @@ class Scene:
         self.town.state.tags.put(SCOPE, arn, tags, expect=found.version if found else None)
 
     def go(self, num_seconds: int, per_s: int, service_s: float = 4.0, **values: Any) -> None:
-        """So many seconds of so many calls."""
+        """`num_seconds` seconds with `per_s` calls each."""
         for _ in range(num_seconds):
             second = int(self.town.clock.now())
             at_once = per_s * service_s

@@ -22,7 +22,7 @@ from hostelry.scaling.decide.tracking_alarms import AlarmSide, build_alarm_name
 
 
 def test_a_target_tracking_alarm_scales_out_in_proportion_and_records_it() -> None:
-    # Source: "Scaling activities for Application Auto Scaling" (texts); section "Target tracking".
+    # Source: "Scaling activities for Application Auto Scaling" (texts), section "Target tracking".
     town = ScalingTown(copies=1)
     policy = town.track()
     town.alarm(policy, 12.0, 12.0, 12.0)

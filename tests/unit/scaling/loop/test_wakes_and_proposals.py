@@ -40,7 +40,7 @@ def test_a_wake_of_an_adapter_is_one_of_its_base() -> None:
 )
 def test_a_wake_does_nothing_where(bounds: dict[str, int]) -> None:
     town = ScalingTown(copies=0)
-    town.register(**bounds)  # type: ignore[arg-type] # bounds and what is suspended, by name
+    town.register(**bounds)  # type: ignore[arg-type] # bounds and suspensions, by name
     town.scaler.wake(Wake(key=KEY, held=1, at=NOW))
     assert town.desired == 0
     assert town.activities == []

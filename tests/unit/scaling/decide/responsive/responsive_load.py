@@ -10,7 +10,7 @@ from hostelry.domain.scope import Scope
 from hostelry.scaling.decide.decision import Capacity, Decision
 from hostelry.scaling.decide.responsive.options import ResponsiveOptions
 from hostelry.scaling.decide.responsive.policy import ResponsiveState, step
-from hostelry.sim.arrivals import modulated
+from hostelry.sim.arrivals import modulate_arrivals
 
 KEY = LoadKey(scope=Scope("000000000000", "us-west-2"), endpoint_name="chat", variant_name="main")
 START = 1_700_000_000
@@ -46,7 +46,7 @@ def drawn(
     source = np.random.default_rng(seed)
     lasts = np.array([it for it, _ in pieces])
     edges = np.concatenate([[0.0], np.cumsum(lasts)])
-    at_s = modulated(source, edges, np.array([rate for _, rate in pieces]), cv)
+    at_s = modulate_arrivals(source, edges, np.array([rate for _, rate in pieces]), cv)
     took_s = source.lognormal(np.log(service_s) - 0.32, 0.8, len(at_s))
     num = int(edges[-1])
     ends_s = at_s + took_s
@@ -71,7 +71,7 @@ def drawn(
 
 @dataclass(slots=True, kw_only=True)
 class Run:
-    """The policy over seconds; capacity becomes what it decides, and serves at once."""
+    """The policy over seconds. Its decisions become capacity, which serves at once."""
 
     options: ResponsiveOptions
     copies: int = 4
@@ -82,7 +82,7 @@ class Run:
     acts: list[tuple[int, Decision]] = field(default_factory=list)
 
     def see(self, seconds: Sequence[SecondLoad], *, follow: bool = True) -> "Run":
-        """Step through `seconds`; with `follow`, capacity follows the decisions."""
+        """Step through `seconds`. With `follow`, capacity follows the decisions."""
         state = self.state or ResponsiveState(options=self.options)
         for one in seconds:
             serving = self.copies if self.serving is None else self.serving

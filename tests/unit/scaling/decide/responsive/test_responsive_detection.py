@@ -1,6 +1,6 @@
 """Detection delay and false alarms of the responsive policy, in simulated time.
 
-The delays and rates of benchmarks/detection_study.py, on fewer draws; seeds are fixed.
+The delays and rates of benchmarks/detection_study.py, on fewer draws, with fixed seeds.
 """
 
 from dataclasses import replace

@@ -33,7 +33,7 @@ from hostelry.scaling.decide.responsive.options import (
     parse_options_tag,
     select_recent_acts,
 )
-from hostelry.sim.arrivals import modulated, steady
+from hostelry.sim.arrivals import modulate_arrivals, steady
 
 OPTIONS = ResponsiveOptions(target=5.0)
 
@@ -67,7 +67,7 @@ def test_dispersion_is_learnt_at_every_scale(
 def test_a_level_that_steps_and_drifts_is_not_taken_for_bursts() -> None:
     """Around a mean of all of it, an index of some 60 at the longest scale."""
     edges, rates = np.array([0.0, 600.0, 1200.0, 1800.0]), np.array([2.0, 8.0, 4.0])
-    at_s = modulated(np.random.default_rng(3), edges, rates, 1.0)
+    at_s = modulate_arrivals(np.random.default_rng(3), edges, rates, 1.0)
     known = dispersion_of(np.bincount(at_s.astype(int), minlength=1800).tolist())
     assert max(known.index[:4]) < 1.7
     assert known.index[-1] < 12.0
