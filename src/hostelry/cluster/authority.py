@@ -6,7 +6,7 @@ until every peer has asked for it       the old    old and new
 then                                   the new    old and new, while old certificates last
 once the last of the old has ended     the new    the new
 
-Peers ask for what is trusted every few minutes, see `keeper`.
+Peers ask for the trusted certificates every few minutes, see `keeper`.
 """
 
 import msgspec
@@ -53,7 +53,7 @@ class Retired(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Authority(msgspec.Struct, frozen=True, kw_only=True):
-    """authority.json, on hosts of role control; `version` grows with each rotation.
+    """authority.json, on hosts of role control. `version` grows with each rotation.
 
     `coming` signs from `signs_at` on.
     """
@@ -72,7 +72,7 @@ class Authority(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def read(cls, data: bytes) -> "Authority":
-        """The stored authority; raises TerminalError where it is damaged."""
+        """Parse the stored authority. Raises TerminalError if it is damaged."""
         try:
             return decode(data, Authority)
         except msgspec.DecodeError as error:
@@ -82,7 +82,7 @@ class Authority(msgspec.Struct, frozen=True, kw_only=True):
             ) from None
 
     def rotated(self, now: float) -> "Authority":
-        """The authority with a successor; raises TerminalError where one is coming already."""
+        """The authority with a successor. Raises TerminalError if one is coming already."""
         if self.coming is not None:
             left_s = max(0.0, self.signs_at - now)
             raise TerminalError(
@@ -96,7 +96,7 @@ class Authority(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def settled(self, now: float) -> "Authority":
-        """The authority as it is at `now`: the coming one signs, what has ended is gone."""
+        """The authority at `now`: the coming one signs if it is due, and ended ones are removed."""
         kept = tuple(it for it in self.retired if it.until > now)
         if self.coming is None or now < self.signs_at:
             if len(kept) == len(self.retired):
@@ -109,13 +109,13 @@ class Authority(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def trusted(self) -> bytes:
-        """The certificates, PEM, that peers may be signed by; the one that signs is the first."""
+        """The certificates, PEM, that peers may be signed by. The first is the one that signs."""
         coming = [] if self.coming is None else [self.coming.certificate]
         every = [self.current.certificate, *coming, *(it.certificate for it in self.retired)]
         return bundle([it.encode() for it in every])
 
     def signed(self, request: bytes, peer: PeerName, now: float) -> bytes:
-        """A certificate for `peer`, PEM; raises ValueError for a request that is none."""
+        """Sign a certificate for `peer`, PEM. Raises ValueError for an invalid request."""
         return issue(self.current.pair, request, peer, now)
 
     def identity(self, role: PeerRole, name: str, now: float) -> bytes:

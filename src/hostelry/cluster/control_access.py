@@ -1,6 +1,6 @@
-"""Access to control for this host's other processes: to one of several that answers.
+"""Access to control for this host's other processes, if there may be several controls.
 
-What it needs is imported where there may be several: a platform of one machine needs none of it.
+Its imports are made only then: a platform of one machine needs none of them.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ IDLE_S = 30.0  # an idle connection of an httpx client's is kept so long
 def control_access(
     home: Home, config: UpConfig, credentials: Credentials, pool: "Upstream"
 ) -> "Callable[[Upstream], Upstream]":
-    """How a process sends requests to control; `pool` asks who leads."""
+    """How a process sends requests to control. `pool` asks who leads."""
     if is_alone(config):
         return lambda given: given
     from hostelry.cluster.own_control import ControlUpstream, own_control

@@ -19,7 +19,7 @@ class ControlTransport(httpx.AsyncBaseTransport):
         self._address = address
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """One request's answer, whole; raises httpx.ConnectError where no control answers."""
+        """One request's answer, whole. Raises httpx.ConnectError if no control answers."""
         body = await request.aread()
         limit_s = request.extensions.get("timeout", {}).get("read") or NO_LIMIT_S
         head = b"%b %b HTTP/1.1\r\n" % (request.method.encode(), request.url.raw_path)

@@ -1,7 +1,7 @@
-"""A control on a further host: what the platform must be for it to lead there.
+"""Requirements of a platform for a control on a further host to lead there.
 
-Pure, but for `machine`. A leader starts and calls instances; those of the local fleet are processes
-of the first host, which only a control of the same machine can start and see.
+Pure, but for `machine`. A leader starts and calls instances. The local fleet's instances are
+processes of the first host, which only a control of the same machine can start and see.
 """
 
 from pathlib import Path
@@ -37,7 +37,7 @@ def machine() -> str:
 
 
 def why_not(config: UpConfig, *, is_same_machine: bool) -> str | None:
-    """Why no further control of the platform could lead; None where it could."""
+    """Why no further control of the platform could lead. None if it could."""
     if config.store_url is None:
         return NO_STORE
     if is_same_machine:

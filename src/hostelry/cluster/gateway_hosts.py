@@ -42,7 +42,7 @@ class GatewayHostList(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(slots=True)
 class KnownHosts:
-    """Hosts by id, each for `KNOWN_S` after it was last named; `now_s` never goes back."""
+    """Hosts by id, each for `KNOWN_S` after it was last named. `now_s` never goes back."""
 
     now_s: Callable[[], float]
     _hosts: dict[str, tuple[GatewayHost, float]] = field(default_factory=dict)

@@ -32,14 +32,14 @@ class HostFiles:
         self._cluster = cluster
 
     def authority(self) -> Authority | None:
-        """The stored authority; None on hosts that do not issue. Raises TerminalError."""
+        """The stored authority. None on hosts that do not issue. Raises TerminalError."""
         try:
             return Authority.read(self.folder.authority.read_bytes())
         except FileNotFoundError:
             return None
 
     def make(self, role: PeerRole, name: str, now: float) -> None:
-        """An authority, and a certificate for this host, where there are none yet."""
+        """Make an authority, and a certificate for this host, unless they exist."""
         self._open()
         authority = self.authority()
         if authority is None:
@@ -49,14 +49,14 @@ class HostFiles:
             self.issue_own(authority, role, name, now)
 
     def own(self, now: float) -> PeerName | None:
-        """The name in this host's certificate; None where peers would refuse it."""
+        """The name in this host's certificate. None if peers would refuse it."""
         try:
             return _checked(self.folder.identity.read_bytes(), self.folder.trusted, now)
         except (OSError, TerminalError):
             return None
 
     def is_due(self, authority: Authority | None, now: float) -> bool:
-        """Whether this host's certificate is to be renewed; raises OSError where there is none."""
+        """Whether this host's certificate must be renewed. Raises OSError without a certificate."""
         pem = self.folder.identity.read_bytes()
         late = now >= read_facts(pem).renew_at()
         return late or (authority is not None and not authority.has_signed(pem))
@@ -66,7 +66,7 @@ class HostFiles:
         self.save(authority.identity(role, safe_name(name), now), authority.trusted)
 
     def save(self, identity: bytes, trusted: bytes) -> None:
-        """Write the certificate, and what peers are trusted by; the latter first."""
+        """Write the trusted certificates, then this host's."""
         self._open()
         for path, data in ((self.folder.trusted, trusted), (self.folder.identity, identity)):
             if not path.exists() or path.read_bytes() != data:
@@ -79,7 +79,7 @@ class HostFiles:
         write_whole(self.folder.authority, msgspec.json.encode(authority))
 
     def take(self, files: OperatorFiles, now: float) -> PeerName:
-        """Take over the operator's files; raises TerminalError naming the file and the fault."""
+        """Take over the operator's files. Raises TerminalError naming the file and the fault."""
         trusted, certificate = _read(files.authority), _read(files.certificate)
         key = _read(files.key)
         try:
@@ -96,7 +96,7 @@ class HostFiles:
 def operator_files(
     ca: str | None, certificate: str | None, key: str | None
 ) -> OperatorFiles | None:
-    """The operator's files; None where none is named, and TerminalError where some are missing."""
+    """The operator's files. None if none is named. Raises TerminalError if some are missing."""
     given = {"--tls-ca": ca, "--tls-cert": certificate, "--tls-key": key}
     if not any(given.values()):
         return None

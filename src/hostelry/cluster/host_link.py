@@ -2,7 +2,7 @@
 
 The bytes pass unchanged, so that a client signs the address it connects to, and the server sees it.
 Of several hosts of control the first that has the server gets them: a further one has no object
-store and no gateway. Where none has it, a request is answered with 503 and the reason.
+store and no gateway. If none has it, a request is answered with 503 and the reason.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ BACKLOG = 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkLimits:
-    """Bounds of one port; `refusal_s` is the time in which a client may read a refusal."""
+    """Bounds of one port. `refusal_s` is the time in which a client may read a refusal."""
 
     connections: int = 1024
     connect_s: float = 5.0
@@ -48,7 +48,7 @@ class LinkEnd(SpliceEnd):
         self._accepted(self)
 
     def data_received(self, data: bytes) -> None:
-        """Forward the bytes, or keep them and read no more; those of a refused client are lost."""
+        """Forward the bytes, or keep them and read no more. Drop a refused client's bytes."""
         if self._early is None:
             super().data_received(data)
             return
@@ -57,7 +57,7 @@ class LinkEnd(SpliceEnd):
             self.transport.pause_reading()
 
     def connected(self, server: SpliceEnd) -> None:
-        """Forward to `server` what has come, and what will come."""
+        """Forward the received bytes to `server`, and all later ones."""
         early, self._early, self.other = self._early or [], None, server
         if self.transport is None or server.transport is None:
             return
@@ -82,9 +82,9 @@ class LinkEnd(SpliceEnd):
 
 
 class HostEnd(SpliceEnd):
-    """The end of the server's node proxy; `connected` is done once that says that the server is.
+    """The end of the server's node proxy. `connected` is done once the proxy confirms the server.
 
-    It is failed where the host has no such server.
+    It fails if the host has no such server.
     """
 
     def __init__(self, client: LinkEnd) -> None:
@@ -93,7 +93,7 @@ class HostEnd(SpliceEnd):
         self._client = client
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Wait for the proxy's word; one of an earlier version has none."""
+        """Wait for the proxy's word. A proxy of an earlier version sends none."""
         super().connection_made(transport)
         if transport.get_extra_info("ssl_object").selected_alpn_protocol() != LINK_PROTOCOL:
             self._begin()
@@ -190,7 +190,7 @@ class HostLink:
                 end.transport.abort()
 
     async def _connected(self, end: LinkEnd) -> str:
-        """Connect the server; why that is not possible, or the empty string."""
+        """Connect the server. Return the reason if that fails, else the empty string."""
         faults = []
         for control in self._controls():
             address = Address.parse(on_host(control, self._name))

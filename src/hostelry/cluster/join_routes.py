@@ -2,12 +2,12 @@
 
 request                              answer
 ----------------------------------   ------------------------------------------------------------
-POST /internal/join-tokens           200 with a token; 403 without the proof of a host of control
-POST /internal/join                  200 with a joined home's files; 403 with what is wrong,
-                                     503 where that is not known now
+POST /internal/join-tokens           200 with a token. 403 without the proof of a host of control
+POST /internal/join                  200 with a joined home's files. 403 with the fault, or 503 if
+                                     control cannot tell now
 either, without an authority         409: the certificates are the operator's own
 
-The internal key is asked for by control itself; of a joining host the node proxy shows it.
+Control itself asks for the internal key. For a joining host the node proxy shows it.
 """
 
 import asyncio
@@ -70,9 +70,9 @@ class TokenRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class JoinRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """A host that joins: what it was given, its key's signing request, PEM, and its version.
+    """A host that joins: its token, its key's signing request, PEM, and its version.
 
-    `host_id` is that of a host that joins again. `machine`, of a host of role control, is its
+    `host_id` is the id of a host that joins again. `machine`, of a host of role control, is its
     `further_control.machine`.
     """
 
@@ -86,9 +86,9 @@ class JoinRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class JoinedFiles(msgspec.Struct, kw_only=True):
-    """A joined home's files by their paths in it, base64; `certificate` and `trusted` are PEM.
+    """A joined home's files by their paths in it, base64. `certificate` and `trusted` are PEM.
 
-    `instances`: the folder of the local fleet, where the host is on the same machine.
+    `instances`: the folder of the local fleet, if the host is on the same machine.
     """
 
     cluster: str
@@ -100,7 +100,7 @@ class JoinedFiles(msgspec.Struct, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinRoutes:
-    """The routes; `address` is control's own for other hosts.
+    """The routes. `address` is control's own for other hosts.
 
     `live` has the ids of the hosts that run, None while they are not known.
     """
@@ -175,7 +175,7 @@ class JoinRoutes:
             return _refused(503, str(error))
 
     def _joined(self, authority: Authority, asked: JoinRequest, token: str) -> JoinedFiles:
-        """The answer to a host that may join; raises TerminalError where it may not, and why."""
+        """The answer to a host that may join. Raises TerminalError with the reason otherwise."""
         now, found = self.clock.now(), self._tokens.get(self.owner, token)
         key_digest = hashlib.sha256(asked.request.encode()).hexdigest()
         why = refusal(None if found is None else found.value, key_digest, now)
@@ -211,7 +211,7 @@ class JoinRoutes:
             raise TerminalError(why)
 
     def _take_name(self, name: str, host: JoinedHost) -> None:
-        """Have the name be that of `host`; raises as `check_name`, and Conflict."""
+        """Give the name to `host`. Raises as `check_name`, and Conflict."""
         hosts = Records(self.store, HOST_KIND, JoinedHost)
         found = hosts.get(self.owner, name)
         check_name(name, None if found is None else found.value, host, self.live())
@@ -237,7 +237,7 @@ class JoinRoutes:
 def joined_files(
     home: Home, role: PeerRole, control: str, host_name: str, host_id: str
 ) -> dict[str, str]:
-    """The files that a host of `role` needs; the keys of keys are for role control alone.
+    """The files that a host of `role` needs. Only role control gets the root keys.
 
     A gateway or an agent gets no store's address, whose password opens the state of all. An agent
     gets the keys of agents, and no web addresses of actions.
@@ -273,9 +273,9 @@ def joined_files(
 
 
 def s3_url_on(config: UpConfig, control: str) -> str:
-    """The embedded object store, as other hosts' programs reach it; empty where there is none.
+    """The embedded object store, as other hosts' programs reach it. Empty without one.
 
-    One that listens on every address is at that of `control`.
+    If it listens on every address, the address is `control`.
     """
     if not config.has_own_s3:
         return ""

@@ -11,7 +11,7 @@ import msgspec
 
 from hostelry.base.errors import RetryableError, TerminalError, UsageError
 
-# Tokens by which a host joins: what they are, what is kept of them, who is let in. Pure.
+# Tokens by which a host joins: their form, their records, and who is let in. Pure.
 #
 # A token is ``h1.FINGERPRINT.SECRET``: the SHA-256 of the authority's certificate, by which the
 # joining host knows the cluster, and 32 random bytes, by which the cluster knows the token. Only
@@ -32,7 +32,7 @@ UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 class TokenRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """What is kept of a token; `used_by` is the digest of the key that it was used for."""
+    """The record of a token. `used_by` is the digest of the key that it was used for."""
 
     role: str
     expires_at: float
@@ -83,7 +83,7 @@ def refusal(record: TokenRecord | None, key_digest: str, now: float) -> str | No
 
 
 def seconds_of(text: str) -> float:
-    """A time of validity such as ``15m``; raises TerminalError with what is allowed."""
+    """Parse a validity such as ``15m``. Raises TerminalError with the allowed range."""
     found = re.fullmatch(r"([0-9]{1,6})([smhd])", text)
     seconds = float(found[1]) * UNITS[found[2]] if found else 0.0
     if not MIN_S <= seconds <= MAX_S:
@@ -121,9 +121,9 @@ def check_name(
     asked: JoinedHost,
     live: Collection[str] | None,
 ) -> None:
-    """Raise where `asked` may not have the name, which `holder` has.
+    """Raise if `asked` may not have the name, which `holder` has.
 
-    `live`: ids of hosts that run; None: not known yet. Raises TerminalError with the way out, or
+    `live`: ids of hosts that run. None: not known yet. Raises TerminalError with the way out, or
     RetryableError.
     """
     if holder is None or holder.host_id == asked.host_id:
@@ -147,7 +147,7 @@ def live_hosts(gateways: Collection[str] | None, leader: Mapping[str, Any]) -> s
 
 
 def control_id(name: str, host_id: str, pid: int) -> str:
-    """The id of one control process, never of two; `host_id` is empty where its host has none."""
+    """The id of one control process, never of two. `host_id` is empty if its host has none."""
     return f"{name}-{pid}-{host_id}{secrets.token_hex(RANDOM_BYTES)}"
 
 

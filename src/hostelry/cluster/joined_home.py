@@ -1,14 +1,14 @@
-"""A home that joins, or has joined: whether a token is used for it, and what it keeps.
+"""A home that joins, or has joined: whether a token is used for it, and the settings that it keeps.
 
-home                                              a token is given: then
+home                                              with a token
 -----------------------------------------------   ---------------------------------------------
 empty                                             it joins
-a platform's own                                  refused: it is none that joins
+a platform's own                                  refused: it cannot join
 joined, for another role                          refused
 joined, its certificate is not valid now          it joins again
 joined, an earlier join again was cut off         it joins again
 joined by another token                           it joins again
-joined by this very token, or by none known       nothing: a unit may name --join at each start
+joined by this very token, or an unknown one      nothing: a unit may name --join at each start
 """
 
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ from hostelry.cluster.host_files import HostFiles
 from hostelry.cluster.join_token import JoinToken, digest_of
 from hostelry.home.home import Home, load_config
 
-# What a host keeps of its own where it joins again, as config.json names it.
+# The host's own settings that it keeps if it joins again, as config.json names them.
 OWN_CONFIG = (
     "control_port",
     "jobs_port",
@@ -42,10 +42,10 @@ OWN_CONFIG = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HomeBefore:
-    """A home as a join finds it.
+    """A home before a join.
 
-    `name` is that in its certificate, valid or not. `joined_by` is the digest of the token that it
-    joined by; empty where that is not known.
+    `name` is the name in its certificate, valid or not. `joined_by` is the digest of the token that
+    it joined by, empty if unknown.
     """
 
     home: Home
@@ -58,7 +58,7 @@ class HomeBefore:
     joined_by: str = ""
 
     def check(self, role: PeerRole) -> None:
-        """Raise TerminalError where no host of `role` joins with this home."""
+        """Raise TerminalError if no host of `role` joins with this home."""
         if self.has_platform and not self.is_joined:
             raise TerminalError(
                 f"{self.home.root} has a platform already; join with another --home"
@@ -78,7 +78,7 @@ class HomeBefore:
             )
 
     def uses(self, token: JoinToken, role: PeerRole) -> bool:
-        """Whether the host joins by the token; raises TerminalError as `check`."""
+        """Whether the host joins by the token. Raises TerminalError as `check`."""
         self.check(role)
         if not self.has_platform or not self.is_valid or self.is_cut_off:
             return True
@@ -91,7 +91,7 @@ def token_file(home: Home) -> str:
 
 
 def read_home(home: Home, now: float) -> HomeBefore:
-    """What a join finds; raises TerminalError for a damaged config.json."""
+    """Read the home before a join. Raises TerminalError for a damaged config.json."""
     if not home.config.exists():
         return HomeBefore(home=home)
     folder = TlsFolder(home.tls)
@@ -124,7 +124,7 @@ def joining_key(folder: TlsFolder) -> Path:
 
 
 def config_after(home: Home, joined: bytes) -> bytes:
-    """The platform's configuration, with what the home had of its own before."""
+    """The platform's configuration, with the home's own settings from before."""
     if not home.config.exists():
         return joined
     before = decode(home.config.read_bytes(), dict[str, Any])

@@ -3,11 +3,11 @@
 1. It asks, unverified, for the authorities' certificates, and uses the one whose fingerprint
    the token has.
 2. It asks again, now verified by that one alone, and only then shows the token.
-3. It writes the files beside the home and renames them into it, config.json last: a home that has
+3. It writes the files next to the home and renames them into it, config.json last: a home that has
    it is whole. A retry shows the same key, so that the same token is good again.
 
 A host that has joined may join again, with a new token (`cluster.joined_home`): after its
-certificate has ended, for one.
+certificate has ended, for example.
 """
 
 import base64
@@ -54,8 +54,8 @@ WRITTEN_LAST = "config.json"
 def join(url: str, token: str, home: Home, role: PeerRole, name: str | None = None) -> PeerName:
     """Make `home` a joined home of the cluster at `url`, and return this host's name there.
 
-    `name` is by default that under which it has joined before, or the machine's own. Raises
-    TerminalError with what is wrong, RetryableError where the cluster does not answer.
+    `name` is by default the name under which it has joined before, or the machine's own. Raises
+    TerminalError with the fault, RetryableError if the cluster does not answer.
     """
     host, port = _server(url)
     wanted = JoinToken.parse(token)
@@ -82,7 +82,7 @@ def join(url: str, token: str, home: Home, role: PeerRole, name: str | None = No
 
 
 def must_join(token: str, home: Home, role: PeerRole) -> bool:
-    """Whether the host uses the token; raises TerminalError where it can be none of `role`."""
+    """Whether the host uses the token. Raises TerminalError if it cannot be a host of `role`."""
     return read_home(home, SystemClock().now()).uses(JoinToken.parse(token), role)
 
 
@@ -186,7 +186,7 @@ def _refusal(server: str, status: int, content: bytes) -> Exception:
 
 
 def _write(home: Home, joined: JoinedFiles, key: bytes, url: str, token_digest: str) -> None:
-    """Write the joined home's files; config.json makes it one."""
+    """Write the joined home's files. config.json, the last, completes it."""
     scratch = home.root / ".joining"
     shutil.rmtree(scratch, ignore_errors=True)
     files = {name: base64.b64decode(data) for name, data in joined.files.items()}

@@ -3,7 +3,7 @@
 host                                    its certificate comes from
 -------------------------------------   ---------------------------------------------------------
 with the operator's own files           these, when they change
-with the authority (role control)       the authority; a newer one of another control is taken over
+with the authority (role control)       the authority. A newer one of another control is taken over
 any other                               a control, which is asked over the certificate still valid
 """
 
@@ -33,13 +33,13 @@ CALL_S = 10.0
 
 
 class Renewal(msgspec.Struct, kw_only=True):
-    """What a peer asks for: a certificate for its key's signing request, PEM; empty for none."""
+    """A peer's request: a certificate for its key's signing request, PEM. Empty: no certificate."""
 
     request: str = ""
 
 
 class Renewed(msgspec.Struct, kw_only=True):
-    """The certificate, what is trusted, and, for a peer of role control, the authority."""
+    """The certificate, the trusted ones and, for a peer of role control, the authority."""
 
     certificate: str = ""
     trusted: str
@@ -47,7 +47,7 @@ class Renewed(msgspec.Struct, kw_only=True):
 
 
 class CertificateKeeper:
-    """Keeps `files`; `controls` are the addresses of the controls of other hosts."""
+    """Keeps `files`. `controls` are the addresses of the controls of other hosts."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class CertificateKeeper:
             await self._clock.sleep(FILES_PAUSE_S)
 
     def settle(self, now: float) -> None:
-        """On a host with the authority: carry its rotation on, and renew what is due."""
+        """On a host with the authority: advance its rotation, and renew due certificates."""
         stored = self._files.authority()
         if stored is None:
             return
@@ -98,9 +98,9 @@ class CertificateKeeper:
             self._files.save(self._files.folder.identity.read_bytes(), authority.trusted)
 
     async def ask(self, now: float) -> None:
-        """Ask the other hosts' controls for what is trusted, and for what is due.
+        """Ask the other hosts' controls for the trusted certificates, and for a due one.
 
-        Raises RetryableError where none answers a host that depends on them.
+        Raises RetryableError if none answers a host that depends on them.
         """
         stored = self._files.authority()
         faults = []
@@ -156,7 +156,7 @@ class CertificateDesk:
         self._clock = clock
 
     async def answer(self, request: FrontRequest) -> Answer:
-        """A certificate in the name that the peer's present one has, and what is trusted."""
+        """A certificate in the name of the peer's present one, and the trusted certificates."""
         return await asyncio.to_thread(self._answer, request)
 
     def _answer(self, request: FrontRequest) -> Answer:

@@ -30,8 +30,8 @@ async def keeping_controls(
 ) -> AsyncIterator[None]:
     """For the block, keep the controls of `document`, which GET /internal/leader answers.
 
-    They come first; of those that were known before as many are kept as make `MAX_KNOWN`. One that
-    is alone, and that no host can join, keeps none.
+    They come first. Controls known before fill up to `MAX_KNOWN`. A control that is alone, and that
+    no host can join, keeps none.
     """
     kept = _last_known(home)
 
@@ -52,7 +52,7 @@ async def keeping_controls(
 
 
 def known_controls(home: Home, config: UpConfig) -> tuple[str, ...]:
-    """The addresses of the other controls: those known last, then those of the joined home."""
+    """The addresses of the other controls, last known first, then the joined home's."""
     both = dict.fromkeys([*_last_known(home), *config.controls])
     return tuple(it for it in both if may_be_asked(it) and it != config.control_address)
 

@@ -1,8 +1,8 @@
-"""ASGI: forwards every request to the leader among several controls, by `leader_calls`.
+"""ASGI: forwards every request to the leader among several controls, by `leader_view`.
 
-Where there is no leader it is waited for, then the answer is 503 with the cause. An answer within
-which the leader fails is cut off. A request that another forwarder has sent here is not forwarded:
-its sender looks again.
+Without a leader it waits for one, then answers 503 with the cause. An answer within which the
+leader fails is cut off. A request that another forwarder has sent here is not forwarded: its sender
+looks again.
 """
 
 import asyncio
@@ -38,20 +38,20 @@ WHOLE_BYTES = 256 * 1024  # a body up to this size is read before it is sent
 
 
 class StreamingUpstream(Upstream, Protocol):
-    """Client that also sends bodies in pieces; raises as `UpstreamPool.stream` does."""
+    """Client that also sends bodies in pieces. Raises as `UpstreamPool.stream` does."""
 
     async def stream(
         self, address: str, head: bytes, body: StreamedBody, timeouts: Timeouts
     ) -> Reply:
-        """One request's reply, its head there already; the caller closes it."""
+        """One request's reply with its head received. The caller closes it."""
         ...
 
 
 class ForwardedRequest:
-    """A request to forward; a large body is read as it is sent.
+    """A request to forward. A large body is read as it is sent.
 
-    `gone` is done once the caller has closed its connection. Raises ValueError for a length that is
-    no number; the body of a request without one must be small.
+    `gone` is done once the caller has closed its connection. Raises ValueError for an invalid
+    length. A body without a length must be small.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class ForwardedRequest:
         return self._whole is not None or not self._num_read
 
     async def read(self) -> bool:
-        """Take a small body whole; False where a body is too large. Raises ClientGoneError."""
+        """Read a small body whole. False if the body is too large. Raises ClientGoneError."""
         if self._length is not None and self._length > self._most:
             return False
         if self._length is None or self._length <= WHOLE_BYTES:
@@ -90,7 +90,7 @@ class ForwardedRequest:
         return True
 
     async def send(self, address: str) -> Reply:
-        """The head of the reply of `address`; raises UpstreamError."""
+        """The head of the reply of `address`. Raises UpstreamError."""
         if self._whole is not None:
             head = head_of(self._scope, len(self._whole))
             return await self._pool.send(address, (head, self._whole), TIMEOUTS)
@@ -134,7 +134,7 @@ class LeaderProxy:
         source: the leader.
         pool: connections to controls.
         max_body_bytes: of a request.
-        target: the server's address on the host of the leader at an address; None: the leader.
+        target: the server's address on the host of the leader at an address. None: the leader.
     """
 
     def __init__(
@@ -185,7 +185,7 @@ class LeaderProxy:
     async def _pass_on(
         self, leader: str, reply: Reply, gone: "asyncio.Future[None]", send: Send
     ) -> None:
-        """Pass the answer on as it comes; raises UpstreamError where it breaks off."""
+        """Pass the answer on as it comes. Raises UpstreamError if it breaks off."""
         headers = [
             (name.encode("latin-1"), value.encode("latin-1"))
             for name, value in reply.headers.items()
@@ -215,7 +215,7 @@ def head_of(scope: Scope, num_bytes: int) -> bytes:
 
 
 async def refuse(send: Send, status: int, text: str, headers: Mapping[str, str]) -> None:
-    """Answer with that text; callers may try again after a second where it is a 503."""
+    """Answer with that text. Callers may try again after a second if it is a 503."""
     body = f"{text}\n".encode()
     line = [(name.encode(), value.encode("latin-1", "replace")) for name, value in headers.items()]
     line += [(b"content-type", b"text/plain; charset=utf-8")]

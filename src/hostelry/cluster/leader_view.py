@@ -26,7 +26,7 @@ LOG = logging.getLogger(__name__)
 # ---------------------------------------  -------------------------------------------------------
 # some have a leader                       the one of the highest epoch
 # none has one                             no leader, and why
-# an epoch below that of the present view  not used: a control that was cut off or frozen answered
+# an epoch below the present view's        not used: a control that was cut off or frozen answered
 
 
 POLL_S = 0.4
@@ -41,7 +41,7 @@ NONE_ASKED = "no control was asked yet"
 class LeaderView:
     """The leader's address and epoch, and the addresses of all controls.
 
-    `leader` None: there is none, for the reason `cause`.
+    `leader`: None without one, for the reason `cause`.
     """
 
     leader: str | None = None
@@ -60,7 +60,7 @@ class LeaderAnswer(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlAnswer:
-    """One control's answer, or why there is none."""
+    """One control's answer, or why it did not answer."""
 
     address: str
     answer: LeaderAnswer | None = None
@@ -68,7 +68,7 @@ class ControlAnswer:
 
 
 def next_view(view: LeaderView, asked: Sequence[ControlAnswer]) -> LeaderView:
-    """The view after these answers; see the module's table."""
+    """The view after these answers. See the module's table."""
     answers = [it.answer for it in asked if it.answer is not None]
     newest = max(answers, key=lambda it: (it.epoch, it.leader is not None), default=None)
     if newest is None:
@@ -98,7 +98,7 @@ class LeaderSource(Protocol):
         ...
 
     def changed(self) -> "asyncio.Future[None]":
-        """Done once there is another leader than now, or none; the caller may cancel it."""
+        """A future that is done once the leader changes or is lost. The caller may cancel it."""
         ...
 
     def suspect(self, leader: str) -> None:
@@ -108,7 +108,7 @@ class LeaderSource(Protocol):
 
 @dataclass(slots=True)
 class Waiters:
-    """Futures that `wake` sets; each may be cancelled by who waits."""
+    """Futures that `wake` sets. The waiting caller may cancel each."""
 
     waiting: set["asyncio.Future[None]"] = field(default_factory=set)
 
@@ -160,7 +160,7 @@ class AskedControls:
         return self._view
 
     def changed(self) -> "asyncio.Future[None]":
-        """Done once there is another leader than now, or none; the caller may cancel it."""
+        """A future that is done once the leader changes or is lost. The caller may cancel it."""
         return self._waiters.add()
 
     def suspect(self, leader: str) -> None:
@@ -181,7 +181,7 @@ class AskedControls:
                 continue
 
     async def look(self) -> None:
-        """Ask the leader, and where it does not confirm, all controls."""
+        """Ask the leader, and all controls if it does not confirm."""
         before = self._view
         asked: list[ControlAnswer] = []
         if before.leader is not None:
@@ -224,7 +224,7 @@ async def ask_leader(
         return ControlAnswer(address=address, failure=str(error))
 
 
-# Sends a request to the leader among several controls, and again where that is safe.
+# Sends a request to the leader among several controls, and again if that is safe.
 #
 # `dataplane/control_calls.py` says which calls. They are sent again for some time from their
 # first failure on, while their time limit lasts, and if all of their body is there.
@@ -237,7 +237,7 @@ T = TypeVar("T")
 
 
 def outcome_of(sent: Reply | UpstreamError) -> CallOutcome:
-    """What came of a call that was answered, or failed, so."""
+    """Classify the result of a control call."""
     if isinstance(sent, ConnectError):
         return CallOutcome.NOT_TAKEN
     if isinstance(sent, UpstreamError):
@@ -246,7 +246,7 @@ def outcome_of(sent: Reply | UpstreamError) -> CallOutcome:
 
 
 class LeaderAwayError(HostelryError):
-    """No leader answered; `outcome` is that of the last try."""
+    """No leader answered. `outcome` is the outcome of the last try."""
 
     def __init__(self, message: str, outcome: CallOutcome = CallOutcome.NOT_TAKEN) -> None:
         super().__init__(message)
@@ -276,7 +276,7 @@ class LeaderRequest(Protocol):
         ...
 
     async def send(self, address: str) -> Reply:
-        """The head of the reply of `address`; raises UpstreamError."""
+        """The head of the reply of `address`. Raises UpstreamError."""
         ...
 
 
@@ -285,8 +285,8 @@ class LeaderCalls:
 
     Args:
         source: the leader.
-        wait_s: for another leader, from when there is none or a call fails.
-        target: the server's address on the host of the leader at an address; None: the leader.
+        wait_s: for another leader, once the leader is lost or a call fails.
+        target: the server's address on the host of the leader at an address. None: the leader.
     """
 
     def __init__(
@@ -297,7 +297,7 @@ class LeaderCalls:
         self._target = target or (lambda leader: leader)
 
     async def answered(self, request: LeaderRequest) -> tuple[str, Reply]:
-        """The leader and its reply, the head there; raises LeaderAwayError, ClientGoneError."""
+        """The leader, and its reply with the head. Raises LeaderAwayError, ClientGoneError."""
         failures: dict[str, str] = {}
         give_up_at: float | None = None
         while True:
@@ -359,7 +359,7 @@ class LeaderCalls:
             await self._changed(left_s, gone)
 
     async def _changed(self, within_s: float, gone: "asyncio.Future[None]") -> None:
-        """Wait until the leader changes, so many seconds at most."""
+        """Wait until the leader changes, for at most `within_s`."""
         changed = self._source.changed()
         try:
             await asyncio.wait(
@@ -371,7 +371,7 @@ class LeaderCalls:
             raise ClientGoneError
 
     async def _sent(self, leader: str, request: LeaderRequest) -> Reply:
-        """The head of that control's reply; raises UpstreamError, also where the leader changes."""
+        """The head of that control's reply. Raises UpstreamError, also if the leader changes."""
         sending = asyncio.ensure_future(request.send(self._target(leader)))
         grace_s = 0.0 if request.only_reads else AFTER_CHANGE_S
         try:

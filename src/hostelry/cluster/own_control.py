@@ -1,11 +1,12 @@
 """The control of this host for its other processes, and another one while that cannot be used.
 
-Requests go to the host's own control, which forwards them where it does not lead. Once one fails or
-takes long, that control is asked who leads, and where it does not say, those of `controls.json`.
+Requests go to the host's own control, which forwards them if it does not lead. Once one fails or
+takes long, that control is asked who leads. If it does not say, the controls of `controls.json` are
+asked.
 
 answers to GET /internal/leader                      requests go to
 ---------------------------------------------------  ---------------------------------------------
-own control names a leader, of no older epoch        own control; nothing more is asked
+own control names a leader, of no older epoch        own control. Nothing more is asked
 it does not, and another one names another leader    that leader, until own control names one
 it does not, and the leader named is own control     own control: no other can do better
 none names a leader, or only of an older epoch       own control
@@ -34,7 +35,7 @@ from hostelry.http1.upstream import Timeouts, Upstream
 
 LOG = logging.getLogger(__name__)
 WAIT_S = 3.0  # for another control, from a call's first failure on
-SLOW_S = 0.5  # without an answer own control is asked; again after twice as long each time
+SLOW_S = 0.5  # without an answer own control is asked, and again after twice as long each time
 PATIENT = Timeouts(total_s=1.0, connect_s=1.0)  # of own control: it may be busy
 LOOK_S = 0.3  # from one look to the next while own control cannot be used
 READ_S = 1.0  # from one reading of the file to the next
@@ -43,9 +44,9 @@ READ_S = 1.0  # from one reading of the file to the next
 def next_choice(
     own: tuple[str, str], before: LeaderView, asked: Sequence[ControlAnswer]
 ) -> LeaderView:
-    """Where requests go after these answers; see the module's table. Its leader is never None.
+    """Where requests go after these answers. See the module's table. Its leader is never None.
 
-    `own` is own control's address on this host, and the one by which others know it.
+    `own` is own control's address on this host, and the address by which others know it.
     """
     own_url, own_address = own
     confirmed = [it.answer for it in asked if it.address == own_url and names_leader(it, before)]
@@ -76,10 +77,10 @@ def is_over(own_url: str, before: LeaderView, found: LeaderView) -> bool:
 
 
 class OwnControl:
-    """The control that this host's processes use; a `LeaderSource` that looks once it has to.
+    """The control that this host's processes use. A `LeaderSource` that looks once it has to.
 
     Args:
-        own: own control's address on this host, and the one by which others know it.
+        own: own control's address on this host, and the address by which others know it.
         others: addresses of the other controls, as they were last known.
         ask: the answer of the control at an address to who leads.
         clock: waiting.
@@ -117,7 +118,7 @@ class OwnControl:
         return self._view
 
     def changed(self) -> "asyncio.Future[None]":
-        """Done once requests under way are to be given up; the caller may cancel it."""
+        """A future, done once requests under way must be given up. The caller may cancel it."""
         return self._waiters.add()
 
     def suspect(self, leader: str) -> None:
@@ -126,7 +127,7 @@ class OwnControl:
             self._looking = asyncio.get_running_loop().create_task(self._look_until_confirmed())
 
     async def look(self) -> bool:
-        """Ask own control, and where that names no leader the others; whether it names one."""
+        """Ask own control, and the others if it names no leader. Return whether it names one."""
         before, own_url = self._view, self._own[0]
         asked: list[ControlAnswer] = []
         if self._is_trusted:
@@ -173,7 +174,7 @@ class ControlCall:
         return monotonic_s() < self._ends_at
 
     async def send(self, address: str) -> Reply:
-        """The head of the reply of `address`, within the call's time; raises UpstreamError."""
+        """The head of the reply of `address`, within the call's time. Raises UpstreamError."""
         left_s = self._ends_at - monotonic_s()
         if left_s <= 0:
             raise DeadlineError("The time limit passed before the call was sent.")
@@ -186,9 +187,9 @@ class ControlCall:
 
 
 class ControlUpstream:
-    """`pool`, whose requests to own control go where `control` says; implements `Upstream`.
+    """`pool`, with requests to own control redirected by `control`. Implements `Upstream`.
 
-    What fails is sent again as the table of `leader_calls` says; raises ControlAwayError then.
+    Failed requests are sent again as the table of `leader_view` says. Raises ControlAwayError then.
     """
 
     def __init__(self, pool: Upstream, control: OwnControl) -> None:
@@ -203,7 +204,7 @@ class ControlUpstream:
         timeouts: Timeouts,
         whole_below_bytes: int | None = None,
     ) -> Reply:
-        """One request's reply, its head there already; the caller closes it."""
+        """One request's reply with its head received. The caller closes it."""
         if address != self._control.url or not self._control.has_others:
             return await self._pool.send(address, parts, timeouts, whole_below_bytes)
         call = ControlCall(self._pool, parts, timeouts, whole_below_bytes)
@@ -259,7 +260,7 @@ class OtherControls:
 def own_control(
     home: Home, config: UpConfig, credentials: Credentials, pool: Upstream
 ) -> OwnControl:
-    """This host's control, as one of its other processes uses it; `pool` asks who leads."""
+    """This host's control, as one of its other processes uses it. `pool` asks who leads."""
 
     async def ask(address: str, timeouts: Timeouts) -> ControlAnswer:
         return await ask_leader(pool, address, credentials.internal_key, timeouts)

@@ -26,7 +26,7 @@ from hostelry.http1.silent_hosts import acked_bytes, never_read
 LOG = logging.getLogger(__name__)
 BACKLOG = 4096
 ACCEPT_PAUSE_S = 0.1
-# A peer whose host is gone is found out by the kernel; a stream may be silent for minutes.
+# The kernel finds a peer whose host is gone, because a stream may be silent for minutes.
 KEEPALIVE_IDLE_S, KEEPALIVE_EVERY_S, KEEPALIVE_TIMES = 15, 5, 3
 # It also ends a connection whose peer reads nothing: above the gateway's own limit for that.
 UNACKED_MS = 90_000
@@ -53,7 +53,7 @@ Front = Callable[[asyncio.StreamReader, asyncio.StreamWriter, PeerName | None], 
 
 
 class PeerEnd(SpliceEnd):
-    """The peer's end; it is not read before the server is connected. `lost` is set at its end."""
+    """The peer's end. It is not read before the server is connected. `lost` is set at its end."""
 
     def __init__(self, lost: "asyncio.Future[None]") -> None:
         super().__init__()
@@ -71,7 +71,7 @@ class PeerEnd(SpliceEnd):
             self.other.send(data)
 
     def eof_received(self) -> bool:
-        """Forward the peer's end, which in TLS is that of both directions."""
+        """Forward the peer's end, which in TLS ends both directions."""
         super().eof_received()
         return False
 
@@ -104,10 +104,10 @@ class ServerEnd(SpliceEnd):
         self._socket: socket.socket | None = None
         self._sent_bytes = 0
         self._answered_bytes = 0  # of those sent, when bytes last came back
-        self._is_request = False  # what was sent since begins as one
+        self._is_request = False  # the bytes sent since begin as a request
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep the socket, which knows what the server's kernel acknowledged."""
+        """Keep the socket: it tells how much the server's kernel acknowledged."""
         super().connection_made(transport)
         self._socket = transport.get_extra_info("socket")
 
@@ -160,7 +160,7 @@ class ServerEnd(SpliceEnd):
 
 
 class NodeProxy:
-    """Accepts peers on a listening socket; `address_of` finds a server, `fronts` serve the rest."""
+    """Accepts peers on a listening socket. `address_of` finds a server, `fronts` serve the rest."""
 
     def __init__(
         self,
@@ -221,7 +221,7 @@ class NodeProxy:
             LOG.error("a connection ended by a defect", exc_info=error)
 
     async def _admit(self, accepted: socket.socket) -> None:
-        """Verify the peer, connect what it asks for, and hold the connection until both end."""
+        """Verify the peer, connect its server, and hold the connection until both end."""
         loop = asyncio.get_running_loop()
         lost: asyncio.Future[None] = loop.create_future()
         try:
@@ -248,7 +248,7 @@ class NodeProxy:
             transport.abort()
 
     def _leave_unverified(self, transport: asyncio.Transport) -> None:
-        """The handshake of this task's connection is over; a certificate is verified in it."""
+        """Note that the handshake of this task's connection has verified its certificate."""
         task = asyncio.current_task()
         assert task is not None
         self._unverified.pop(task, None)
@@ -297,7 +297,7 @@ class NodeProxy:
 
 
 def _enter(tasks: dict[asyncio.Task[None], None], task: asyncio.Task[None], most: int) -> None:
-    """Add `task`; the oldest makes room."""
+    """Add `task`. The oldest makes room."""
     if len(tasks) >= most:
         oldest = next(iter(tasks))
         del tasks[oldest]
@@ -320,7 +320,7 @@ def keep_alive(connected: socket.socket) -> None:
 
 
 def proxy_listener(host: str, port: int) -> socket.socket:
-    """A listening socket for `NodeProxy`; raises TerminalError naming the address."""
+    """A listening socket for `NodeProxy`. Raises TerminalError naming the address."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -92,7 +92,7 @@ def add_host_address(config: UpConfig, options: UpOptions, peer_port: int) -> Up
 
 
 def service_addresses(config: UpConfig) -> Mapping[str, tuple[str, int]]:
-    """Host and port of this host's services by their names; port 0 where it has none."""
+    """Host and port of this host's services by their names. Port 0 without the service."""
     names = {GATEWAY_PEER: (LOOPBACK, config.peer_port)}
     if not config.is_gateway_host:
         names |= {CONTROL: (LOOPBACK, config.control_port), JOBS: (LOOPBACK, config.jobs_port)}
@@ -107,7 +107,7 @@ def service_addresses(config: UpConfig) -> Mapping[str, tuple[str, int]]:
 def prepare_certificates(
     home: Home, config: UpConfig, credentials: Credentials, role: PeerRole, now: float
 ) -> None:
-    """Have this host's certificates in its home; raises TerminalError with what is wrong.
+    """Have this host's certificates in its home. Raises TerminalError with the fault.
 
     A host of control makes the authority at first need, any other got its own by joining.
     """

@@ -38,7 +38,7 @@ class _Found:
 
 
 class ProxyTargets:
-    """The servers of this host by name; `instances` is the folder of its instances' folders."""
+    """The servers of this host by name. `instances` is the folder of its instances' folders."""
 
     def __init__(self, services: Mapping[str, tuple[str, int]], instances: Path) -> None:
         self._services = services
@@ -46,7 +46,7 @@ class ProxyTargets:
         self._copies: dict[str, _Found] = {}
 
     def address_of(self, name: str) -> tuple[str, int] | None:
-        """Host and port; None where no server that runs is called so."""
+        """Host and port. None if no running server has that name."""
         host, port = self._services.get(name) or (LOOPBACK, self._recorded_port(name))
         return (host, port) if port else None
 
@@ -60,7 +60,7 @@ class ProxyTargets:
             if name.startswith(AGENT_OF_COPY):
                 found = self._copy(name.removeprefix(AGENT_PREFIX))
                 return None if found is None else _agent_port(found.folder.load_agent())
-        except (OSError, TerminalError):  # it is being removed, or is no name of a folder
+        except (OSError, TerminalError):  # it is being removed, or is not a folder's name
             return None
         return None
 

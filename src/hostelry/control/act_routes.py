@@ -2,12 +2,12 @@
 
 | request | answer |
 | --- | --- |
-| allowed by the present state | 200 with the act's steps; with `dry_run` nothing is changed |
-| ... and asked for before | 200 with `already`; nothing is recorded again |
+| allowed by the present state | 200 with the act's steps. With `dry_run` nothing is changed |
+| ... and asked for before | 200 with `already`. Nothing is recorded again |
 | not allowed | 409 with the reason |
 | with an unknown name | 404 |
 | with an invalid body | 400 |
-| while the disk or the store fails | 507 or 503; nothing was recorded |
+| while the disk or the store fails | 507 or 503. Nothing was recorded |
 """
 
 import asyncio

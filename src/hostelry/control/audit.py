@@ -36,7 +36,7 @@ MAX_CHARS = 512  # of each text of an entry
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditEntry:
-    """An act of a person; `at` is in seconds since the epoch.
+    """An act of a person. `at` is in seconds since the epoch.
 
     `who` is a user of the command line or a session of the console. `endpoint` is empty if the act
     is not about an endpoint. `outcome` is "accepted" or the reason why the act was not carried out.
@@ -74,7 +74,7 @@ class AuditLog:
                 os.fsync(file.fileno())
 
     def newest(self, limit: int, endpoint: str | None = None) -> list[AuditEntry]:
-        """The newest entries, the newest first, at most `limit`; of one endpoint, or of all."""
+        """At most `limit` entries of one endpoint, or of all, the newest first."""
         with self._lock:
             lines = [*_lines(self._before), *_lines(self._path)]
         found: list[AuditEntry] = []
@@ -174,7 +174,7 @@ class AuditRows:
             raise OSError(str(error)) from error
 
     def newest(self, limit: int, endpoint: str | None = None) -> list[AuditEntry]:
-        """The newest entries, the newest first, at most `limit`; of one endpoint, or of all."""
+        """At most `limit` entries of one endpoint, or of all, the newest first."""
         query = sa.select(AUDIT.c.entry).order_by(AUDIT.c.number.desc()).limit(limit)
         if endpoint is not None:
             query = query.where(AUDIT.c.endpoint == endpoint)

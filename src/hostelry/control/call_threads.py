@@ -51,7 +51,7 @@ class TurnLimits:
     waiting_in_all: int = 2000
 
 
-class CallsFull(Exception):  # noqa: N818 - reads as what it says
+class CallsFull(Exception):  # noqa: N818 - a state, not a failure
     """No more calls may wait. The text names the limit."""
 
 
@@ -102,7 +102,7 @@ class CallTurns(Generic[T]):
 
 
 class CallThreads:
-    """Runs AWS calls in threads of their own, in the order of `CallTurns`."""
+    """Runs AWS calls in its own threads, in the order of `CallTurns`."""
 
     def __init__(self, limits: TurnLimits | None = None) -> None:
         limits = limits or TurnLimits()

@@ -40,7 +40,7 @@ from hostelry.store.records import State
 LOG = logging.getLogger(__name__)
 WAIT_S = 20.0
 MAX_MESSAGE_CHARACTERS = 256 * 1024
-# Limits of what is remembered: hosts and reporters with their newest report, copies, variants.
+# Limits of the reports kept: hosts and reporters with their newest report, copies, variants.
 MAX_HOSTS = 1_000
 MAX_SOURCES = 10_000
 MAX_VARIANTS = 10_000
@@ -154,7 +154,7 @@ def check_sample(sample: Sample) -> None:
 
 
 class DataLogRoutes:
-    """The handler of POST /internal/data-log; the copies in `state` name the streams."""
+    """The handler of POST /internal/data-log. The copies in `state` name the streams."""
 
     def __init__(self, state: State, logs: LogStore, clock: Clock) -> None:
         self._state = state
