@@ -12,7 +12,7 @@ from hostelry.base.certificates import Pair, issue, new_authority, new_key, sign
 from hostelry.base.clock import SystemClock
 from hostelry.base.peers import PeerName, PeerRole
 from hostelry.base.tls import ClusterTls, TlsFolder
-from hostelry.cluster.proxy import Front, NodeProxy, ProxyLimits, proxy_listener
+from hostelry.cluster.proxy import Front, NodeProxy, ProxyLimits, open_listener
 
 NOW = SystemClock().now()
 AUTHORITY = new_authority("one", NOW)
@@ -81,7 +81,7 @@ async def proxied(
         ports = {"c-1": port, "control": port, "i-1": port, "s3": port, "c-gone": gone}
         servers = {name: ("127.0.0.1", it) for name, it in ports.items() if name != without}
         proxy = NodeProxy(ClusterTls(folder), servers.get, fronts or {}, limits)
-        listener = proxy_listener("127.0.0.1", 0)
+        listener = open_listener("127.0.0.1", 0)
         serving = asyncio.create_task(proxy.serve(listener))
         try:
             yield ProxyRig(proxy, *listener.getsockname())

@@ -15,8 +15,8 @@ from hostelry.cli.control_requests import document, send
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, load_home, print_json
 from hostelry.cluster.authority import Authority
 from hostelry.cluster.host_files import HostFiles
-from hostelry.cluster.join_routes import PROOF_HEADER, TokenRequest, proof_of
-from hostelry.cluster.join_token import seconds_of
+from hostelry.cluster.join_routes import PROOF_HEADER, TokenRequest, build_proof
+from hostelry.cluster.join_token import parse_seconds
 from hostelry.home.home import Credentials, Home
 
 certificates = typer.Typer(
@@ -41,7 +41,7 @@ def join_token(
 
     Example: hostelry join-token --role gateway --expires 15m
     """
-    expires_s = seconds_of(expires)
+    expires_s = parse_seconds(expires)
     if role not in {it.value for it in PeerRole}:
         raise UsageError(f"--role {role}: expected gateway, control or agent")
     at = home_at(home)
@@ -53,7 +53,7 @@ def join_token(
         )
     authority = _authority(at, credentials)
     body = msgspec.json.encode(TokenRequest(role=role, expires_s=expires_s))
-    proof = {PROOF_HEADER: proof_of(authority, body)}
+    proof = {PROOF_HEADER: build_proof(authority, body)}
     answer = send(config, credentials, "POST", "/internal/join-tokens", headers=proof, content=body)
     found = document(answer)
     if answer.status_code != 200:
@@ -123,7 +123,7 @@ def rotate(home: HomeOption = None, as_json: JsonOption = False) -> None:
     _, credentials = load_home(at)
     now = SystemClock().now()
     files = HostFiles(TlsFolder(at.tls), credentials.cluster_id)
-    rotated = _authority(at, credentials).rotated(now)
+    rotated = _authority(at, credentials).rotate(now)
     files.save_authority(rotated)
     if as_json:
         print_json({"version": rotated.version, "signs_at": rotated.signs_at})
@@ -138,7 +138,7 @@ def _authority(home: Home, credentials: Credentials) -> Authority:
             f"{home.tls} has no authority: tokens and rotations are made on a host of control, "
             "where the certificates are not the operator's own"
         )
-    return found.settled(SystemClock().now())
+    return found.settle(SystemClock().now())
 
 
 def _date(at: float) -> str:

@@ -71,7 +71,7 @@ class Authority(msgspec.Struct, frozen=True, kw_only=True):
         return cls(cluster=cluster, version=1, current=Keyed.of(new_authority(cluster, now)))
 
     @classmethod
-    def read(cls, data: bytes) -> "Authority":
+    def parse(cls, data: bytes) -> "Authority":
         """Parse the stored authority. Raises TerminalError if it is damaged."""
         try:
             return decode(data, Authority)
@@ -81,7 +81,7 @@ class Authority(msgspec.Struct, frozen=True, kw_only=True):
                 "of control"
             ) from None
 
-    def rotated(self, now: float) -> "Authority":
+    def rotate(self, now: float) -> "Authority":
         """The authority with a successor. Raises TerminalError if one is coming already."""
         if self.coming is not None:
             left_s = max(0.0, self.signs_at - now)
@@ -95,7 +95,7 @@ class Authority(msgspec.Struct, frozen=True, kw_only=True):
             signs_at=now + SIGNS_AFTER_S,
         )
 
-    def settled(self, now: float) -> "Authority":
+    def settle(self, now: float) -> "Authority":
         """The authority at `now`: the coming one signs if it is due, and ended ones are removed."""
         kept = tuple(it for it in self.retired if it.until > now)
         if self.coming is None or now < self.signs_at:
@@ -114,14 +114,14 @@ class Authority(msgspec.Struct, frozen=True, kw_only=True):
         every = [self.current.certificate, *coming, *(it.certificate for it in self.retired)]
         return bundle([it.encode() for it in every])
 
-    def signed(self, request: bytes, peer: PeerName, now: float) -> bytes:
+    def sign(self, request: bytes, peer: PeerName, now: float) -> bytes:
         """Sign a certificate for `peer`, PEM. Raises ValueError for an invalid request."""
         return issue(self.current.pair, request, peer, now)
 
     def identity(self, role: PeerRole, name: str, now: float) -> bytes:
         """A new key and its certificate, as `TlsFolder.identity` has them."""
         key = new_key()
-        return key + self.signed(signing_request(key), PeerName(self.cluster, role, name), now)
+        return key + self.sign(signing_request(key), PeerName(self.cluster, role, name), now)
 
     def has_signed(self, certificate: bytes) -> bool:
         """Whether the authority that signs now has signed it."""

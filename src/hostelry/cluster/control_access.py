@@ -22,9 +22,9 @@ def control_access(
     """How a process sends requests to control. `pool` asks who leads."""
     if is_alone(config):
         return lambda given: given
-    from hostelry.cluster.own_control import ControlUpstream, own_control
+    from hostelry.cluster.own_control import ControlUpstream, build_own_control
 
-    control = own_control(home, config, credentials, pool)
+    control = build_own_control(home, config, credentials, pool)
     return lambda given: ControlUpstream(given, control)
 
 

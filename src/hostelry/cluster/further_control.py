@@ -36,7 +36,7 @@ def machine() -> str:
     return f"{boot_id()} {spaces[0]} {spaces[1]}"
 
 
-def why_not(config: UpConfig, *, is_same_machine: bool) -> str | None:
+def explain_unable(config: UpConfig, *, is_same_machine: bool) -> str | None:
     """Why no further control of the platform could lead. None if it could."""
     if config.store_url is None:
         return NO_STORE
@@ -48,14 +48,14 @@ def why_not(config: UpConfig, *, is_same_machine: bool) -> str | None:
         return OWN_S3
     if _is_here(urlsplit(config.s3_url).hostname):
         return _loopback("--s3-endpoint", "object store")
-    if _is_here(_server_of(config.store_url)):
+    if _is_here(_get_server(config.store_url)):
         return _loopback("--store", "database")
     if config.ray_address and _is_here(urlsplit(f"//{config.ray_address}").hostname):
         return _loopback("--ray-address", "Ray cluster")
     return None
 
 
-def _server_of(store_url: str) -> str | None:
+def _get_server(store_url: str) -> str | None:
     parts = urlsplit(store_url)
     named = parse_qs(parts.query).get("host", [None])[0]
     return named or parts.hostname

@@ -27,7 +27,7 @@ MAX_HOSTS = 1024
 
 
 class GatewayHost(msgspec.Struct, frozen=True, kw_only=True):
-    """A host with gateways: its id, its version, the address where its peers send counts to."""
+    """A host with gateways: its id, its version, and the address that takes its peers' counts."""
 
     host_id: str
     address: str
@@ -74,7 +74,7 @@ class KnownHosts:
             if now - at <= SHOWN_S
         ]
 
-    def version_of(self, host_id: str) -> str | None:
+    def get_version(self, host_id: str) -> str | None:
         """The version that a host had when it was last named, or None if it never was."""
         known = self._hosts.get(host_id)
         return None if known is None else known[0].version
@@ -104,7 +104,7 @@ class GatewayHostRoutes:
         """Add the reporting host, and return all hosts. 400 if the body is invalid."""
         with refuse_invalid("host"):
             host = decode(await request.body(), GatewayHost)
-        before = self._known.version_of(host.host_id)
+        before = self._known.get_version(host.host_id)
         self._known.add((host,))
         if host.version != before:
             name = f"the host {host.host_id} with gateways"

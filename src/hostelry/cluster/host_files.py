@@ -34,7 +34,7 @@ class HostFiles:
     def authority(self) -> Authority | None:
         """The stored authority. None on hosts that do not issue. Raises TerminalError."""
         try:
-            return Authority.read(self.folder.authority.read_bytes())
+            return Authority.parse(self.folder.authority.read_bytes())
         except FileNotFoundError:
             return None
 
@@ -51,7 +51,7 @@ class HostFiles:
     def own(self, now: float) -> PeerName | None:
         """The name in this host's certificate. None if peers would refuse it."""
         try:
-            return _checked(self.folder.identity.read_bytes(), self.folder.trusted, now)
+            return _check_files(self.folder.identity.read_bytes(), self.folder.trusted, now)
         except (OSError, TerminalError):
             return None
 
@@ -80,8 +80,8 @@ class HostFiles:
 
     def take(self, files: OperatorFiles, now: float) -> PeerName:
         """Take over the operator's files. Raises TerminalError naming the file and the fault."""
-        trusted, certificate = _read(files.authority), _read(files.certificate)
-        key = _read(files.key)
+        trusted, certificate = _read_file(files.authority), _read_file(files.certificate)
+        key = _read_file(files.key)
         try:
             name = check_pair(Pair(certificate, key), trusted, now)
         except TerminalError as error:
@@ -93,7 +93,7 @@ class HostFiles:
         self.folder.root.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
-def operator_files(
+def find_operator_files(
     ca: str | None, certificate: str | None, key: str | None
 ) -> OperatorFiles | None:
     """The operator's files. None if none is named. Raises TerminalError if some are missing."""
@@ -111,11 +111,11 @@ def safe_name(text: str) -> str:
     return NOT_IN_NAMES.sub("-", text).lstrip("-._")[:63] or "host"
 
 
-def _checked(identity: bytes, trusted: Path, now: float) -> PeerName:
+def _check_files(identity: bytes, trusted: Path, now: float) -> PeerName:
     return check_pair(Pair(identity, identity), trusted.read_bytes(), now)
 
 
-def _read(path: Path) -> bytes:
+def _read_file(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:

@@ -56,7 +56,7 @@ class LinkEnd(SpliceEnd):
         if self.transport is not None:  # uvloop takes no pause while a connection is made
             self.transport.pause_reading()
 
-    def connected(self, server: SpliceEnd) -> None:
+    def connect(self, server: SpliceEnd) -> None:
         """Forward the received bytes to `server`, and all later ones."""
         early, self._early, self.other = self._early or [], None, server
         if self.transport is None or server.transport is None:
@@ -67,7 +67,7 @@ class LinkEnd(SpliceEnd):
         else:
             self.transport.resume_reading()
 
-    def refused(self, answer: bytes) -> None:
+    def refuse(self, answer: bytes) -> None:
         """Send the answer, and read on, so that the client comes to read it."""
         self._early = None
         if self.transport is not None and not self.transport.is_closing():
@@ -150,7 +150,7 @@ class HostLink:
         """Accept connections until cancelled, which ends them."""
         loop = asyncio.get_running_loop()
         server = await loop.create_server(
-            lambda: LinkEnd(self._accepted), sock=listener, backlog=BACKLOG
+            lambda: LinkEnd(self._accept), sock=listener, backlog=BACKLOG
         )
         try:
             await server.serve_forever()
@@ -160,7 +160,7 @@ class HostLink:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _accepted(self, end: LinkEnd) -> None:
+    def _accept(self, end: LinkEnd) -> None:
         task = asyncio.get_running_loop().create_task(self._carry(end))
         self._open.add(task)
         task.add_done_callback(self._forget)
@@ -176,12 +176,12 @@ class HostLink:
             if len(self._open) > self._limits.connections:
                 fault = f"{self._limits.connections} connections are open, which is the limit"
             else:
-                fault = await self._connected(end)
+                fault = await self._connect(end)
             if fault and fault != self._fault:
                 LOG.warning("%s is not reached: %s", self._name, fault)
             self._fault = fault
             if fault:
-                end.refused(refusal(self._name, fault))
+                end.refuse(refusal(self._name, fault))
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._limits.refusal_s if fault else None):
                     await end.lost
@@ -189,7 +189,7 @@ class HostLink:
             if end.transport is not None:
                 end.transport.abort()
 
-    async def _connected(self, end: LinkEnd) -> str:
+    async def _connect(self, end: LinkEnd) -> str:
         """Connect the server. Return the reason if that fails, else the empty string."""
         faults = []
         for control in self._controls():
@@ -218,7 +218,7 @@ class HostLink:
                 transport.abort()
                 raise
         keep_alive(transport.get_extra_info("socket"))
-        end.connected(server)
+        end.connect(server)
 
 
 def refusal(name: str, fault: str) -> bytes:

@@ -46,7 +46,9 @@ def http_front(answer: Callable[[FrontRequest], Awaitable[Answer]]) -> Front:
     ) -> None:
         try:
             async with asyncio.timeout(READ_S):
-                request = await _read(reader, peer, str(writer.get_extra_info("peername")[0]))
+                request = await _read_request(
+                    reader, peer, str(writer.get_extra_info("peername")[0])
+                )
         except (ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             writer.write(build_answer(400, HEADERS, b'"no request that is understood here"'))
             return
@@ -57,7 +59,9 @@ def http_front(answer: Callable[[FrontRequest], Awaitable[Answer]]) -> Front:
     return serve
 
 
-async def _read(reader: asyncio.StreamReader, peer: PeerName | None, address: str) -> FrontRequest:
+async def _read_request(
+    reader: asyncio.StreamReader, peer: PeerName | None, address: str
+) -> FrontRequest:
     """Read the request. Raises ValueError if it is malformed or too large."""
     raw = await reader.readuntil(b"\r\n\r\n")
     if len(raw) > MAX_HEAD_BYTES:

@@ -33,7 +33,7 @@ from hostelry.base.json_response import JsonResponse
 from hostelry.base.peers import PeerName, PeerRole, skew_refusal
 from hostelry.base.tls import TlsFolder
 from hostelry.cluster.authority import Authority
-from hostelry.cluster.further_control import machine, why_not
+from hostelry.cluster.further_control import explain_unable, machine
 from hostelry.cluster.join_token import KIND as HOST_KIND
 from hostelry.cluster.join_token import (
     MAX_S,
@@ -42,7 +42,7 @@ from hostelry.cluster.join_token import (
     JoinToken,
     TokenRecord,
     check_name,
-    digest_of,
+    get_digest,
     refusal,
 )
 from hostelry.domain.scope import Scope
@@ -135,46 +135,46 @@ class JoinRoutes:
     def _new_token(self, body: bytes, proof: str | None) -> Response:
         authority = self._authority()
         if authority is None:
-            return _refused(409, NO_AUTHORITY)
-        if proof is None or not hmac.compare_digest(proof, proof_of(authority, body)):
-            return _refused(403, "tokens are printed on a host of control, by its own user")
+            return _refuse(409, NO_AUTHORITY)
+        if proof is None or not hmac.compare_digest(proof, build_proof(authority, body)):
+            return _refuse(403, "tokens are printed on a host of control, by its own user")
         try:
             asked = decode(body, TokenRequest)
             role = PeerRole(asked.role)
         except (msgspec.DecodeError, ValueError) as error:
-            return _refused(400, str(error))
+            return _refuse(400, str(error))
         if not MIN_S <= asked.expires_s <= MAX_S:
-            return _refused(400, f"a token lasts {MIN_S:g} to {MAX_S:g} seconds")
+            return _refuse(400, f"a token lasts {MIN_S:g} to {MAX_S:g} seconds")
         now = self.clock.now()
         self._forget_old(now)
-        token = JoinToken.new(fingerprint_of(authority))
+        token = JoinToken.new(get_fingerprint(authority))
         record = TokenRecord(role=role.value, expires_at=now + asked.expires_s)
-        self._tokens.put(self.owner, digest_of(token.secret), record, expect=None)
+        self._tokens.put(self.owner, get_digest(token.secret), record, expect=None)
         return JsonResponse({"token": str(token), "expires_at": record.expires_at})
 
     def _join(self, body: bytes) -> Response:
         authority = self._authority()
         if authority is None:
-            return _refused(409, NO_AUTHORITY)
+            return _refuse(409, NO_AUTHORITY)
         try:
             asked = decode(body, JoinRequest)
             token = JoinToken.parse(asked.token)
         except (msgspec.DecodeError, TerminalError) as error:
-            return _refused(400, str(error))
+            return _refuse(400, str(error))
         if (skew := skew_refusal(asked.name, asked.version, "control", __version__)) is not None:
-            return _refused(409, skew)
+            return _refuse(409, skew)
         try:
-            return JsonResponse(self._joined(authority, asked, digest_of(token.secret)))
+            return JsonResponse(self._join(authority, asked, get_digest(token.secret)))
         except ValueError as error:
-            return _refused(400, str(error))
+            return _refuse(400, str(error))
         except Conflict:
-            return _refused(403, "the token, or the name, is being used by another host")
+            return _refuse(403, "the token, or the name, is being used by another host")
         except TerminalError as error:
-            return _refused(403, str(error))
+            return _refuse(403, str(error))
         except RetryableError as error:
-            return _refused(503, str(error))
+            return _refuse(503, str(error))
 
-    def _joined(self, authority: Authority, asked: JoinRequest, token: str) -> JoinedFiles:
+    def _join(self, authority: Authority, asked: JoinRequest, token: str) -> JoinedFiles:
         """The answer to a host that may join. Raises TerminalError with the reason otherwise."""
         now, found = self.clock.now(), self._tokens.get(self.owner, token)
         key_digest = hashlib.sha256(asked.request.encode()).hexdigest()
@@ -187,7 +187,7 @@ class JoinRoutes:
         is_control, is_here = peer.role is PeerRole.CONTROL, asked.machine == machine()
         if is_control:
             self._check_control(is_same_machine=is_here)
-        certificate = authority.signed(asked.request.encode(), peer, now)
+        certificate = authority.sign(asked.request.encode(), peer, now)
         host_id = asked.host_id or key_digest[:ID_DIGITS]
         self._take_name(asked.name, JoinedHost(role=asked.role, host_id=host_id, joined_at=now))
         if found.value.used_by is None:
@@ -197,13 +197,13 @@ class JoinRoutes:
             cluster=authority.cluster,
             certificate=certificate.decode(),
             trusted=authority.trusted.decode(),
-            files=joined_files(self.home, peer.role, self.address, asked.name, host_id),
+            files=collect_files(self.home, peer.role, self.address, asked.name, host_id),
             instances=str(self.home.instances.resolve()) if is_control and is_here else "",
         )
 
     def _check_control(self, *, is_same_machine: bool) -> None:
         """Raise TerminalError where a control that joins could not lead."""
-        why = why_not(load_config(self.home), is_same_machine=is_same_machine)
+        why = explain_unable(load_config(self.home), is_same_machine=is_same_machine)
         if why is None and not self.home.root_key.exists():
             why = f"{self.home.root_key} is missing on the leader's host: start that again, which "
             why += "makes it, or restore it where keys have been made with it"
@@ -222,7 +222,7 @@ class JoinRoutes:
             data = TlsFolder(self.home.tls).authority.read_bytes()
         except FileNotFoundError:
             return None
-        return Authority.read(data).settled(self.clock.now())
+        return Authority.parse(data).settle(self.clock.now())
 
     def _forget_old(self, now: float) -> None:
         old: list[tuple[str, Versioned[TokenRecord]]] = []
@@ -234,7 +234,7 @@ class JoinRoutes:
             self._tokens.delete(self.owner, name, expect=it.version)
 
 
-def joined_files(
+def collect_files(
     home: Home, role: PeerRole, control: str, host_name: str, host_id: str
 ) -> dict[str, str]:
     """The files that a host of `role` needs. Only role control gets the root keys.
@@ -254,7 +254,7 @@ def joined_files(
         for own in ("store_url", "copy_user"):
             config.pop(own, None)
         config["controls"] = [control]
-        config["first_s3_url"] = s3_url_on(load_config(home), control)
+        config["first_s3_url"] = get_s3_url(load_config(home), control)
     keys = load_credentials(home)
     if role is PeerRole.AGENT:
         keys = keys.for_agent(has_own_s3=load_config(home).has_own_s3)
@@ -272,7 +272,7 @@ def joined_files(
     return {name: base64.b64encode(data).decode() for name, data in found.items()}
 
 
-def s3_url_on(config: UpConfig, control: str) -> str:
+def get_s3_url(config: UpConfig, control: str) -> str:
     """The embedded object store, as other hosts' programs reach it. Empty without one.
 
     If it listens on every address, the address is `control`.
@@ -284,15 +284,15 @@ def s3_url_on(config: UpConfig, control: str) -> str:
     return replace(config, host=host).client_s3_url
 
 
-def fingerprint_of(authority: Authority) -> str:
+def get_fingerprint(authority: Authority) -> str:
     """The fingerprint by which a joining host knows the cluster."""
     return read_facts(authority.current.certificate.encode()).fingerprint
 
 
-def proof_of(authority: Authority, body: bytes) -> str:
+def build_proof(authority: Authority, body: bytes) -> str:
     """The proof that a request comes from who can read the authority's key."""
     return hmac.new(authority.current.key.encode(), body, hashlib.sha256).hexdigest()
 
 
-def _refused(status: int, reason: str) -> Response:
+def _refuse(status: int, reason: str) -> Response:
     return JsonResponse({"reason": reason}, status_code=status)

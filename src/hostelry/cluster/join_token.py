@@ -66,7 +66,7 @@ class JoinToken:
         return f"h1.{self.fingerprint}.{self.secret}"
 
 
-def digest_of(secret: str) -> str:
+def get_digest(secret: str) -> str:
     """The name under which a token is kept."""
     return hashlib.sha256(secret.encode()).hexdigest()
 
@@ -82,7 +82,7 @@ def refusal(record: TokenRecord | None, key_digest: str, now: float) -> str | No
     return None
 
 
-def seconds_of(text: str) -> float:
+def parse_seconds(text: str) -> float:
     """Parse a validity such as ``15m``. Raises TerminalError with the allowed range."""
     found = re.fullmatch(r"([0-9]{1,6})([smhd])", text)
     seconds = float(found[1]) * UNITS[found[2]] if found else 0.0
@@ -143,14 +143,14 @@ def live_hosts(gateways: Collection[str] | None, leader: Mapping[str, Any]) -> s
     """Ids of the hosts with gateways, and of those in the answer to GET /internal/leader."""
     if gateways is None:
         return None
-    return {*gateways, *(host_id_of(it["id"]) for it in leader.get("members", ()))}
+    return {*gateways, *(get_host_id(it["id"]) for it in leader.get("members", ()))}
 
 
-def control_id(name: str, host_id: str, pid: int) -> str:
+def build_control_id(name: str, host_id: str, pid: int) -> str:
     """The id of one control process, never of two. `host_id` is empty if its host has none."""
     return f"{name}-{pid}-{host_id}{secrets.token_hex(RANDOM_BYTES)}"
 
 
-def host_id_of(control: str) -> str:
-    """The host's id in a `control_id`."""
+def get_host_id(control: str) -> str:
+    """The host's id in a `build_control_id`."""
     return control.rpartition("-")[2][: -2 * RANDOM_BYTES]

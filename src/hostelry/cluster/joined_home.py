@@ -23,7 +23,7 @@ from hostelry.base.json import decode
 from hostelry.base.peers import PeerName, PeerRole
 from hostelry.base.tls import TlsFolder
 from hostelry.cluster.host_files import HostFiles
-from hostelry.cluster.join_token import JoinToken, digest_of
+from hostelry.cluster.join_token import JoinToken, get_digest
 from hostelry.home.home import Home, load_config
 
 # The host's own settings that it keeps if it joins again, as config.json names them.
@@ -82,7 +82,7 @@ class HomeBefore:
         self.check(role)
         if not self.has_platform or not self.is_valid or self.is_cut_off:
             return True
-        return self.joined_by not in ("", digest_of(token.secret))
+        return self.joined_by not in ("", get_digest(token.secret))
 
 
 def token_file(home: Home) -> str:

@@ -36,7 +36,7 @@ from hostelry.cluster.further_control import machine
 from hostelry.cluster.host_files import safe_name
 from hostelry.cluster.http_front import AUTHORITY_PATH, JOIN_PATH
 from hostelry.cluster.join_routes import HOST_NAME, JoinedFiles, JoinRequest
-from hostelry.cluster.join_token import JoinToken, digest_of
+from hostelry.cluster.join_token import JoinToken, get_digest
 from hostelry.cluster.joined_home import (
     HomeBefore,
     config_after,
@@ -71,12 +71,12 @@ def join(url: str, token: str, home: Home, role: PeerRole, name: str | None = No
         key = new_key()
         write_whole(kept, key + signing_request(key))
     try:
-        joined, key = _asked(host, port, (wanted, role, own_name), before, kept.read_bytes())
+        joined, key = _ask(host, port, (wanted, role, own_name), before, kept.read_bytes())
     except TerminalError:
         if before.is_valid and not before.is_cut_off:  # it stays as it was
             kept.unlink()
         raise
-    _write(home, joined, key, url, digest_of(wanted.secret))
+    _write(home, joined, key, url, get_digest(wanted.secret))
     kept.unlink()
     return PeerName(joined.cluster, role, own_name)
 
@@ -86,7 +86,7 @@ def must_join(token: str, home: Home, role: PeerRole) -> bool:
     return read_home(home, SystemClock().now()).uses(JoinToken.parse(token), role)
 
 
-def _asked(
+def _ask(
     host: str,
     port: int,
     wanted: tuple[JoinToken, PeerRole, str],

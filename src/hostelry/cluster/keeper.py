@@ -88,7 +88,7 @@ class CertificateKeeper:
         stored = self._files.authority()
         if stored is None:
             return
-        authority = stored.settled(now)
+        authority = stored.settle(now)
         if authority != stored:
             self._files.save_authority(authority)
         if self._files.is_due(authority, now):
@@ -107,7 +107,7 @@ class CertificateKeeper:
         for control in self._controls():
             key = new_key() if stored is None and self._files.is_due(None, now) else None
             try:
-                answer = await self._asked(control, key)
+                answer = await self._ask_control(control, key)
             except RetryableError as error:
                 faults.append(str(error))
                 continue
@@ -129,10 +129,10 @@ class CertificateKeeper:
     async def _renew(self, control: str) -> None:
         """Another authority signs now: have its certificate before the old one's is refused."""
         key = new_key()
-        answer = await self._asked(control, key)
+        answer = await self._ask_control(control, key)
         self._files.save(key + answer.certificate.encode(), answer.trusted.encode())
 
-    async def _asked(self, control: str, key: bytes | None) -> Renewed:
+    async def _ask_control(self, control: str, key: bytes | None) -> Renewed:
         request = "" if key is None else signing_request(key).decode()
         try:
             async with peer_client(on_host(control, CERTIFICATES)) as http:
@@ -164,13 +164,11 @@ class CertificateDesk:
         if stored is None or request.peer is None:
             return 404, b'"this host issues no certificates"'
         now = self._clock.now()
-        authority = stored.settled(now)
+        authority = stored.settle(now)
         try:
             asked = decode(request.body, Renewal)
             certificate = (
-                authority.signed(asked.request.encode(), request.peer, now)
-                if asked.request
-                else b""
+                authority.sign(asked.request.encode(), request.peer, now) if asked.request else b""
             )
         except (msgspec.DecodeError, ValueError) as error:
             return 400, msgspec.json.encode(str(error))

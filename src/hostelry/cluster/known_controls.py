@@ -1,7 +1,7 @@
 """Addresses of the platform's controls, which each host of control keeps.
 
 By them a rotation of the authority reaches each control, whichever host it was begun on, and the
-host's other processes another control while their own is away (`own_control`). One that does
+host's other processes another control while their own is away (`build_own_control`). One that does
 not answer is kept, after those that do: its host's object store and gateway may run.
 """
 
@@ -25,7 +25,7 @@ MAX_KNOWN = 16
 
 
 @contextlib.asynccontextmanager
-async def keeping_controls(
+async def keep_controls(
     home: Home, config: UpConfig, document: Callable[[], dict[str, Any]]
 ) -> AsyncIterator[None]:
     """For the block, keep the controls of `document`, which GET /internal/leader answers.
@@ -51,7 +51,7 @@ async def keeping_controls(
         task.cancel()
 
 
-def known_controls(home: Home, config: UpConfig) -> tuple[str, ...]:
+def list_known_controls(home: Home, config: UpConfig) -> tuple[str, ...]:
     """The addresses of the other controls, last known first, then the joined home's."""
     both = dict.fromkeys([*_last_known(home), *config.controls])
     return tuple(it for it in both if may_be_asked(it) and it != config.control_address)

@@ -71,7 +71,7 @@ class ForwardedRequest:
     @property
     def only_reads(self) -> bool:
         """Whether executing it twice changes nothing."""
-        return is_read(head_of(self._scope, 0), self._whole or b"")
+        return is_read(build_head(self._scope, 0), self._whole or b"")
 
     @property
     def is_whole(self) -> bool:
@@ -92,11 +92,11 @@ class ForwardedRequest:
     async def send(self, address: str) -> Reply:
         """The head of the reply of `address`. Raises UpstreamError."""
         if self._whole is not None:
-            head = head_of(self._scope, len(self._whole))
+            head = build_head(self._scope, len(self._whole))
             return await self._pool.send(address, (head, self._whole), TIMEOUTS)
         assert self._length is not None, "it is small, and was read whole"
         body = StreamedBody(self._chunks(), self._length)
-        head = head_of(self._scope, self._length)
+        head = build_head(self._scope, self._length)
         return await self._pool.stream(address, head, body, TIMEOUTS)
 
     def close(self) -> None:
@@ -168,7 +168,7 @@ class LeaderProxy:
 
     async def _forward(self, request: ForwardedRequest, send: Send) -> None:
         try:
-            leader, reply = await self._calls.answered(request)
+            leader, reply = await self._calls.send_to_leader(request)
         except LeaderAwayError as error:
             cause = " ".join(str(error).split())
             is_safe = error.outcome is not CallOutcome.UNANSWERED or request.only_reads
@@ -204,7 +204,7 @@ class LeaderProxy:
             await send({"type": "http.response.body", "body": chunk, "more_body": True})
 
 
-def head_of(scope: Scope, num_bytes: int) -> bytes:
+def build_head(scope: Scope, num_bytes: int) -> bytes:
     """The head of the request as the leader gets it."""
     query = scope["query_string"]
     target = scope["raw_path"] + (b"?" + query if query else b"")

@@ -67,7 +67,7 @@ class ControlAnswer:
     failure: str = ""
 
 
-def next_view(view: LeaderView, asked: Sequence[ControlAnswer]) -> LeaderView:
+def get_next_view(view: LeaderView, asked: Sequence[ControlAnswer]) -> LeaderView:
     """The view after these answers. See the module's table."""
     answers = [it.answer for it in asked if it.answer is not None]
     newest = max(answers, key=lambda it: (it.epoch, it.leader is not None), default=None)
@@ -97,7 +97,7 @@ class LeaderSource(Protocol):
         """The leader as it is known now."""
         ...
 
-    def changed(self) -> "asyncio.Future[None]":
+    def get_change(self) -> "asyncio.Future[None]":
         """A future that is done once the leader changes or is lost. The caller may cancel it."""
         ...
 
@@ -159,7 +159,7 @@ class AskedControls:
         """The leader as it is known now."""
         return self._view
 
-    def changed(self) -> "asyncio.Future[None]":
+    def get_change(self) -> "asyncio.Future[None]":
         """A future that is done once the leader changes or is lost. The caller may cancel it."""
         return self._waiters.add()
 
@@ -192,7 +192,7 @@ class AskedControls:
         if not asked:
             addresses = dict.fromkeys([*before.controls, *self._seeds])
             asked = list(await asyncio.gather(*[self._ask(it) for it in addresses]))
-        self._view = found = next_view(before, asked)
+        self._view = found = get_next_view(before, asked)
         if (found.leader, found.epoch) != (before.leader, before.epoch):
             self._note(found, before)
             self._waiters.wake()
@@ -236,7 +236,7 @@ NOT_LEADER = "x-hostelry-not-leader"  # of an answer: the call was not carried o
 T = TypeVar("T")
 
 
-def outcome_of(sent: Reply | UpstreamError) -> CallOutcome:
+def classify_outcome(sent: Reply | UpstreamError) -> CallOutcome:
     """Classify the result of a control call."""
     if isinstance(sent, ConnectError):
         return CallOutcome.NOT_TAKEN
@@ -296,17 +296,17 @@ class LeaderCalls:
         self._wait_s = wait_s
         self._target = target or (lambda leader: leader)
 
-    async def answered(self, request: LeaderRequest) -> tuple[str, Reply]:
+    async def send_to_leader(self, request: LeaderRequest) -> tuple[str, Reply]:
         """The leader, and its reply with the head. Raises LeaderAwayError, ClientGoneError."""
         failures: dict[str, str] = {}
         give_up_at: float | None = None
         while True:
             leader = await self._leader(give_up_at, request.gone)
             try:
-                sent: Reply | UpstreamError = await self._sent(leader, request)
+                sent: Reply | UpstreamError = await self._send(leader, request)
             except UpstreamError as error:
                 sent = error
-            outcome = outcome_of(sent)
+            outcome = classify_outcome(sent)
             if isinstance(sent, Reply):
                 if outcome is CallOutcome.ANSWERED:
                     return leader, sent
@@ -320,7 +320,7 @@ class LeaderCalls:
             )
             if not again or now_s >= give_up_at:
                 raise LeaderAwayError(refusal(outcome, request.only_reads, failures), outcome)
-            await self._changed(AGAIN_S, request.gone)
+            await self._wait_change(AGAIN_S, request.gone)
 
     async def until(
         self,
@@ -333,7 +333,7 @@ class LeaderCalls:
 
         Raises ClientGoneError, UpstreamError.
         """
-        changed = self._source.changed()
+        changed = self._source.get_change()
         waited: set[asyncio.Future[Any]] = {awaited, gone}
         try:
             await asyncio.wait({*waited, changed}, return_when=asyncio.FIRST_COMPLETED)
@@ -356,11 +356,11 @@ class LeaderCalls:
             left_s = give_up_at - monotonic_s()
             if left_s <= 0:
                 raise LeaderAwayError(f"The control plane has no leader: {view.cause}.")
-            await self._changed(left_s, gone)
+            await self._wait_change(left_s, gone)
 
-    async def _changed(self, within_s: float, gone: "asyncio.Future[None]") -> None:
+    async def _wait_change(self, within_s: float, gone: "asyncio.Future[None]") -> None:
         """Wait until the leader changes, for at most `within_s`."""
-        changed = self._source.changed()
+        changed = self._source.get_change()
         try:
             await asyncio.wait(
                 {changed, gone}, timeout=within_s, return_when=asyncio.FIRST_COMPLETED
@@ -370,7 +370,7 @@ class LeaderCalls:
         if gone.done():
             raise ClientGoneError
 
-    async def _sent(self, leader: str, request: LeaderRequest) -> Reply:
+    async def _send(self, leader: str, request: LeaderRequest) -> Reply:
         """The head of that control's reply. Raises UpstreamError, also if the leader changes."""
         sending = asyncio.ensure_future(request.send(self._target(leader)))
         grace_s = 0.0 if request.only_reads else AFTER_CHANGE_S

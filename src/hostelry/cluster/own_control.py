@@ -17,7 +17,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 
 from hostelry.base.clock import Clock, SystemClock, monotonic_s
-from hostelry.cluster.known_controls import known_controls, may_be_asked
+from hostelry.cluster.known_controls import list_known_controls, may_be_asked
 from hostelry.cluster.leader_view import (
     ASK_TIMEOUTS,
     ControlAnswer,
@@ -26,7 +26,7 @@ from hostelry.cluster.leader_view import (
     LeaderView,
     Waiters,
     ask_leader,
-    next_view,
+    get_next_view,
 )
 from hostelry.dataplane.control_calls import is_read
 from hostelry.home.home import Credentials, Home, UpConfig
@@ -41,7 +41,7 @@ LOOK_S = 0.3  # from one look to the next while own control cannot be used
 READ_S = 1.0  # from one reading of the file to the next
 
 
-def next_choice(
+def choose_control(
     own: tuple[str, str], before: LeaderView, asked: Sequence[ControlAnswer]
 ) -> LeaderView:
     """Where requests go after these answers. See the module's table. Its leader is never None.
@@ -52,7 +52,7 @@ def next_choice(
     confirmed = [it.answer for it in asked if it.address == own_url and names_leader(it, before)]
     if confirmed and confirmed[0] is not None:
         return LeaderView(leader=own_url, epoch=confirmed[0].epoch, cause="")
-    found = next_view(before, [it for it in asked if it.address != own_url])
+    found = get_next_view(before, [it for it in asked if it.address != own_url])
     elsewhere = found.leader not in (None, own_address) and may_be_asked(found.leader or "")
     failures = "; ".join(f"{it.address}: {it.failure}" for it in asked if it.failure)
     return LeaderView(
@@ -117,7 +117,7 @@ class OwnControl:
         """Where requests go now."""
         return self._view
 
-    def changed(self) -> "asyncio.Future[None]":
+    def get_change(self) -> "asyncio.Future[None]":
         """A future, done once requests under way must be given up. The caller may cancel it."""
         return self._waiters.add()
 
@@ -137,7 +137,7 @@ class OwnControl:
             addresses = [*([] if asked else [own_url]), *self._others()]
             asked += await asyncio.gather(*[self._ask(it, ASK_TIMEOUTS) for it in addresses])
             self._is_trusted = names_leader(asked[0], before)
-        self._view = found = next_choice(self._own, before, asked)
+        self._view = found = choose_control(self._own, before, asked)
         if found.leader != before.leader:
             why = f" ({found.cause})" if found.cause else ""
             LOG.warning("control calls go to %s%s", found.leader, why)
@@ -210,7 +210,7 @@ class ControlUpstream:
         call = ControlCall(self._pool, parts, timeouts, whole_below_bytes)
         slow = SlowCall(self._control)
         try:
-            _, reply = await self._calls.answered(call)
+            _, reply = await self._calls.send_to_leader(call)
         except LeaderAwayError as error:
             raise ControlAwayError(str(error)) from None
         finally:
@@ -253,11 +253,11 @@ class OtherControls:
         now_s = self._now_s()
         if self._read_at_s is None or now_s - self._read_at_s >= READ_S:
             self._read_at_s = now_s
-            self._found = known_controls(self._home, self._config)
+            self._found = list_known_controls(self._home, self._config)
         return self._found
 
 
-def own_control(
+def build_own_control(
     home: Home, config: UpConfig, credentials: Credentials, pool: Upstream
 ) -> OwnControl:
     """This host's control, as one of its other processes uses it. `pool` asks who leads."""

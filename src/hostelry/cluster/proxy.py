@@ -242,7 +242,7 @@ class NodeProxy:
             raise
         self._leave_unverified(transport)
         try:
-            if await self._connected(end, transport):
+            if await self._connect(end, transport):
                 await lost
         finally:
             transport.abort()
@@ -255,7 +255,7 @@ class NodeProxy:
         if not transport.get_extra_info("ssl_object").getpeercert():
             _enter(self._anonymous, task, self._limits.anonymous)
 
-    async def _connected(self, end: PeerEnd, transport: asyncio.Transport) -> bool:
+    async def _connect(self, end: PeerEnd, transport: asyncio.Transport) -> bool:
         """Whether the server that the peer asks for is connected to `end` now."""
         secured: ssl.SSLObject = transport.get_extra_info("ssl_object")
         name = asked_name(secured)
@@ -319,7 +319,7 @@ def keep_alive(connected: socket.socket) -> None:
         connected.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
-def proxy_listener(host: str, port: int) -> socket.socket:
+def open_listener(host: str, port: int) -> socket.socket:
     """A listening socket for `NodeProxy`. Raises TerminalError naming the address."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)

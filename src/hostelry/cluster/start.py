@@ -74,7 +74,7 @@ def _check_for_nodes(options: UpOptions, *, is_one_machine: bool) -> None:
 
 
 def add_host_address(config: UpConfig, options: UpOptions, peer_port: int) -> UpConfig:
-    """The configuration with this host's part; `peer_port` is for other hosts' gateways."""
+    """The configuration with this host's part. `peer_port` is for other hosts' gateways."""
     if options.cluster_host is None:
         return config
     with_address = replace(
@@ -114,10 +114,10 @@ def prepare_certificates(
     if config.cluster_host is None:
         return
     # Imported where a cluster is used: a platform of one machine needs none of it.
-    from hostelry.cluster.host_files import HostFiles, operator_files
+    from hostelry.cluster.host_files import HostFiles, find_operator_files
 
     files = HostFiles(TlsFolder(home.tls), credentials.cluster_id)
-    given = operator_files(config.tls_ca, config.tls_cert, config.tls_key)
+    given = find_operator_files(config.tls_ca, config.tls_cert, config.tls_key)
     if given is not None:
         name = files.take(given, now)
         if name.role is not role:

@@ -45,7 +45,7 @@ class ProxyTargets:
         self._instances = instances
         self._copies: dict[str, _Found] = {}
 
-    def address_of(self, name: str) -> tuple[str, int] | None:
+    def find_address(self, name: str) -> tuple[str, int] | None:
         """Host and port. None if no running server has that name."""
         host, port = self._services.get(name) or (LOOPBACK, self._recorded_port(name))
         return (host, port) if port else None

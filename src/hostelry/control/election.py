@@ -42,7 +42,7 @@ JOIN_S = 5.0
 class Term:
     """The records of a control, and its right to change them.
 
-    `epoch` is None for a single control. Writes to `database`, and so to `state`, raise Fenced once
+    `epoch`: None for a single control. Writes to `database`, and so to `state`, raise Fenced once
     the term is over. `check` blocks and raises Fenced, too. It is for acts without a write before
     them. `leader` returns the body of GET /internal/leader.
     """

@@ -27,8 +27,8 @@ from hostelry.base.errors import HostelryError, RetryableError
 from hostelry.base.guards import INTERNAL_KEY_HEADER, KeyGuard, OwnHostsOnly
 from hostelry.base.json_response import JsonResponse
 from hostelry.base.peers import LeaderEpoch
-from hostelry.cluster.join_token import control_id
-from hostelry.cluster.known_controls import keeping_controls
+from hostelry.cluster.join_token import build_control_id
+from hostelry.cluster.known_controls import keep_controls
 from hostelry.cluster.leader_proxy import LeaderProxy
 from hostelry.cluster.leader_view import AskedControls
 from hostelry.control.election import LeaderElection, LeaderRoutes, Term, read_document
@@ -66,7 +66,7 @@ async def stand_by(
     (`step_down`). Raises StoreRefused if the database cannot be used at all.
     """
     host_id = config.host_id if config.host_name else ""
-    me = control_id(config.host_name or socket.gethostname(), host_id, os.getpid())
+    me = build_control_id(config.host_name or socket.gethostname(), host_id, os.getpid())
     fence = Fence(step_down)
     # Separate from the records' database, so that it answers who leads while the other one hangs.
     asked = platform_database(home, config)
@@ -74,7 +74,7 @@ async def stand_by(
     epoch, records = None, None
     try:
         async with (
-            keeping_controls(home, config, document),
+            keep_controls(home, config, document),
             forward_to_leader(config, credentials) as (forward, following),
         ):
             front.show(build_standby_app(credentials, document, forward))

@@ -26,7 +26,7 @@ from hostelry.base.errors import TerminalError
 from hostelry.base.files import write_whole
 from hostelry.base.guards import INTERNAL_KEY_HEADER, KeyGuard, OwnHostsOnly
 from hostelry.base.logging import configure_logging
-from hostelry.cluster.known_controls import known_controls
+from hostelry.cluster.known_controls import list_known_controls
 from hostelry.cluster.leader_proxy import LeaderProxy
 from hostelry.cluster.leader_view import AskedControls
 from hostelry.home.heartbeat import answer_heartbeats
@@ -56,7 +56,7 @@ async def serve(home: Home) -> None:
             LOG.warning("the addresses of the controls are not kept: %s", error)
 
     key = credentials.internal_key
-    controls = AskedControls(pool, key, known_controls(home, config), SystemClock(), keep)
+    controls = AskedControls(pool, key, list_known_controls(home, config), SystemClock(), keep)
     control = LeaderProxy(controls, pool, config.max_body_bytes + BODY_SLACK_BYTES)
     jobs = LeaderProxy(controls, pool, MAX_FILE_BYTES + BODY_SLACK_BYTES, jobs_beside)
     with listening(config.control_port) as listener, listening(config.jobs_port) as jobs_listener:

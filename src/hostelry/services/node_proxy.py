@@ -27,12 +27,12 @@ from hostelry.base.errors import TerminalError
 from hostelry.base.files import write_whole
 from hostelry.base.logging import configure_logging
 from hostelry.base.tls import CERTIFICATES, JOIN, TlsFolder
-from hostelry.cluster.host_files import HostFiles, operator_files
+from hostelry.cluster.host_files import HostFiles, find_operator_files
 from hostelry.cluster.host_link import HostLink
 from hostelry.cluster.http_front import JoinDesk, http_front
 from hostelry.cluster.keeper import CertificateDesk, CertificateKeeper
-from hostelry.cluster.known_controls import known_controls
-from hostelry.cluster.proxy import Front, NodeProxy, proxy_listener
+from hostelry.cluster.known_controls import list_known_controls
+from hostelry.cluster.proxy import Front, NodeProxy, open_listener
 from hostelry.cluster.start import service_addresses
 from hostelry.cluster.targets import ProxyTargets
 from hostelry.home.heartbeat import answer_heartbeats
@@ -71,13 +71,13 @@ async def serve(
     keeper = CertificateKeeper(
         files,
         clock,
-        operator_files(config.tls_ca, config.tls_cert, config.tls_key),
-        lambda: known_controls(home, config),
+        find_operator_files(config.tls_ca, config.tls_cert, config.tls_key),
+        lambda: list_known_controls(home, config),
     )
     names = service_addresses(config) if links is None else {}
     fronts = build_fronts(config, credentials, files) if links is None else {}
-    proxy = NodeProxy(tls.in_use(), ProxyTargets(names, home.instances).address_of, fronts)
-    listener = listener or proxy_listener(host, port)
+    proxy = NodeProxy(tls.in_use(), ProxyTargets(names, home.instances).find_address, fronts)
+    listener = listener or open_listener(host, port)
     listener.setblocking(False)
     if port_file is not None:
         write_whole(port_file, str(listener.getsockname()[1]).encode(), durable=False)
@@ -87,7 +87,7 @@ async def serve(
         "keeping certificates": loop.create_task(keeper.run()),
     }
     for name, linked in (links or {}).items():
-        link = HostLink(name, tls.in_use(), lambda: known_controls(home, config))
+        link = HostLink(name, tls.in_use(), lambda: list_known_controls(home, config))
         tasks[f"forwarding to {name}"] = loop.create_task(link.serve(linked))
     heartbeats = loop.create_task(answer_heartbeats(listener))
     cause = await wait_for_end(tasks, stopping)

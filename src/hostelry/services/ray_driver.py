@@ -24,7 +24,7 @@ from hostelry.base.peers import PeerRole
 from hostelry.base.tls import TlsFolder
 from hostelry.cluster.access import GATEWAY, S3
 from hostelry.cluster.host_files import HostFiles
-from hostelry.cluster.known_controls import known_controls
+from hostelry.cluster.known_controls import list_known_controls
 from hostelry.cluster.start import LOOPBACK
 from hostelry.domain.copy import Instance
 from hostelry.fleet.ray.driver import RayDriver, connect
@@ -54,7 +54,7 @@ def build_order(
     stored = {home.credentials.name: msgspec.json.encode(agents)}
     if home.images.exists():
         stored[home.images.name] = home.images.read_bytes()
-    controls = msgspec.json.encode([config.control_address, *known_controls(home, config)])
+    controls = msgspec.json.encode([config.control_address, *list_known_controls(home, config)])
     stored = stored | {home.known_controls.name: controls} if config.cluster_host else stored
     written = build_node_config(decode(home.config.read_bytes(), dict), config)
     plain = written | {"copy_user": None}
@@ -116,7 +116,7 @@ def build_tls_files(
             f"{home.tls} has no authority, which an instance's certificate is to be from: on a "
             "host of control it is made by `up --cluster-host`, or comes by joining"
         )
-    return authority.settled(now).files(PeerRole.AGENT, instance_id, now)
+    return authority.settle(now).files(PeerRole.AGENT, instance_id, now)
 
 
 async def serve(

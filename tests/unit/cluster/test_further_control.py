@@ -10,13 +10,13 @@ import pytest
 from tests.cases import case, cases
 
 from hostelry.base.errors import HostelryError, RetryableError, TerminalError
-from hostelry.cluster.further_control import machine, why_not
+from hostelry.cluster.further_control import explain_unable, machine
 from hostelry.cluster.join_token import (
     STARTS_WITHIN_S,
     JoinedHost,
+    build_control_id,
     check_name,
-    control_id,
-    host_id_of,
+    get_host_id,
     live_hosts,
 )
 from hostelry.home.home import UpConfig
@@ -45,7 +45,7 @@ ON_RAY = UpConfig(
 def test_what_a_control_on_another_machine_needs(
     changes: dict[str, Any], reason: str | None
 ) -> None:
-    found = why_not(replace(ON_RAY, **changes), is_same_machine=False)
+    found = explain_unable(replace(ON_RAY, **changes), is_same_machine=False)
     assert (found is None) is (reason is None), found
     assert (reason or "") in (found or "")
     assert "secret" not in (found or "")
@@ -53,8 +53,8 @@ def test_what_a_control_on_another_machine_needs(
 
 def test_a_control_on_the_same_machine_needs_a_database_alone() -> None:
     local = replace(ON_RAY, fleet="local", s3_endpoint=None, store_url="postgresql:///h")
-    assert why_not(local, is_same_machine=True) is None
-    assert why_not(replace(local, store_url=None), is_same_machine=True) is not None
+    assert explain_unable(local, is_same_machine=True) is None
+    assert explain_unable(replace(local, store_url=None), is_same_machine=True) is not None
 
 
 def test_processes_of_one_machine_agree_on_it() -> None:
@@ -89,11 +89,11 @@ def test_whose_a_name_is(
 
 
 def test_a_controls_id_names_its_host_and_one_process() -> None:
-    one, other = (control_id("my-host", "a1b2c3d4e5f60718", os.getpid()) for _ in range(2))
+    one, other = (build_control_id("my-host", "a1b2c3d4e5f60718", os.getpid()) for _ in range(2))
     assert one != other
     assert one.startswith(f"my-host-{os.getpid()}-")
-    assert host_id_of(one) == "a1b2c3d4e5f60718"
-    assert host_id_of(control_id("my-host", "", 7)) == ""
+    assert get_host_id(one) == "a1b2c3d4e5f60718"
+    assert get_host_id(build_control_id("my-host", "", 7)) == ""
     members = {"members": [{"id": one}, {"id": "first-7-abcdef"}]}
     assert live_hosts({"g"}, members) == {"g", "a1b2c3d4e5f60718", ""}
     assert live_hosts(None, members) is None

@@ -25,9 +25,9 @@ from hostelry.cluster import joining
 from hostelry.cluster.authority import Authority
 from hostelry.cluster.host_files import HostFiles
 from hostelry.cluster.http_front import JoinDesk, http_front
-from hostelry.cluster.join_routes import PROOF_HEADER, JoinRoutes, proof_of, s3_url_on
-from hostelry.cluster.join_token import seconds_of
-from hostelry.cluster.proxy import NodeProxy, proxy_listener
+from hostelry.cluster.join_routes import PROOF_HEADER, JoinRoutes, build_proof, get_s3_url
+from hostelry.cluster.join_token import parse_seconds
+from hostelry.cluster.proxy import NodeProxy, open_listener
 from hostelry.domain.scope import Scope
 from hostelry.home.home import (
     Home,
@@ -60,7 +60,9 @@ class Platform:
         body = msgspec.json.encode({"role": role, "expires_s": expires_s})
         authority = self.files.authority()
         assert authority is not None
-        answer = self.ask("/internal/join-tokens", body, {PROOF_HEADER: proof_of(authority, body)})
+        answer = self.ask(
+            "/internal/join-tokens", body, {PROOF_HEADER: build_proof(authority, body)}
+        )
         return str(answer.json()["token"])
 
     def ask(self, path: str, body: bytes, headers: dict[str, str] | None = None) -> httpx.Response:
@@ -109,7 +111,7 @@ def platform(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Platfo
 @contextlib.contextmanager
 def serving(folder: TlsFolder) -> Iterator[int]:
     """The port of a node proxy in a thread, which answers joins only."""
-    listener = proxy_listener("127.0.0.1", 0)
+    listener = open_listener("127.0.0.1", 0)
     started: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
     begun = threading.Event()
 
@@ -205,7 +207,7 @@ def test_a_host_that_joins_gets_what_its_role_needs(
     case("an operator's own is no host's", {"s3_endpoint": "https://s3"}, ""),
 )
 def test_gateways_of_other_hosts_name_the_embedded_store(own: dict[str, Any], url: str) -> None:
-    assert s3_url_on(UpConfig(control_port=1, **own), "https://control@[fd00::7]:7443") == url
+    assert get_s3_url(UpConfig(control_port=1, **own), "https://control@[fd00::7]:7443") == url
 
 
 def test_a_token_is_good_for_one_host_once(platform: Platform, tmp_path: Path) -> None:
@@ -370,7 +372,7 @@ def test_tokens_are_printed_for_who_can_read_the_authoritys_key(platform: Platfo
     body = msgspec.json.encode({"role": "control", "expires_s": 60.0})
     other = Authority.make("one", NOW)
     assert platform.ask("/internal/join-tokens", body).status_code == 403
-    forged = {PROOF_HEADER: proof_of(other, body)}
+    forged = {PROOF_HEADER: build_proof(other, body)}
     assert platform.ask("/internal/join-tokens", body, forged).status_code == 403
 
 
@@ -403,5 +405,5 @@ def test_who_does_not_answer_and_what_is_no_address(tmp_path: Path, platform: Pl
 @pytest.mark.parametrize("text", ["", "15", "1s", "8d", "1.5h", "-1m", "15 m"])
 def test_times_that_are_none(text: str) -> None:
     with pytest.raises(TerminalError, match="--expires"):
-        seconds_of(text)
-    assert seconds_of("15m") == 900.0
+        parse_seconds(text)
+    assert parse_seconds("15m") == 900.0

@@ -14,7 +14,7 @@ from hostelry.base.peers import PeerName, PeerRole
 from hostelry.base.tls import TlsFolder
 from hostelry.cluster import keeper
 from hostelry.cluster.authority import SIGNS_AFTER_S
-from hostelry.cluster.host_files import HostFiles, OperatorFiles, operator_files, safe_name
+from hostelry.cluster.host_files import HostFiles, OperatorFiles, find_operator_files, safe_name
 from hostelry.cluster.http_front import FrontRequest
 from hostelry.cluster.keeper import CertificateDesk, CertificateKeeper
 
@@ -90,7 +90,7 @@ def test_certificates_are_renewed_at_two_thirds_and_never_end(hosts: Hosts) -> N
 def test_while_the_authority_is_rotated_all_hosts_accept_each_other(hosts: Hosts) -> None:
     before = hosts.control.authority()
     assert before is not None
-    hosts.control.save_authority(before.rotated(NOW))
+    hosts.control.save_authority(before.rotate(NOW))
     for _ in range(10):  # before and after the new one signs
         hosts.look()
         hosts.check()
@@ -111,7 +111,7 @@ def test_a_second_rotation_waits_for_the_first(hosts: Hosts) -> None:
     authority = hosts.control.authority()
     assert authority is not None
     with pytest.raises(TerminalError, match="signs in 30 minutes"):
-        authority.rotated(NOW).rotated(NOW)
+        authority.rotate(NOW).rotate(NOW)
 
 
 def test_without_an_answer_what_is_there_is_kept(hosts: Hosts) -> None:
@@ -151,9 +151,9 @@ def test_an_operators_files_are_taken_and_a_wrong_one_is_not(tmp_path: Path) -> 
 
 
 def test_an_operator_names_all_three_files_or_none() -> None:
-    assert operator_files(None, None, None) is None
+    assert find_operator_files(None, None, None) is None
     with pytest.raises(TerminalError, match="--tls-ca, --tls-key: name all three"):
-        operator_files(None, "cert.pem", None)
+        find_operator_files(None, "cert.pem", None)
 
 
 def test_a_damaged_authority_is_refused_not_replaced(hosts: Hosts) -> None:

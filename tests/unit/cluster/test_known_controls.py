@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hostelry.cluster import known_controls
-from hostelry.cluster.known_controls import keeping_controls
+from hostelry.cluster.known_controls import keep_controls
 from hostelry.home.home import Home, UpConfig
 
 OWN, SECOND, THIRD = (f"https://control@10.0.0.{it}:7443" for it in (2, 3, 4))
@@ -24,7 +24,7 @@ def test_controls_that_come_are_known_and_no_answer_forgets_them(
     is_over, loops = asyncio.Event(), list[asyncio.AbstractEventLoop]()
 
     def document() -> dict[str, Any]:
-        seen.append(known_controls.known_controls(home, CONFIG))
+        seen.append(known_controls.list_known_controls(home, CONFIG))
         controls = next(answers, None)
         if controls is None:
             loops[0].call_soon_threadsafe(is_over.set)
@@ -32,7 +32,7 @@ def test_controls_that_come_are_known_and_no_answer_forgets_them(
 
     async def main() -> None:
         loops.append(asyncio.get_running_loop())
-        async with keeping_controls(home, CONFIG, document):
+        async with keep_controls(home, CONFIG, document):
             await asyncio.wait_for(is_over.wait(), 30)
 
     asyncio.run(main())
@@ -42,7 +42,7 @@ def test_controls_that_come_are_known_and_no_answer_forgets_them(
 
 def test_a_host_without_others_keeps_nothing(tmp_path: Path) -> None:
     async def main() -> None:
-        async with keeping_controls(Home(tmp_path), UpConfig(control_port=1), dict):
+        async with keep_controls(Home(tmp_path), UpConfig(control_port=1), dict):
             await asyncio.sleep(0)
 
     asyncio.run(main())

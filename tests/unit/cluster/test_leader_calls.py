@@ -2,7 +2,7 @@
 
 from tests.cases import case, cases
 
-from hostelry.cluster.leader_view import NOT_LEADER, outcome_of
+from hostelry.cluster.leader_view import NOT_LEADER, classify_outcome
 from hostelry.dataplane.control_calls import CallOutcome, is_read, may_send_again
 from hostelry.dataplane.fake import FakeReplyConnection
 from hostelry.http1.reply import BrokenError, ConnectError, DeadlineError, Reply
@@ -18,7 +18,7 @@ def reply(status: int, headers: dict[str, str]) -> Reply:
 
 def sent(given: Exception | tuple[int, dict[str, str]]) -> CallOutcome:
     async_error = isinstance(given, BrokenError | ConnectError | DeadlineError)
-    return outcome_of(given if async_error else reply(*given))  # type: ignore[arg-type,misc]
+    return classify_outcome(given if async_error else reply(*given))  # type: ignore[arg-type,misc]
 
 
 @cases(

@@ -18,7 +18,7 @@ from hostelry.cluster.leader_view import (
     ControlAnswer,
     LeaderAnswer,
     LeaderView,
-    next_view,
+    get_next_view,
 )
 from hostelry.dataplane.fake import FakeReplyConnection
 from hostelry.http1.reply import BrokenError, ConnectError, Reply
@@ -84,7 +84,7 @@ class Leaders:
     def view(self) -> LeaderView:
         return LeaderView(leader=self.left[0], cause="all controls are down")
 
-    def changed(self) -> "asyncio.Future[None]":
+    def get_change(self) -> "asyncio.Future[None]":
         made = asyncio.get_running_loop().create_future()
         self.waiting.append(made)
         self.is_waited_for.set()
@@ -279,7 +279,7 @@ def answered(leader: str | None, epoch: int, address: str = NEW) -> ControlAnswe
 def test_the_view_after_answers(
     asked: list[ControlAnswer], leader: str | None, epoch: int, cause: str
 ) -> None:
-    found = next_view(VIEW, asked)
+    found = get_next_view(VIEW, asked)
     assert (found.leader, found.epoch) == (leader, epoch)
     assert cause in found.cause
     assert found.controls
@@ -297,7 +297,7 @@ def test_all_controls_are_asked_where_the_leader_does_not_confirm() -> None:
 
         controls = Controls(old=refuses, new=led_by_new)
         found = AskedControls(controls, "key", [OLD, NEW], ManualClock(), keep)
-        changed = found.changed()
+        changed = found.get_change()
         await found.look()
         assert (found.view.leader, found.view.epoch, kept) == (NEW, 2, [(NEW,)])
         assert changed.done()

@@ -18,7 +18,7 @@ from tests.unit.cluster.test_leader_proxy import (
 
 from hostelry.base.clock import ManualClock
 from hostelry.cluster import own_control
-from hostelry.cluster.known_controls import known_controls
+from hostelry.cluster.known_controls import list_known_controls
 from hostelry.cluster.leader_view import (
     NOT_LEADER,
     ControlAnswer,
@@ -26,7 +26,7 @@ from hostelry.cluster.leader_view import (
     LeaderView,
     ask_leader,
 )
-from hostelry.cluster.own_control import ControlUpstream, OwnControl, is_over, next_choice
+from hostelry.cluster.own_control import ControlUpstream, OwnControl, choose_control, is_over
 from hostelry.home.home import Home, UpConfig
 from hostelry.http1.reply import ConnectError, ControlAwayError, Reply
 from hostelry.http1.upstream import Timeouts
@@ -61,7 +61,7 @@ def silent(address: str) -> ControlAnswer:
 )
 def test_where_requests_go(asked: Sequence[ControlAnswer], leader: str, epoch: int) -> None:
     before = LeaderView(leader=OWN, epoch=5)
-    found = next_choice((OWN, OWN_ADDRESS), before, asked)
+    found = choose_control((OWN, OWN_ADDRESS), before, asked)
     assert (found.leader, found.epoch) == (leader, epoch)
 
 
@@ -90,9 +90,9 @@ def test_the_internal_key_is_sent_to_controls_by_mutual_tls_or_on_loopback(tmp_p
         "https://",
     ]
     home.known_controls.write_bytes(msgspec.json.encode(addresses))
-    assert known_controls(home, UpConfig(control_port=1)) == (THIRD, "http://127.0.0.1:4")
+    assert list_known_controls(home, UpConfig(control_port=1)) == (THIRD, "http://127.0.0.1:4")
     home.known_controls.write_bytes(b"\xff[")
-    assert known_controls(home, UpConfig(control_port=1)) == ()
+    assert list_known_controls(home, UpConfig(control_port=1)) == ()
 
 
 class Rig:
@@ -175,7 +175,7 @@ def test_own_control_is_used_as_soon_as_it_names_a_leader() -> None:
         rig = Rig(refuses, answers)
         assert await rig.call() == 200
         assert rig.control.view.leader == OTHER
-        changed = rig.control.changed()
+        changed = rig.control.get_change()
         rig.controls.answering[OWN] = answers
         rig.leads[OWN] = names(OTHER)
         assert await rig.control.look()

@@ -36,7 +36,7 @@ def test_ports_are_those_of_the_records_as_they_change(tmp_path: Path) -> None:
     services = {"control": ("127.0.0.1", 70), "s3": ("10.0.0.2", 71), "jobs": ("127.0.0.1", 0)}
     targets = ProxyTargets(services, tmp_path / "instances")
     asked = ("control", "s3", "jobs", "c-1", "i-1")
-    assert [targets.address_of(it) for it in asked] == [
+    assert [targets.find_address(it) for it in asked] == [
         ("127.0.0.1", 70),
         ("10.0.0.2", 71),
         None,
@@ -45,7 +45,7 @@ def test_ports_are_those_of_the_records_as_they_change(tmp_path: Path) -> None:
     ]
 
     def ports(*names: str) -> list[int | None]:
-        found = (targets.address_of(it) for it in names)
+        found = (targets.find_address(it) for it in names)
         return [None if it is None else it[1] for it in found]
 
     folder = InstanceFolder(tmp_path / "instances" / "i-1")
@@ -61,10 +61,10 @@ def test_ports_are_those_of_the_records_as_they_change(tmp_path: Path) -> None:
     other = InstanceFolder(tmp_path / "instances" / "i-2").copy("c-1")
     other.root.mkdir(parents=True)
     other.save(CopyRecord(spec_digest="", port=83))
-    assert targets.address_of("c-1") == ("127.0.0.1", 83)
+    assert targets.find_address("c-1") == ("127.0.0.1", 83)
 
 
 @pytest.mark.parametrize("name", ["", "c-", "c-..", "i-../../etc", "c-a/b", "agent-c-..", "c-\x00"])
 def test_names_that_are_no_ids_have_no_port(tmp_path: Path, name: str) -> None:
     (tmp_path / "i-1" / "copies").mkdir(parents=True)
-    assert ProxyTargets({}, tmp_path).address_of(name) is None
+    assert ProxyTargets({}, tmp_path).find_address(name) is None

@@ -9,7 +9,7 @@ from tests.cases import case, cases
 
 from hostelry.base.errors import TerminalError
 from hostelry.base.ports import free_port
-from hostelry.cluster.known_controls import known_controls
+from hostelry.cluster.known_controls import list_known_controls
 from hostelry.dataplane.routes import FixedRoutes
 from hostelry.domain.routes import RouteSnapshot
 from hostelry.home.home import (
@@ -100,7 +100,7 @@ def test_the_controls_that_a_link_asks(
 ) -> None:
     if kept is not None:
         home.known_controls.write_bytes(kept)
-    assert known_controls(home, JOINED) == known
+    assert list_known_controls(home, JOINED) == known
 
 
 def test_the_process_for_jobs_is_on_the_leaders_host() -> None:

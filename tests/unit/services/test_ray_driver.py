@@ -15,7 +15,7 @@ from hostelry.base.errors import TerminalError
 from hostelry.base.peers import PeerRole
 from hostelry.base.tls import TlsFolder
 from hostelry.cluster.host_files import HostFiles
-from hostelry.cluster.known_controls import known_controls
+from hostelry.cluster.known_controls import list_known_controls
 from hostelry.fleet.ray.messages import NodeOrder
 from hostelry.home.home import (
     Home,
@@ -63,7 +63,7 @@ def test_a_node_reads_what_it_reaches_and_not_the_database(tmp_path: Path) -> No
     assert sent.reachable == ("10.0.0.2", 7443)
     assert read.store_url is None
     both = ("https://control@10.0.0.2:7443", "https://control@10.0.0.3:7443")
-    assert known_controls(home, read) == both, "for its certificate"
+    assert list_known_controls(home, read) == both, "for its certificate"
 
 
 @cases(
