@@ -176,7 +176,7 @@ class HostLink:
             if len(self._open) > self._limits.connections:
                 fault = f"{self._limits.connections} connections are open, which is the limit"
             else:
-                fault = await self._connect(end)
+                fault = await self._connect_any(end)
             if fault and fault != self._fault:
                 LOG.warning("%s is not reached: %s", self._name, fault)
             self._fault = fault
@@ -189,7 +189,7 @@ class HostLink:
             if end.transport is not None:
                 end.transport.abort()
 
-    async def _connect(self, end: LinkEnd) -> str:
+    async def _connect_any(self, end: LinkEnd) -> str:
         """Connect the server. Return the reason if that fails, else the empty string."""
         faults = []
         for control in self._controls():

@@ -4,7 +4,7 @@ request                              answer
 ----------------------------------   ------------------------------------------------------------
 POST /internal/join-tokens           200 with a token. 403 without the proof of a host of control
 POST /internal/join                  200 with a joined home's files. 403 with the fault, or 503 if
-                                     control cannot tell now
+                                     control does not know now
 either, without an authority         409: the certificates are the operator's own
 
 Control itself asks for the internal key. For a joining host the node proxy shows it.
@@ -164,7 +164,7 @@ class JoinRoutes:
         if (skew := skew_refusal(asked.name, asked.version, "control", __version__)) is not None:
             return _refuse(409, skew)
         try:
-            return JsonResponse(self._join(authority, asked, get_digest(token.secret)))
+            return JsonResponse(self._admit(authority, asked, get_digest(token.secret)))
         except ValueError as error:
             return _refuse(400, str(error))
         except Conflict:
@@ -174,7 +174,7 @@ class JoinRoutes:
         except RetryableError as error:
             return _refuse(503, str(error))
 
-    def _join(self, authority: Authority, asked: JoinRequest, token: str) -> JoinedFiles:
+    def _admit(self, authority: Authority, asked: JoinRequest, token: str) -> JoinedFiles:
         """The answer to a host that may join. Raises TerminalError with the reason otherwise."""
         now, found = self.clock.now(), self._tokens.get(self.owner, token)
         key_digest = hashlib.sha256(asked.request.encode()).hexdigest()

@@ -107,7 +107,7 @@ class ServerEnd(SpliceEnd):
         self._is_request = False  # the bytes sent since begin as a request
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep the socket: it tells how much the server's kernel acknowledged."""
+        """Keep the socket, which knows how much the server's kernel acknowledged."""
         super().connection_made(transport)
         self._socket = transport.get_extra_info("socket")
 

@@ -88,15 +88,15 @@ def test_waiting_is_as_erlang_found(num: int, used: float) -> None:
 
 def test_a_replay_is_the_same_in_every_process_whatever_its_hash_seed() -> None:
     program = (
-        "from hostelry.sim.outcome import replayed\n"
+        "from hostelry.sim.outcome import replay_trace\n"
         "from hostelry.sim.policy_file import read_policy\n"
         "from hostelry.sim.replay import ReplaySetup\n"
-        "from hostelry.sim.scenario import scenario_trace\n"
+        "from hostelry.sim.scenario import build_scenario\n"
         "from hostelry.sim.service import default_service\n"
         "from pathlib import Path\n"
         "policies = read_policy(Path('examples/policies/responsive.json'))\n"
         "setup = ReplaySetup(policies=policies, service=default_service(), seed=3)\n"
-        "print(replayed(scenario_trace('step-4x', 3), setup).digest)\n"
+        "print(replay_trace(build_scenario('step-4x', 3), setup).digest)\n"
     )
     root = Path(__file__).resolve().parents[3]
     found = {
