@@ -35,8 +35,7 @@ from hostelry.sim.service import (
     load_service,
     save_service,
 )
-from hostelry.sim.trace import Trace
-from hostelry.sim.trace_file import open_trace, write_trace
+from hostelry.sim.trace import Trace, open_trace, write_trace
 
 MIB = 2**20
 PROGRESS_EVERY_S = 2.0

@@ -20,7 +20,7 @@ from hostelry.base.tls import (
     asked_name,
     get_peer,
 )
-from hostelry.cluster.access import may_reach
+from hostelry.cluster.targets import may_reach
 from hostelry.http1.silent_hosts import acked_bytes, never_read
 
 LOG = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from hostelry.base.errors import TerminalError, UsageError
 from hostelry.base.peers import PeerRole
 from hostelry.base.tls import TlsFolder
-from hostelry.cluster.access import CONTROL, GATEWAY, GATEWAY_PEER, JOBS, S3
+from hostelry.cluster.targets import CONTROL, GATEWAY, GATEWAY_PEER, JOBS, S3
 from hostelry.home.fleet_option import RAY
 from hostelry.home.home import Credentials, Home, UpConfig
 from hostelry.home.ports import is_loopback, reachable_host

@@ -1,4 +1,13 @@
-"""Servers of this host that a node proxy's names stand for.
+"""Servers behind a node proxy: their names, who may reach them, and their addresses.
+
+role of the client's certificate   names it may reach
+--------------------------------   ---------------------------------------------------------------
+control                            all
+gateway                            control, jobs, gateways' counts, agents, copies, certificates
+agent                              the object store's S3 port, the gateway, certificates
+none (it joins)                    join
+
+Control, jobs and agents also ask for the internal key, copies for their own key.
 
 name               its address
 ----------------   -----------------------------------------------------------------
@@ -16,7 +25,8 @@ from pathlib import Path
 
 from hostelry.base.errors import TerminalError
 from hostelry.base.files import Stamp, get_stamp
-from hostelry.cluster.access import AGENT_OF_COPY, COPY, INSTANCE
+from hostelry.base.peers import PeerName, PeerRole
+from hostelry.base.tls import CERTIFICATES, JOIN
 from hostelry.fleet.records import (
     AgentRecord,
     CopyRecord,
@@ -24,6 +34,23 @@ from hostelry.fleet.records import (
     instance_folders,
     plain_name,
 )
+
+CONTROL, JOBS, GATEWAY_PEER, GATEWAY, S3 = "control", "jobs", "gateway-peer", "gateway", "s3"
+INSTANCE, COPY, AGENT_OF_COPY = "i-", "c-", "agent-c-"
+OF_GATEWAYS = frozenset({CONTROL, JOBS, GATEWAY_PEER, CERTIFICATES})
+OF_AGENTS = frozenset({S3, GATEWAY, CERTIFICATES})
+
+
+def may_reach(peer: PeerName | None, name: str) -> bool:
+    """Whether `peer` (None: it has no certificate) may reach the server called `name`."""
+    if peer is None:
+        return name == JOIN
+    if peer.role is PeerRole.CONTROL:
+        return True
+    if peer.role is PeerRole.GATEWAY:
+        return name in OF_GATEWAYS or name.startswith((INSTANCE, COPY, AGENT_OF_COPY))
+    return name in OF_AGENTS
+
 
 LOOPBACK = "127.0.0.1"
 MAX_CACHED = 64 * 1024

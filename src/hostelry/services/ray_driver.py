@@ -22,10 +22,10 @@ from hostelry.base.json import decode
 from hostelry.base.logging import configure_logging
 from hostelry.base.peers import PeerRole
 from hostelry.base.tls import TlsFolder
-from hostelry.cluster.access import GATEWAY, S3
 from hostelry.cluster.host_files import HostFiles
 from hostelry.cluster.known_controls import list_known_controls
 from hostelry.cluster.start import LOOPBACK
+from hostelry.cluster.targets import GATEWAY, S3
 from hostelry.domain.copy import Instance
 from hostelry.fleet.ray.driver import RayDriver, connect
 from hostelry.fleet.ray.messages import Call, DriverAnswer, Failure, NodeOrder

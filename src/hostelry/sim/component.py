@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from hostelry.domain.at_zero import AtZero
 from hostelry.domain.load import Distribution, LoadKey, SecondLoad
 from hostelry.routing.copy_choice import choose_copy
-from hostelry.sim.copies import SimulatedAnswer, SimulatedCopy, SimulatedRequest
+from hostelry.sim.copies import SimulatedAnswer, SimulatedCopy, SimulatedRequest, Timeline
 from hostelry.sim.fleet import SimulatedDeployment, SimulatedFleet
 from hostelry.sim.ledger import ReplayLedger, RequestFate
-from hostelry.sim.timeline import Timeline
 from hostelry.sim.trace import NO_SESSION
 
 MICRO = 1e6
@@ -246,7 +245,7 @@ class SimulatedComponent:
         """Plan an event for the end of the copy's next request.
 
         An event that comes too early finds no ended request and is planned again. So a later end,
-        as after each arrival, needs no event of its own.
+        as after each arrival, needs no further event.
         """
         if next_s < copy.wakes_s:
             copy.wakes_s = next_s

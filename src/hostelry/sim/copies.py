@@ -1,14 +1,14 @@
-"""A copy in simulated time: a batch of requests that share its speed, and a queue behind it.
+"""A copy in simulated time: a batch of requests that share its speed, a queue, and the clock.
 
 Work is counted in seconds of one request alone. All requests of a batch get on equally fast, so a
-copy keeps one number, the work that any of them has done since the copy was last idle (`done_s`). A
+copy keeps one number: the work that any of them has done since the copy was last idle (`done_s`). A
 request ends when that number has grown by its own work. A change of the batch changes only how fast
 the number grows, so an event costs the logarithm of the batch, however large it is.
 """
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 from typing import NamedTuple
 
@@ -144,3 +144,30 @@ class SimulatedCopy:
         keep = max(0, bisect_left(self._turns_done_s, oldest_s) - 1)
         del self._turns_s[:keep]
         del self._turns_done_s[:keep]
+
+
+Event = SimulatedCopy | Callable[[float], None]
+
+
+class Timeline:
+    """Events by time. Events of equal times come in the order of planning.
+
+    An event is a copy whose next request ends, or a function to call with the time.
+    """
+
+    __slots__ = ("_num", "events", "now_s")
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self.events: list[tuple[float, int, Event]] = []
+        self._num = 0
+
+    def at(self, at_s: float, event: Event) -> None:
+        """Plan an event at `at_s`, or now if that is past."""
+        self._num += 1
+        heappush(self.events, (max(at_s, self.now_s), self._num, event))
+
+    def pop(self) -> Event:
+        """The next event. The clock is set to its time."""
+        self.now_s, _, event = heappop(self.events)
+        return event

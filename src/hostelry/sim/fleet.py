@@ -13,9 +13,8 @@ from hostelry.domain.shape import Requirements, Shape
 from hostelry.placement.fleet_size import plan_growth
 from hostelry.placement.pack import place
 from hostelry.placement.values import CopyRequest, Held, Host, Placed, Pool
-from hostelry.sim.copies import SimulatedCopy
+from hostelry.sim.copies import SimulatedCopy, Timeline
 from hostelry.sim.service import ServiceModel
-from hostelry.sim.timeline import Timeline
 
 GIB = 2**30
 

@@ -17,22 +17,21 @@ from hostelry.base.errors import TerminalError
 from hostelry.domain.load import LoadKey
 from hostelry.domain.scaling import ScheduledAction
 from hostelry.scaling.decide.schedule import find_next_due
-from hostelry.sim.aws_controller import AwsController
 from hostelry.sim.component import ComponentDeps, SimulatedComponent
 from hostelry.sim.controllers import (
+    AwsController,
     Controller,
     KnativeController,
     RayServeController,
     ResponsiveController,
 )
-from hostelry.sim.copies import NEVER, SimulatedCopy, SimulatedRequest
+from hostelry.sim.copies import NEVER, SimulatedCopy, SimulatedRequest, Timeline
 from hostelry.sim.fleet import SimulatedDeployment, SimulatedFleet
 from hostelry.sim.ledger import ReplayLedger
 from hostelry.sim.peers import KnativeRule
 from hostelry.sim.policy_requests import SCOPE, PolicySet
 from hostelry.sim.service import ServiceModel
 from hostelry.sim.target import SimulatedTarget
-from hostelry.sim.timeline import Timeline
 from hostelry.sim.trace import Block, Trace
 
 ENDPOINT = "replay"

@@ -6,8 +6,7 @@ from tests.cases import case, cases
 
 from hostelry.base.peers import PeerName, PeerRole
 from hostelry.base.proc import ProcessIdentity
-from hostelry.cluster.access import may_reach
-from hostelry.cluster.targets import ProxyTargets
+from hostelry.cluster.targets import ProxyTargets, may_reach
 from hostelry.fleet.records import AgentRecord, CopyRecord, InstanceFolder
 
 NAMES = (

@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 from tests.cases import case, cases
 
 from hostelry.base.errors import TerminalError
-from hostelry.sim import trace_file
+from hostelry.sim import trace as trace_file
 from hostelry.sim.scenario import build_scenario
-from hostelry.sim.trace import BLOCK_ROWS, Block, Trace
-from hostelry.sim.trace_file import open_trace, write_trace
+from hostelry.sim.trace import BLOCK_ROWS, Block, Trace, open_trace, write_trace
 
 HEADER = "arrived_at,input_tokens,output_tokens\n"
 
