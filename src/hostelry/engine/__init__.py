@@ -1,9 +1,9 @@
-"""The multi-LoRA LLM engine: knows tokens, not AWS; usable alone as a library.
+"""The multi-LoRA LLM engine: knows tokens, not AWS. It is also a library.
 
 A request's tokens depend on its prompt, its adapter's content, its sampling values and its seed,
 and on nothing else. On a CPU in fp32 with the native kernels its logits are bitwise equal alone and
 in any batch, in any chunks of its prompt, after a preemption, and with the beginning of its prompt
-from the prefix cache. In fp32 its greedy tokens are those of transformers + PEFT.
+from the prefix cache. In fp32 its greedy tokens equal those from transformers + PEFT.
 
     from hostelry.engine import Engine, EngineConfig, Request, SamplingParams
 """

@@ -45,7 +45,7 @@ class AdapterLoads:
         placer: Placer,
         min_pages: int = 0,
     ) -> None:
-        """`placer` is the store's uploader; no adapter takes fewer than `min_pages` pages."""
+        """`placer` is the store's uploader. Every adapter takes at least `min_pages` pages."""
         self._store = store
         self._scheduler = scheduler
         self._pages = pages
@@ -81,7 +81,7 @@ class AdapterLoads:
         return frozenset(self._pinned)
 
     def pin(self, name: str, content_id: str, num_pages: int) -> None:
-        """Pin that content, of so many pages, for `name`, in place of any other.
+        """Pin the content, of `num_pages` pages, for `name` in place of any other content.
 
         Raises PinBudgetError, changing nothing.
         """
@@ -111,12 +111,12 @@ class AdapterLoads:
                 content_id, num_pages, reload_cost_s=cost_s, now=now
             )
         except OutOfPagesError:
-            return  # running requests use them; the adapter's first request will load it
+            return  # running requests use the pages. The adapter's first request loads it
         self._forget_evicted()
         self._upload(content_id, page_numbers)
 
     def unpin(self, name: str) -> None:
-        """Make the name's content evictable; no effect when it is not pinned."""
+        """Make the name's content evictable. No effect if it is not pinned."""
         content_id = self._pinned.pop(name, None)
         if content_id is not None and content_id not in self._pinned.values():
             self._pages.unpin_adapter(content_id)
@@ -140,20 +140,20 @@ class AdapterLoads:
         content_id = event.content_id
         match event:
             case LoadedToHost():
-                self._scheduler.adapter_in_host(content_id)
+                self._scheduler.note_in_host(content_id)
             case LeftHost():
-                self._scheduler.adapter_out_of_host(content_id)
+                self._scheduler.note_left_host(content_id)
             case Uploaded():
-                self._scheduler.adapter_uploaded(content_id)
+                self._scheduler.note_uploaded(content_id)
             case LoadFailed(_, reason) | UploadFailed(_, reason):
-                return self._failed(content_id, reason, now)
+                return self._fail_load(content_id, reason, now)
             case Dropped():
                 self._give_back(content_id, now)
         return None
 
-    def _failed(self, content_id: str, reason: str, now: float) -> FailedLoad:
-        """Remove the requests that waited; a content that is in the pool keeps its index."""
-        ended = self._scheduler.adapter_failed(content_id, now)
+    def _fail_load(self, content_id: str, reason: str, now: float) -> FailedLoad:
+        """Remove the requests that waited. A content that is in the pool keeps its index."""
+        ended = self._scheduler.fail_adapter(content_id, now)
         if not self.is_in_pool(content_id):
             self._forget(content_id)
         return FailedLoad(ended, reason)
@@ -162,7 +162,7 @@ class AdapterLoads:
         """Release the pages of a content that no name and no request needs."""
         self._forget_evicted()
         if self._pages.adapter_state(content_id) is AdapterState.LOADING:
-            self._scheduler.adapter_failed(content_id, now)
+            self._scheduler.fail_adapter(content_id, now)
         else:
             self._pages.drop_adapter(content_id)
         self._forget(content_id)

@@ -4,11 +4,10 @@ from enum import Enum
 
 
 class AdapterState(Enum):
-    """Where an adapter's weights are, from far to near.
+    """The position of an adapter's weights, from far to near.
 
-    The page pool knows `ABSENT`, `LOADING` and `RESIDENT`; the scheduler also knows what is in host
-    memory or on its way there. Which disk or remote place an absent adapter comes from is the
-    loader's `StorageTier`.
+    The page pool knows `ABSENT`, `LOADING` and `RESIDENT`. The scheduler also tracks transfers into
+    host memory. The disk or remote source of an absent adapter is the loader's `StorageTier`.
     """
 
     ABSENT = "absent"  # neither in host memory nor in the pool

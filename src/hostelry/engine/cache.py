@@ -1,4 +1,4 @@
-"""Adapters by tier, and the owners of the pool's pages, as one engine has them now."""
+"""Adapters by tier, and the owners of the pool's pages, at one moment."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,7 +24,10 @@ class CachedAdapter:
 
 @dataclass(frozen=True, slots=True)
 class CacheState:
-    """The nearest and busiest adapters, sums over all; no owners of a pool above the limit."""
+    """The nearest and busiest adapters, and sums over all adapters.
+
+    `owners` is None for a pool of more than MAX_MAPPED_PAGES pages.
+    """
 
     adapters: tuple[CachedAdapter, ...]
     totals: AdapterTotals
@@ -32,9 +35,9 @@ class CacheState:
 
 
 class EngineCache:
-    """Looks at one engine's pool and store; belongs to the engine's thread.
+    """Reads one engine's pool and store, in the engine's thread.
 
-    `is_at_hand` says whether requests may run with a content now.
+    `is_at_hand` is true for a content that requests may run with now.
     """
 
     def __init__(
@@ -45,21 +48,21 @@ class EngineCache:
         self._is_at_hand = is_at_hand
 
     def state(self, limit: int) -> CacheState:
-        """The state now, with at most `limit` adapters; changes nothing."""
+        """The present state, with at most `limit` adapters. Changes nothing."""
         is_mapped = self._pool.num_pages <= MAX_MAPPED_PAGES
         owners = self._pool.owners() if is_mapped else None
         numbers = {key: it for it, key in enumerate(owners.adapters if owners else ())}
         names = self._store.nearest(limit, numbers)
-        adapters = tuple(self._adapter(name, numbers.get) for name in names)
+        adapters = tuple(self._build_adapter(name, numbers.get) for name in names)
         return CacheState(adapters, self._store.totals, owners)
 
-    def _adapter(self, name: str, number_of: Callable[[str], int | None]) -> CachedAdapter:
+    def _build_adapter(self, name: str, get_number: Callable[[str], int | None]) -> CachedAdapter:
         registered, metrics = self._store.get(name), self._store.metrics(name)
         assert registered is not None, "the store named it"
         assert metrics is not None, "registered names have metrics"
         content_id = registered.version.content_id
         is_at_hand = self._is_at_hand(content_id)
         tier = StorageTier.POOL if is_at_hand else self._store.tier(content_id)
-        number = number_of(content_id)
+        number = get_number(content_id)
         code = None if number is None else FIRST_ADAPTER + number
         return CachedAdapter(registered, tier, metrics, code)

@@ -63,16 +63,16 @@ class EngineConfig:
     adapter that is merged into a second set of weights, on one rank and without quantization.
     """
 
-    dtype: str = "auto"  # of computing; auto is the stored dtype
+    dtype: str = "auto"  # of computing. auto is the stored dtype
     weight_dtype: str = "auto"
     kernels: str = "auto"
     num_threads: int | None = None  # None: every CPU that this process may use
     tensor_parallel: int = 1
     max_batch_size: int = 32  # requests of a step
-    max_batched_tokens: int | None = None  # tokens of a step; None: MAX_BATCHED_TOKENS
+    max_batched_tokens: int | None = None  # tokens of a step. None: MAX_BATCHED_TOKENS
     max_model_len: int | None = None  # None: the model's own
-    max_loras: int | None = None  # distinct adapters of a step; None: any number
-    max_waiting: int = 10_000  # queued requests; beyond them the server is full
+    max_loras: int | None = None  # distinct adapters of a step. None: any number
+    max_waiting: int = 10_000  # queued requests. Beyond them the server is full
     max_wait_s: float = 5.0
     page_tokens: int = 16
     pool_bytes: int | None = None

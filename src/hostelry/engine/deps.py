@@ -17,11 +17,12 @@ from hostelry.engine.sampling.structure_compiler import StructureCompiler
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineDeps:
-    """A loaded model and what runs it; `spec` has the computing dtype and length.
+    """A loaded model and the parts that run it.
 
-    With a `pooler` the model gives vectors: requests end with the first, and `max_model_len` is one
-    more than a text may have. `config` has the settings that the model changes (None: none).
-    `merge` is there with the setting `fuse_adapter`.
+    `spec` has the computing dtype and length. With a `pooler` the model gives vectors: a request
+    ends with its first token, and `max_model_len` is one more than a text may have. `config` has
+    the settings as the model changed them (None: unchanged). `merge` is set with the setting
+    `fuse_adapter`.
     """
 
     spec: ServedSpec
@@ -41,7 +42,7 @@ class EngineDeps:
 
     @property
     def failure(self) -> str | None:
-        """Why no more steps can be computed, where ranks of the model failed; else None."""
+        """Why no more steps can be computed, after a failure of a rank. Otherwise None."""
         return None if self.leader is None else self.leader.failure
 
     def close(self) -> None:

@@ -15,7 +15,7 @@ from hostelry.engine.cache import EngineCache
 from hostelry.engine.config import EngineConfig
 from hostelry.engine.deps import EngineDeps
 from hostelry.engine.fused_adapter import FusedAdapter
-from hostelry.engine.loading import load_deps, scheduler_limits
+from hostelry.engine.loading import get_scheduler_limits, load_deps
 from hostelry.engine.lora.adapter_metrics import AdapterMetrics
 from hostelry.engine.lora.errors import AdapterError, AdapterTooLargeError, UnknownAdapterError
 from hostelry.engine.lora.loader import Prepared, StorageTier
@@ -80,7 +80,9 @@ class Engine:
             deps.pool.num_pages,
             pin_budget_pages=int(deps.pool.num_pages * config.pin_share),
         )
-        self._scheduler = Scheduler(scheduler_limits(config, deps.spec.vocab_size), pages, tenants)
+        self._scheduler = Scheduler(
+            get_scheduler_limits(config, deps.spec.vocab_size), pages, tenants
+        )
         self._loads = AdapterLoads(
             deps.store, self._scheduler, pages, deps.placer, deps.min_adapter_pages
         )
@@ -102,10 +104,11 @@ class Engine:
         fetchers: Mapping[str, Fetcher] | None = None,
         clock: Clock | None = None,
     ) -> "Engine":
-        """The engine of the Hugging Face model in `folder`.
+        """Load the Hugging Face model in `folder`.
 
-        `fetchers` bring adapters from remote places, by the scheme of their URI. Raises
-        UnsupportedModelError naming what in the folder cannot be run, ValueError for a setting.
+        `fetchers` bring adapters from remote sources, by the scheme of their URI. Raises
+        UnsupportedModelError naming the unsupported part of the folder, and ValueError for a
+        setting.
         """
         config = config or EngineConfig()
         clock = clock or MonotonicClock()
@@ -118,26 +121,26 @@ class Engine:
 
     @property
     def warnings(self) -> list[str]:
-        """Settings that were not followed, and reasons why steps are slower than they could be."""
+        """Settings that were not followed, and reasons why steps are slow."""
         return [*self._deps.warnings, *self._deps.decoder.warnings, *self._fused.warnings]
 
     # Requests
 
     def add(self, request: Request) -> None:
-        """Queue a request; `step` then returns its tokens.
+        """Queue a request.
 
-        Raises UnknownAdapterError, QuotaExceededError where its tenant has used up a quota,
-        ServerFullError where too many wait, or ValueError with the invalid value; the engine then
-        keeps nothing of the request.
+        `step` then returns its tokens. Raises UnknownAdapterError, QuotaExceededError if its tenant
+        has used up a quota, ServerFullError if the queue is full, or ValueError with the invalid
+        value. The engine then keeps nothing of the request.
         """
         if request.id in self._requests:
             raise ValueError(f"request {request.id} is already in progress")
-        state = self._validator.validate(request)
+        state = self._validator.build_state(request)
         state.version = self._acquire(request)
         state.is_merged = self._fused.serves(state.content_id)
         try:
             state.arrived_at = self._clock.now()
-            self._scheduler.submit(self._validator.submission(state), state.arrived_at)
+            self._scheduler.submit(self._validator.build_submission(state), state.arrived_at)
         except BaseException:
             if state.version is not None:
                 self._deps.store.release(state.version)
@@ -149,14 +152,15 @@ class Engine:
         self._counts.prompt_tokens += len(request.prompt_token_ids)
 
     def compile_structure(self, structure: Structure) -> Future[CompiledStructure]:
-        """Compile in another process; an `add` of a request with this structure then does not wait.
+        """Compile in another process.
 
-        Raises GrammarError (a ValueError) with the reason, now or from the future.
+        An `add` of a request with this structure then does not wait. Raises GrammarError (a
+        ValueError) with the reason, now or from the future.
         """
         return self._deps.structures.submit(structure)
 
     def abort(self, request_id: str) -> None:
-        """End a request now; the next `step` returns it. No error if it is unknown or done."""
+        """End a request now. The next `step` returns it. No error if it is unknown or done."""
         if request_id in self._requests:
             self._end_outside_step(request_id, FinishReason.ABORT, None)
 
@@ -168,12 +172,12 @@ class Engine:
     def step(self) -> list[Output]:
         """Advance every scheduled request by a chunk of its prompt or by one token.
 
-        Where nothing can be computed until an adapter is loaded, it waits a few ms for the load.
-        An error of one request ends that request alone.
+        If nothing can be computed until an adapter is loaded, it waits a few ms for the load. An
+        error of one request ends that request alone.
         """
         failure = self._deps.failure
         if failure is not None:
-            return self._all_failed(failure)
+            return self._fail_all(failure)
         self._absorb_loads()
         now = self._clock.now()
         plan = self._scheduler.plan(now)
@@ -185,38 +189,38 @@ class Engine:
                 self._loads.wait(_LOAD_WAIT_S)
             return outputs
         sampled: list[tuple[str, Sampled]] = []
-        for part in self._fused.parts(plan.chunks):
+        for part in self._fused.split_chunks(plan.chunks):
             try:
                 sampled += self._compute(part)
             except Exception:  # noqa: BLE001 - an outermost edge, see test_broad_excepts
                 _log.exception("a step of %d requests failed", len(part))
-                sampled += self._computed_singly(part)
+                sampled += self._compute_singly(part)
         self._scheduler.commit(plan, self._clock.now())
         self._counts.steps += 1
         outputs += self._scorer.take_outputs()
-        outputs += [self._output(request_id, token) for request_id, token in sampled]
+        outputs += [self._build_output(request_id, token) for request_id, token in sampled]
         failed, self._endings = self._endings, []
         return outputs + failed
 
     # Adapters
 
     def prepare_adapter(self, place: str | Path) -> Prepared:
-        """Read and check the PEFT adapter at a path or URI; blocks, and any thread may call it.
+        """Read and check the PEFT adapter at a path or URI.
 
-        Raises AdapterError, naming field or tensor and value, unless it can be applied exactly as
-        PEFT would.
+        Blocks, in any thread. Raises AdapterError, naming field or tensor and value, unless it can
+        be applied exactly as PEFT would.
         """
         return self._deps.store.prepare(place)
 
     def register_adapter(
         self, name: str, prepared: Prepared, *, pin: bool = False, replace: bool = False
     ) -> RegisteredAdapter:
-        """Register a prepared adapter as `name` from the next request on; returns at once.
+        """Register a prepared adapter as `name` from the next request on.
 
-        With `replace` a registered name gets a new version: requests in flight end on the version
-        they began with. Raises, changing nothing, AdapterError for a name that is empty, or
-        registered without `replace`; AdapterTooLargeError where no request could run with it;
-        PinBudgetError where pinned adapters would take too much of the pool.
+        Returns at once. With `replace` a registered name gets a new version: requests in flight end
+        on the version they began with. Raises, changing nothing, AdapterError for a name that is
+        empty, or registered without `replace`, AdapterTooLargeError if no request could run with
+        the adapter, and PinBudgetError if pinned adapters would take too much of the pool.
         """
         store = self._deps.store
         old = store.get(name)
@@ -232,11 +236,11 @@ class Engine:
         except AdapterError:
             self._loads.unpin(name)
             raise
-        self._fused.registered(name, prepared.adapter)
+        self._fused.set_version(name, prepared.adapter)
         self._absorb_loads()
         if is_pinned:
             self._loads.preload(content_id, self._clock.now())
-        return self._registered(name)
+        return self._get_registered(name)
 
     def load_adapter(self, name: str, folder: Path, *, pin: bool = False) -> RegisteredAdapter:
         """Prepare the PEFT adapter in `folder` and register it as `name`."""
@@ -245,37 +249,38 @@ class Engine:
         return self.register_adapter(name, self.prepare_adapter(folder), pin=pin)
 
     def replace_adapter(self, name: str, folder: Path) -> RegisteredAdapter:
-        """Prepare the adapter in `folder` and register it as `name`, registered already or not."""
+        """Prepare the adapter in `folder` and register it as `name`, new or registered."""
         return self.register_adapter(name, self.prepare_adapter(folder), replace=True)
 
     def unload_adapter(self, name: str) -> None:
-        """Refuse new requests for `name`; those in flight finish on the old weights.
+        """Refuse new requests for `name`.
 
-        Raises UnknownAdapterError.
+        Requests in flight finish on the old weights. Raises UnknownAdapterError.
         """
         if not self._deps.store.retire(name):
             raise UnknownAdapterError(f"adapter {name!r} is not loaded")
         self._loads.unpin(name)
-        self._fused.unregistered(name)
+        self._fused.clear_version(name)
         self._absorb_loads()
 
     def await_fused(self) -> None:
         """Block until the adapter `fuse_adapter` is merged, if it is registered.
 
-        Raises AdapterError with the reason where it cannot be; it is then computed unmerged.
+        Raises AdapterError with the reason if the merge failed. The adapter is then computed
+        unmerged.
         """
         self._fused.wait()
 
     def pin_adapter(self, name: str) -> None:
         """Keep the adapter in the pool. Raises UnknownAdapterError, or PinBudgetError."""
-        registered = self._registered(name)
+        registered = self._get_registered(name)
         content_id = registered.version.content_id
         self._loads.pin(name, content_id, registered.summary.num_pages)
         self._loads.preload(content_id, self._clock.now())
 
     def unpin_adapter(self, name: str) -> None:
         """Make the adapter evictable again. Raises UnknownAdapterError."""
-        self._registered(name)
+        self._get_registered(name)
         self._loads.unpin(name)
 
     @property
@@ -284,9 +289,10 @@ class Engine:
         return list(self._deps.store.adapters)
 
     def close(self) -> None:
-        """End the threads that load adapters, and other ranks; the engine is of no use afterwards.
+        """End the threads that load adapters, and the other ranks.
 
-        The processes of other ranks end with this one at the latest.
+        The engine is unusable afterwards. The processes of other ranks end with this process at the
+        latest.
         """
         self._fused.close()
         self._deps.close()
@@ -295,14 +301,14 @@ class Engine:
 
     def adapter_tier(self, name: str) -> StorageTier:
         """The fastest tier that holds the adapter now. Raises UnknownAdapterError."""
-        content_id = self._registered(name).version.content_id
+        content_id = self._get_registered(name).version.content_id
         if self._is_at_hand(content_id):
             return StorageTier.POOL
         return self._deps.store.tier(content_id)
 
     def adapter_metrics(self, name: str) -> AdapterMetrics:
         """Requests, tokens, loads and hits of one adapter. Raises UnknownAdapterError."""
-        self._registered(name)
+        self._get_registered(name)
         metrics = self._deps.store.metrics(name)
         assert metrics is not None, "registered names have metrics"
         return metrics
@@ -346,10 +352,11 @@ class Engine:
             self._counts.expired += 1
             self._end_outside_step(request_id, FinishReason.DEADLINE, _TOO_LATE)
 
-    def _computed_singly(self, chunks: Sequence[Chunk]) -> list[tuple[str, Sampled]]:
-        """As `_compute`, each chunk alone; a request whose chunk fails ends with the cause.
+    def _compute_singly(self, chunks: Sequence[Chunk]) -> list[tuple[str, Sampled]]:
+        """Compute each chunk alone.
 
-        Safe after a failed step: the keys and values it wrote are written again, unchanged.
+        A request whose chunk fails ends with the cause. Safe after a failed step: the keys and
+        values it wrote are written again, unchanged.
         """
         sampled: list[tuple[str, Sampled]] = []
         for chunk in chunks:
@@ -363,26 +370,26 @@ class Engine:
 
     def _compute(self, chunks: Sequence[Chunk]) -> list[tuple[str, Sampled]]:
         """Run one decoder, and choose a token for the request of each sampling chunk."""
-        ordered = by_adapter([self._rows(chunk) for chunk in chunks])
+        ordered = by_adapter([self._build_rows(chunk) for chunk in chunks])
         if self._deps.pooler is not None:
             return self._deps.pooler.compute(ordered, self._requests)
         decoder = self._fused.decoder(chunks[0].request_id) or self._deps.decoder
         scorer = self._scorer
-        marked = scorer.marked(ordered)
+        marked = scorer.mark_rows(ordered)
         batch = forward_batch(marked or ordered, has_scored=marked is not None)
         logits_SV = decoder.forward(batch, self._deps.pool)
         greedy_S, finite_S = decoder.last_greedy_S, decoder.last_finite_S
         scores = None
         if marked is not None:
-            scores = scorer.scores(logits_SV, marked)
-            logits_SV, greedy_S, finite_S = scores.of_sampled(logits_SV, greedy_S, finite_S)
+            scores = scorer.compute_scores(logits_SV, marked)
+            logits_SV, greedy_S, finite_S = scores.select_sampled(logits_SV, greedy_S, finite_S)
         sampling = [part.request_id for part in ordered if part.samples]
         histories = [self._requests[request_id].history for request_id in sampling]
         sampled = sample(logits_SV, histories, greedy_S=greedy_S, finite_S=finite_S)
         chosen = list(zip(sampling, sampled, strict=True))
-        return chosen if scores is None else scorer.recorded(scores, chosen)
+        return chosen if scores is None else scorer.record(scores, chosen)
 
-    def _rows(self, chunk: Chunk) -> SequenceRows:
+    def _build_rows(self, chunk: Chunk) -> SequenceRows:
         state = self._requests[chunk.request_id]
         content_id = state.pool_content_id
         if state.page_row.is_empty:  # tokens before its first chunk are cached
@@ -398,14 +405,14 @@ class Engine:
             samples=chunk.samples,
         )
 
-    def _output(self, request_id: str, sampled: Sampled) -> Output:
-        """Record a request's new token and end the request where it is the last one."""
+    def _build_output(self, request_id: str, sampled: Sampled) -> Output:
+        """Record a request's new token, and end the request if it is the last token."""
         state = self._requests[request_id]
         if sampled.vector is not None:
-            return self._computed(state, sampled.vector)
+            return self._finish_without_token(state, sampled.vector)
         if sampled.error is None and not state.request.sampling.max_new_tokens:
-            return self._computed(state)
-        sampled = state.recorded(sampled)
+            return self._finish_without_token(state)
+        sampled = state.record(sampled)
         if sampled.token_id is None:
             self._release(state)
             return Output(
@@ -417,7 +424,7 @@ class Engine:
         is_first = len(state.tokens) == len(state.request.prompt_token_ids)
         state.tokens.append(sampled.token_id)
         self._counts.generated_tokens += 1
-        reason = state.finish_reason(self.model.eos_token_ids)
+        reason = state.get_finish_reason(self.model.eos_token_ids)
         if reason is not None:
             self._release(state, keys=self._validator.page_keys(state, state.tokens[:-1]))
         return Output(
@@ -431,7 +438,7 @@ class Engine:
             num_cached_tokens=state.num_cached_tokens if is_first else None,
         )
 
-    def _computed(self, state: RequestState, vector: bytes | None = None) -> Output:
+    def _finish_without_token(self, state: RequestState, vector: bytes | None = None) -> Output:
         """End a request whose prompt is computed and that asked for no token, or for a vector."""
         self._release(state, keys=self._validator.page_keys(state, state.tokens))
         return Output(
@@ -442,7 +449,7 @@ class Engine:
             adapter_content_id=state.content_id,
         )
 
-    def _all_failed(self, reason: str) -> list[Output]:
+    def _fail_all(self, reason: str) -> list[Output]:
         """End all requests: no further step can be computed."""
         for request_id in list(self._requests):
             self._end_outside_step(request_id, FinishReason.ERROR, reason)
@@ -480,7 +487,7 @@ class Engine:
         """Hold the request's adapter. Raises UnknownAdapterError."""
         if request.adapter is None:
             return None
-        content_id = self._registered(request.adapter).version.content_id
+        content_id = self._get_registered(request.adapter).version.content_id
         in_pool = self._is_at_hand(content_id)
         return self._deps.store.acquire(request.adapter, in_pool=in_pool)
 
@@ -488,7 +495,7 @@ class Engine:
         """Whether requests may run with the content now, from the pool or merged."""
         return self._fused.serves(content_id) or self._loads.is_in_pool(content_id)
 
-    def _registered(self, name: str) -> RegisteredAdapter:
+    def _get_registered(self, name: str) -> RegisteredAdapter:
         registered = self._deps.store.get(name)
         if registered is None:
             raise UnknownAdapterError(f"adapter {name!r} is not loaded")

@@ -1,12 +1,12 @@
-"""The adapter of the setting `fuse_adapter`, merged into weights of its own beside the base's.
+"""The adapter of the setting `fuse_adapter`, merged into a second set of weights.
 
-A request that holds the merged content is computed with the merged weights from start to end, as a
-request of the base is with the base's: no adapter's pages, no low-rank products. All others are
-computed as ever, so no weight is ever subtracted. A new version of the name, or its removal, sends
-later requests to the unmerged path at once; the merged weights are dropped with their last request,
-and then the new version is merged, from the clean base, in a thread.
+A request that holds the merged content is computed with the merged weights from start to end,
+without pages of an adapter and without low-rank products. All other requests use the base weights,
+so no weight is ever subtracted. After a new version of the name, or its removal, later requests
+take the unmerged path at once. The merged weights are dropped with their last request. Then a
+thread merges the new version from the clean base.
 
-All but the merge itself belongs to the engine's thread, and costs nothing without the setting.
+Everything but the merge itself runs in the engine's thread, and costs nothing without the setting.
 """
 
 import logging
@@ -24,18 +24,18 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MergedDecoder:
-    """A decoder of merged weights, and the bytes that it does not share with the base's."""
+    """A decoder of merged weights, and the bytes that it does not share with the base."""
 
     decoder: Decoder
     num_bytes: int
 
 
 Merge = Callable[[HostAdapter], MergedDecoder]
-"""Merges an adapter into the clean base; any thread may call it. Raises AdapterError, OSError."""
+"""Merges an adapter into the clean base, in any thread. Raises AdapterError, OSError."""
 
 
 class FusedAdapter:
-    """The content merged now, the one wanted next, and the requests that hold the first."""
+    """The merged content, the wanted content, and the requests that hold the merged content."""
 
     def __init__(
         self, name: str | None, merge: Merge | None, executor: Executor | None = None
@@ -44,7 +44,7 @@ class FusedAdapter:
         self._merge = merge
         self._executor = executor or ThreadPoolExecutor(1, "adapter-merge")
         self._wanted: str | None = None  # the content of the name's current version
-        self._adapter: HostAdapter | None = None  # it, until it is merged
+        self._adapter: HostAdapter | None = None  # None once it is merged
         self._failed: tuple[str, str] | None = None  # content and reason
         self._merging: tuple[str, Future[MergedDecoder]] | None = None
         self._merged: tuple[str, MergedDecoder] | None = None
@@ -52,30 +52,30 @@ class FusedAdapter:
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of the merged weights, 0 where none are."""
+        """Bytes of the merged weights, 0 without any."""
         return 0 if self._merged is None else self._merged[1].num_bytes
 
     @property
     def warnings(self) -> list[str]:
-        """Why the wanted version is not merged, where it cannot be."""
+        """Why the wanted version could not be merged. Empty if it could."""
         if self._failed is None or self._failed[0] != self._wanted:
             return []
         return [f"adapter {self._name!r} is computed unmerged: {self._failed[1]}"]
 
-    def registered(self, name: str, adapter: HostAdapter) -> None:
-        """Merge this version of the name, if it is the one to merge."""
+    def set_version(self, name: str, adapter: HostAdapter) -> None:
+        """Merge this version of the name, if the name is the one to merge."""
         if name == self._name and self._wanted != adapter.content_id:
             self._wanted, self._adapter, self._failed = adapter.content_id, adapter, None
             self._advance()
 
-    def unregistered(self, name: str) -> None:
-        """Return to the clean base, if the name is the merged one's."""
+    def clear_version(self, name: str) -> None:
+        """Return to the clean base, if the name is the merged one."""
         if name == self._name:
             self._wanted = self._adapter = None
             self._advance()
 
     def serves(self, content_id: str | None) -> bool:
-        """Whether a new request with that adapter is computed with merged weights."""
+        """True if a new request with that adapter is computed with merged weights."""
         if self._wanted is None or self._wanted != content_id:
             return False
         self._advance()
@@ -86,13 +86,13 @@ class FusedAdapter:
         self._holders.add(request_id)
 
     def release(self, request_id: str) -> None:
-        """Forget a request; no effect where it holds nothing."""
+        """Forget a request. No effect if it holds nothing."""
         if request_id in self._holders:
             self._holders.discard(request_id)
             self._advance()
 
-    def parts(self, chunks: Sequence[Chunk]) -> list[Sequence[Chunk]]:
-        """The chunks of the base's decoder and those of the merged one, where there are any."""
+    def split_chunks(self, chunks: Sequence[Chunk]) -> list[Sequence[Chunk]]:
+        """Split the chunks by decoder: the base's chunks, then the merged decoder's."""
         if not self._holders:
             return [chunks]
         own = [it for it in chunks if it.request_id in self._holders]
@@ -100,13 +100,13 @@ class FusedAdapter:
         return [part for part in (others, own) if part]
 
     def decoder(self, request_id: str) -> Decoder | None:
-        """The decoder of a request that holds the merged weights, else None."""
+        """The decoder of a request that holds the merged weights. Otherwise None."""
         if self._merged is None or request_id not in self._holders:
             return None
         return self._merged[1].decoder
 
     def wait(self) -> None:
-        """Block until the registered version is merged; raises AdapterError with the reason."""
+        """Block until the registered version is merged. Raises AdapterError with the reason."""
         if self._merging is not None:
             self._merging[1].exception()
             self._advance()
@@ -118,7 +118,7 @@ class FusedAdapter:
         self._executor.shutdown(wait=False, cancel_futures=True)
 
     def _advance(self) -> None:
-        """Take a merge that ended, drop what no request needs, and begin the next merge."""
+        """Take a finished merge, drop merged weights without requests, and begin the next merge."""
         if self._merging is not None and self._merging[1].done():
             self._take(*self._merging)
             self._merging = None
@@ -131,7 +131,7 @@ class FusedAdapter:
             self._merging = (self._adapter.content_id, future)
 
     def _take(self, content_id: str, future: Future[MergedDecoder]) -> None:
-        """Use the result where it is still wanted; after a failure it is not tried again."""
+        """Use the result if it is still wanted. A failed merge is not tried again."""
         if content_id != self._wanted:
             return
         self._adapter = None

@@ -35,10 +35,10 @@ from hostelry.engine.models.pooling_files import PoolingSpec, decoder_config, re
 from hostelry.engine.models.registry import load_decoder, load_spec, parse_spec, read_config
 from hostelry.engine.models.spec import TORCH_DTYPES, ModelSpec
 from hostelry.engine.pooled_loading import (
-    decoder_pooler,
-    encoder_deps,
-    pooled_decoder_config,
-    pooled_max_len,
+    build_decoder_pooler,
+    get_pooled_decoder_config,
+    get_pooled_max_len,
+    load_encoder_deps,
 )
 from hostelry.engine.runner.cuda import cuda_decoder, cuda_kernels
 from hostelry.engine.runner.follower import FollowerJob
@@ -48,14 +48,14 @@ from hostelry.engine.sampling.structure_compiler import StructureCompiler
 from hostelry.engine.scheduler.decisions import SchedulerLimits
 
 _CPU_POOL_SHARE = 1 / 8
-_GPU_POOL_SHARE = 0.85  # of what is free once the weights are there; the rest is for activations
+_GPU_POOL_SHARE = 0.85  # of the memory left by the weights. The rest is for activations
 _HOST_SHARE = 1 / 32
 _MAX_SCORED_BYTES = 128 << 20  # of the logits of scored rows in one step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ComputeDeps:
-    """The decoder, its pool and its adapters' reader; `leader` where several ranks compute."""
+    """The decoder, its pool and the reader of its adapters. `leader` is set with several ranks."""
 
     decoder: Decoder
     pool: PoolTensor
@@ -70,8 +70,8 @@ def load_deps(
 ) -> EngineDeps:
     """Load the model in `folder` as `config` asks.
 
-    Raises UnsupportedModelError or ValueError, and ParallelError where another rank cannot load
-    its part.
+    Raises UnsupportedModelError or ValueError, and ParallelError if another rank cannot load its
+    part.
     """
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     raw = read_config(folder)
@@ -82,9 +82,9 @@ def load_deps(
             "merged where text is generated: leave it out"
         )
     if pooling is not None and pooling.family is not None:
-        return encoder_deps(folder, raw, pooling, pooling.family, config, clock)
+        return load_encoder_deps(folder, raw, pooling, pooling.family, config, clock)
     if pooling is not None:
-        config = pooled_decoder_config(pooling, config)
+        config = get_pooled_decoder_config(pooling, config)
     stored = load_spec(folder) if pooling is None else parse_spec(decoder_config(raw), {})
     dtype_name, dtype_warning = computing_dtype(
         config.dtype,
@@ -93,8 +93,8 @@ def load_deps(
         has_fast_bf16=bool(torch.ops.mkldnn._is_mkldnn_bf16_supported()),
     )
     dtype = TORCH_DTYPES[dtype_name]
-    spec = replace(stored, dtype=dtype_name, max_model_len=_max_len(stored, config, pooling))
-    kernels, kernels_warning = _chosen_kernels(config, device)
+    spec = replace(stored, dtype=dtype_name, max_model_len=_get_max_len(stored, config, pooling))
+    kernels, kernels_warning = _choose_kernels(config, device)
     layout = PoolLayout(
         num_layers=spec.num_layers,
         num_kv_heads=spec.num_kv_heads,
@@ -103,7 +103,7 @@ def load_deps(
         dtype=dtype,
     )
     if config.tensor_parallel > 1:
-        core = _shared_core(folder, spec, config, layout, device)
+        core = _load_shared_core(folder, spec, config, layout, device)
     else:
         facts = None if pooling is None else pooling.facts
         with torch.inference_mode():
@@ -115,15 +115,15 @@ def load_deps(
                 device=device,
                 pooling=facts,
             )
-        core = _core(folder, spec, weights, config, layout, kernels, clock)
+        core = _load_core(folder, spec, weights, config, layout, kernels, clock)
     try:
         return EngineDeps(
             spec=spec,
             decoder=core.decoder,
             pool=core.pool,
-            store=_store(core, config, fetchers, clock),
+            store=_build_store(core, config, fetchers, clock),
             placer=core.placer,
-            min_adapter_pages=_padded_pages(spec, config, core.pool.layout),
+            min_adapter_pages=_count_padded_pages(spec, config, core.pool.layout),
             structures=StructureCompiler(
                 folder, vocab_size=spec.vocab_size, end_token_ids=spec.eos_token_ids
             ),
@@ -131,7 +131,9 @@ def load_deps(
             warnings=tuple(it for it in (dtype_warning, kernels_warning) if it is not None),
             leader=core.leader,
             pooling=None if pooling is None else pooling.facts,
-            pooler=None if pooling is None else decoder_pooler(core.decoder, core.pool, pooling),
+            pooler=None
+            if pooling is None
+            else build_decoder_pooler(core.decoder, core.pool, pooling),
             config=config,
             merge=core.merge,
         )
@@ -141,7 +143,7 @@ def load_deps(
         raise
 
 
-def _core(
+def _load_core(
     folder: Path,
     spec: ModelSpec,
     weights: DecoderWeights,
@@ -157,10 +159,10 @@ def _core(
         if is_fused and kernels != "native":  # read once, so that unchanged layers are shared
             layers = [weights.layer(index) for index in range(weights.num_layers)]
             weights = replace(weights, layer=layers.__getitem__)
-        decoder = _decoder(weights, config, kernels, clock)
-    share_bytes = _pool_share(device, _merged_bytes(spec, layout.dtype) if is_fused else 0)
-    pool = PoolTensor(layout, _num_pages(spec, config, layout, share_bytes), device)
-    reader = _adapter_reader(folder, spec, weights, config, layout)
+        decoder = _build_decoder(weights, config, kernels, clock)
+    share_bytes = _pool_share(device, _count_merged_bytes(spec, layout.dtype) if is_fused else 0)
+    pool = PoolTensor(layout, _count_pages(spec, config, layout, share_bytes), device)
+    reader = _build_adapter_reader(folder, spec, weights, config, layout)
 
     def merge(adapter: HostAdapter) -> MergedDecoder:
         merging = AdapterMerge(weights, adapter)
@@ -168,7 +170,7 @@ def _core(
         if isinstance(decoder, NativeDecoder):
             native = decoder.changed(merged, merging.changed)
             return MergedDecoder(native, native.num_bytes)
-        return MergedDecoder(_decoder(merged, config, kernels, clock), merging.num_bytes)
+        return MergedDecoder(_build_decoder(merged, config, kernels, clock), merging.num_bytes)
 
     return _ComputeDeps(
         decoder=decoder,
@@ -179,14 +181,14 @@ def _core(
     )
 
 
-def _merged_bytes(spec: ModelSpec, dtype: torch.dtype) -> int:
-    """Bytes of all weights that an adapter can change, which a merged one takes again."""
+def _count_merged_bytes(spec: ModelSpec, dtype: torch.dtype) -> int:
+    """Bytes of all weights that an adapter can change."""
     targets = decoder_targets(spec)
     modules = (*targets.linears, targets.embedding, targets.lm_head)
     return sum(it.in_features * it.out_features for it in modules) * dtype.itemsize
 
 
-def _shared_core(
+def _load_shared_core(
     folder: Path, spec: ModelSpec, config: EngineConfig, layout: PoolLayout, device: torch.device
 ) -> _ComputeDeps:
     """Load this process' part of the model, and start the processes that load the others."""
@@ -203,25 +205,25 @@ def _shared_core(
         dtype=spec.dtype,
         max_len=spec.max_model_len,
         page_tokens=config.page_tokens,
-        num_pages=_num_pages(
+        num_pages=_count_pages(
             spec, config, layout, _shared_pool_share(folder, layout, device, world_size)
         ),
         init_method="",
         rank=0,
         world_size=world_size,
-        adapters=_adapter_rules(config),
-        base_names=config.base_names or _stored_names(folder),
+        adapters=_get_adapter_rules(config),
+        base_names=config.base_names or _read_stored_names(folder),
         num_threads=num_threads,
     )
     torch.set_num_threads(num_threads)
-    leader = start_leader(job, _devices(device, world_size))
+    leader = start_leader(job, _list_devices(device, world_size))
     return _ComputeDeps(
         decoder=leader, pool=leader.pool, reader=leader.reader, placer=leader, leader=leader
     )
 
 
-def _devices(device: torch.device, world_size: int) -> list[str]:
-    """A device for each rank. Raises ValueError where there are too few GPUs."""
+def _list_devices(device: torch.device, world_size: int) -> list[str]:
+    """A device for each rank. Raises ValueError if there are too few GPUs."""
     if device.type == "cpu":
         return ["cpu"] * world_size
     if torch.cuda.device_count() < world_size:
@@ -232,8 +234,8 @@ def _devices(device: torch.device, world_size: int) -> list[str]:
     return [f"cuda:{rank}" for rank in range(world_size)]
 
 
-def _chosen_kernels(config: EngineConfig, device: torch.device) -> tuple[str, str | None]:
-    """The kernels that compute, and a warning where they are slower than they could be.
+def _choose_kernels(config: EngineConfig, device: torch.device) -> tuple[str, str | None]:
+    """Choose the kernels. Returns their name, and a warning if faster ones are missing.
 
     Raises ValueError for kernels that the settings name and that are not available.
 
@@ -281,7 +283,9 @@ def _chosen_kernels(config: EngineConfig, device: torch.device) -> tuple[str, st
     return "native", None
 
 
-def _decoder(weights: DecoderWeights, config: EngineConfig, kernels: str, clock: Clock) -> Decoder:
+def _build_decoder(
+    weights: DecoderWeights, config: EngineConfig, kernels: str, clock: Clock
+) -> Decoder:
     if weights.embedding_VH.device.type == "cuda":
         limits = GraphLimits(
             max_batch_size=config.max_batch_size, max_lora_rank=config.max_lora_rank
@@ -303,9 +307,9 @@ def _decoder(weights: DecoderWeights, config: EngineConfig, kernels: str, clock:
     )
 
 
-def _max_len(spec: ModelSpec, config: EngineConfig, pooling: PoolingSpec | None) -> int:
+def _get_max_len(spec: ModelSpec, config: EngineConfig, pooling: PoolingSpec | None) -> int:
     if pooling is not None:
-        return pooled_max_len(spec.max_model_len, pooling, config) + 1
+        return get_pooled_max_len(spec.max_model_len, pooling, config) + 1
     if config.max_model_len is None:
         return spec.max_model_len
     if config.max_model_len > spec.max_model_len:
@@ -315,7 +319,9 @@ def _max_len(spec: ModelSpec, config: EngineConfig, pooling: PoolingSpec | None)
     return config.max_model_len
 
 
-def _num_pages(spec: ModelSpec, config: EngineConfig, layout: PoolLayout, share_bytes: int) -> int:
+def _count_pages(
+    spec: ModelSpec, config: EngineConfig, layout: PoolLayout, share_bytes: int
+) -> int:
     """Pages that fit into `pool_bytes`.
 
     Without that setting, pages that full batches and as much again for adapters can use, within
@@ -344,16 +350,16 @@ def _pool_share(device: torch.device, reserved_bytes: int = 0) -> int:
 def _shared_pool_share(
     folder: Path, layout: PoolLayout, device: torch.device, world_size: int
 ) -> int:
-    """As `_pool_share`, of all ranks together, before their weights are loaded."""
+    """The pool's share of memory over all ranks, before their weights are loaded."""
     if device.type != "cuda":
         return _pool_share(device)
     stored = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
-    weights = stored * layout.dtype.itemsize // 2  # as stored in 16 bits, which most are
+    weights = stored * layout.dtype.itemsize // 2  # most are stored in 16 bits
     free = min(torch.cuda.mem_get_info(rank)[0] for rank in range(world_size))
     return int((free - weights // world_size) * _GPU_POOL_SHARE) * world_size
 
 
-def _host_bytes(config: EngineConfig) -> int:
+def _get_host_bytes(config: EngineConfig) -> int:
     if config.adapter_host_bytes is not None:
         return config.adapter_host_bytes
     return int(_physical_bytes() * _HOST_SHARE)
@@ -363,18 +369,18 @@ def _physical_bytes() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def _store(
+def _build_store(
     core: _ComputeDeps, config: EngineConfig, fetchers: Mapping[str, Fetcher], clock: Clock
 ) -> AdapterStore:
     cache = None
     if config.adapter_cache_folder is not None:
         cache = DiskCache(config.adapter_cache_folder, config.adapter_cache_bytes)
     loader = AdapterLoader(core.reader, clock, fetchers=fetchers, cache=cache)
-    return AdapterStore(loader, core.placer, clock, StoreLimits(host_bytes=_host_bytes(config)))
+    return AdapterStore(loader, core.placer, clock, StoreLimits(host_bytes=_get_host_bytes(config)))
 
 
-def _padded_pages(spec: ModelSpec, config: EngineConfig, layout: PoolLayout) -> int:
-    """The fewest pages of an adapter: 0 without `padded_lora_rank`."""
+def _count_padded_pages(spec: ModelSpec, config: EngineConfig, layout: PoolLayout) -> int:
+    """The minimum pages of an adapter: 0 without `padded_lora_rank`."""
     if config.padded_lora_rank is None:
         return 0
     targets = decoder_targets(spec)
@@ -384,13 +390,13 @@ def _padded_pages(spec: ModelSpec, config: EngineConfig, layout: PoolLayout) -> 
     return plan_layout(targets, ranks, layout.page_elements).num_pages
 
 
-def _stored_names(folder: Path) -> tuple[str, ...]:
-    """The model's name in its config.json; most have none."""
+def _read_stored_names(folder: Path) -> tuple[str, ...]:
+    """The model's name in its config.json. Most have none."""
     name = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("_name_or_path")
     return (name,) if isinstance(name, str) and name else ()
 
 
-def _adapter_reader(
+def _build_adapter_reader(
     folder: Path, spec: ModelSpec, weights: DecoderWeights, config: EngineConfig, layout: PoolLayout
 ) -> AdapterReader:
     def vocabulary(path: str) -> torch.Tensor:
@@ -398,7 +404,7 @@ def _adapter_reader(
 
     base = BaseModel(
         targets=decoder_targets(spec),
-        identity=BaseIdentity(names=config.base_names or _stored_names(folder)),
+        identity=BaseIdentity(names=config.base_names or _read_stored_names(folder)),
         vocabulary=vocabulary,
         has_lm_head=config.pooled.task not in ("embed", "classify"),
     )
@@ -407,10 +413,10 @@ def _adapter_reader(
         dtype=layout.dtype,
         is_pinned=weights.embedding_VH.device.type == "cuda",
     )
-    return AdapterReader(base, _adapter_rules(config), form)
+    return AdapterReader(base, _get_adapter_rules(config), form)
 
 
-def _adapter_rules(config: EngineConfig) -> AdapterRules:
+def _get_adapter_rules(config: EngineConfig) -> AdapterRules:
     return AdapterRules(
         max_rank=config.max_lora_rank,
         allow_zero_effect=config.allow_zero_effect_adapters,
@@ -418,8 +424,8 @@ def _adapter_rules(config: EngineConfig) -> AdapterRules:
     )
 
 
-def scheduler_limits(config: EngineConfig, vocab_size: int) -> SchedulerLimits:
-    """The scheduler's budgets by the settings; scored rows by the size of their logits."""
+def get_scheduler_limits(config: EngineConfig, vocab_size: int) -> SchedulerLimits:
+    """The scheduler's budgets by the settings. The size of their logits limits scored rows."""
     return SchedulerLimits(
         max_batch_size=config.max_batch_size,
         max_batched_tokens=max(config.step_tokens, config.max_batch_size),

@@ -1,4 +1,4 @@
-"""Facts of a model that gives one vector a text, as plain values without tensors."""
+"""Facts of a model that gives one vector per text, as plain values without tensors."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,13 +11,13 @@ POOLING_MODES = ("cls", "max", "mean", "mean_sqrt_len", "weightedmean", "lasttok
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolingFacts:
-    """What a pooled model's vectors are, and how its files ask for them to be finished.
+    """The form of a pooled model's vectors, and how its files ask to finish them.
 
-    `dimension` counts the numbers of a vector: of an embedding, or a logit for each of `labels`.
-    An embedding is divided by its length where `normalize` is set. `dimensions` are the shorter
-    lengths it was trained for; `any_dimensions` allows all of them. `activation` turns logits into
-    scores. Texts are put in lower case first with `lower_case`, and begin with one of `prompts`
-    where a request names it, or with that of `default_prompt`.
+    `dimension` counts the numbers of a vector: an embedding, or a logit for each of `labels`. With
+    `normalize` an embedding is divided by its length. `dimensions` are the shorter lengths it was
+    trained for. `any_dimensions` allows all of them. `activation` turns logits into scores.
+    `lower_case` lowers texts first. A text begins with the prompt of `prompts` that its request
+    names, or else with the one that `default_prompt` names.
     """
 
     kind: PoolingKind

@@ -33,7 +33,7 @@ ENCODER_BATCH_TOKENS = 8192
 ENCODER_BATCH_SIZE = 256
 
 
-def encoder_deps(
+def load_encoder_deps(
     folder: Path,
     raw: Mapping[str, Any],
     pooling: PoolingSpec,
@@ -46,7 +46,7 @@ def encoder_deps(
     Its pages hold no keys and values: they only count the tokens of a step. Raises
     UnsupportedModelError for the folder, ValueError for a setting.
     """
-    _check_settings(config)
+    _check_pooled_settings(config)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     stored = read_encoder_spec(raw, family, pooling.name)
     dtype_name, warning = computing_dtype(
@@ -57,7 +57,7 @@ def encoder_deps(
     )
     if device.type == "cpu":
         torch.set_num_threads(config.num_threads or len(os.sched_getaffinity(0)))
-    longest = pooled_max_len(stored.max_model_len, pooling, config)
+    longest = get_pooled_max_len(stored.max_model_len, pooling, config)
     spec = replace(stored, dtype=dtype_name, max_model_len=longest + 1)
     config = replace(
         config,
@@ -103,18 +103,18 @@ def encoder_deps(
     )
 
 
-def decoder_pooler(decoder: Decoder, pool: PoolTensor, pooling: PoolingSpec) -> DecoderPooler:
+def build_decoder_pooler(decoder: Decoder, pool: PoolTensor, pooling: PoolingSpec) -> DecoderPooler:
     """The pooler of a decoder's hidden states. Raises UnsupportedModelError for its files."""
     dense = load_dense(pooling.dense, pool.elements.device)
     return DecoderPooler(decoder, pool, dense, is_mean=pooling.modes == ("mean",))
 
 
-def pooled_decoder_config(pooling: PoolingSpec, config: EngineConfig) -> EngineConfig:
-    """The settings of a pooled decoder: torch kernels; no prefix cache where all tokens count.
+def get_pooled_decoder_config(pooling: PoolingSpec, config: EngineConfig) -> EngineConfig:
+    """The settings of a pooled decoder: torch kernels, and no prefix cache if all tokens count.
 
     Raises UnsupportedModelError for a pooling mode that needs another order of tokens.
     """
-    _check_settings(config)
+    _check_pooled_settings(config)
     if len(pooling.modes) != 1 or pooling.modes[0] not in DECODER_MODES:
         raise UnsupportedModelError(
             f"pooling {', '.join(pooling.modes)} is not supported for decoders; "
@@ -130,7 +130,7 @@ def pooled_decoder_config(pooling: PoolingSpec, config: EngineConfig) -> EngineC
     )
 
 
-def pooled_max_len(model_len: int, pooling: PoolingSpec, config: EngineConfig) -> int:
+def get_pooled_max_len(model_len: int, pooling: PoolingSpec, config: EngineConfig) -> int:
     """The most tokens of a text. Raises ValueError for a setting above the model's."""
     own = min(model_len, pooling.max_len or model_len)
     asked = config.max_model_len
@@ -139,7 +139,7 @@ def pooled_max_len(model_len: int, pooling: PoolingSpec, config: EngineConfig) -
     return asked or own
 
 
-def _check_settings(config: EngineConfig) -> None:
+def _check_pooled_settings(config: EngineConfig) -> None:
     """Raise ValueError for settings that models with vectors do not have."""
     if config.tensor_parallel > 1 or config.weight_dtype == "int8" or config.kernels == "native":
         raise ValueError(
@@ -160,9 +160,9 @@ class NoAdapters:
         raise AdapterError("adapters of encoders are not supported; merge it into the model")
 
     def save(self, adapter: HostAdapter, folder: Path) -> int:
-        """Raise AdapterError: there is none to save."""
+        """Raise AdapterError."""
         raise AdapterError("an encoder has no adapters")
 
     def restore(self, folder: Path, content_id: str) -> HostAdapter:
-        """Raise AdapterError: none was saved."""
+        """Raise AdapterError."""
         raise AdapterError("an encoder has no adapters")

@@ -1,6 +1,6 @@
-"""The requests whose prompts are scored, and the scores that a step's logits give.
+"""The requests whose prompts are scored, and the scores from a step's logits.
 
-A step that holds none of them is computed as if there were no scores.
+A step without such requests costs nothing more.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ Flags = NDArray[numpy.bool_]
 class StepScores:
     """The scores of a step.
 
-    `sampled_rows` are the rows of the logits that give next tokens, in order of the step;
+    `sampled_rows` are the rows of the logits that give next tokens, in order of the step.
     `not_finite` are requests that cannot be scored.
     """
 
@@ -32,10 +32,10 @@ class StepScores:
     sampled_rows: list[int]
     not_finite: frozenset[str]
 
-    def of_sampled(
+    def select_sampled(
         self, logits_SV: torch.Tensor, greedy_S: Int64 | None, finite_S: Flags | None
     ) -> tuple[torch.Tensor, Int64 | None, Flags | None]:
-        """The logits and what is known of them, at the rows that give next tokens."""
+        """The logits, greedy tokens and finite flags of the rows that give next tokens."""
         rows = self.sampled_rows
         if greedy_S is None or finite_S is None:
             return logits_SV[rows], None, None
@@ -50,7 +50,7 @@ class PromptScorer:
         self._outputs: list[Output] = []  # of the step being computed
 
     def add(self, state: RequestState) -> None:
-        """Score the request's prompt, where it asks for that and has a second token."""
+        """Score the request's prompt, if it asks for scores and has a second token."""
         request = state.request
         if request.num_prompt_logprobs is not None and len(request.prompt_token_ids) > 1:
             self._states[request.id] = state
@@ -59,14 +59,14 @@ class PromptScorer:
         """Forget a request that ended."""
         self._states.pop(request_id, None)
 
-    def marked(self, ordered: list[SequenceRows]) -> list[SequenceRows] | None:
-        """The parts with their rows to score; None where there are none."""
+    def mark_rows(self, ordered: list[SequenceRows]) -> list[SequenceRows] | None:
+        """The parts with their rows to score. None without any such row."""
         if not self._states:
             return None
-        marked = [self._marked(part) for part in ordered]
+        marked = [self._mark_part(part) for part in ordered]
         return marked if any(part.scored for part in marked) else None
 
-    def _marked(self, part: SequenceRows) -> SequenceRows:
+    def _mark_part(self, part: SequenceRows) -> SequenceRows:
         state = self._states.get(part.request_id)
         if state is None:
             return part
@@ -75,8 +75,8 @@ class PromptScorer:
         first = max(part.start, state.num_scored - 1)
         return replace(part, scored=range(first, max(first, end)))
 
-    def scores(self, logits_SV: torch.Tensor, marked: Sequence[SequenceRows]) -> StepScores:
-        """The scores by the logits of the step of `marked`; `recorded` then keeps them."""
+    def compute_scores(self, logits_SV: torch.Tensor, marked: Sequence[SequenceRows]) -> StepScores:
+        """Score the step of `marked` by its logits. `record` then keeps the scores."""
         outputs: list[Output] = []
         sampled: list[int] = []
         not_finite: set[str] = set()
@@ -84,7 +84,7 @@ class PromptScorer:
         for part in marked:
             num_scored = len(part.scored)
             if num_scored:
-                output = self._output(part, logits_SV[row : row + num_scored])
+                output = self._score_part(part, logits_SV[row : row + num_scored])
                 if output is None:
                     not_finite.add(part.request_id)
                 else:
@@ -95,7 +95,7 @@ class PromptScorer:
                 row += 1
         return StepScores(outputs=outputs, sampled_rows=sampled, not_finite=frozenset(not_finite))
 
-    def _output(self, part: SequenceRows, logits_RV: torch.Tensor) -> Output | None:
+    def _score_part(self, part: SequenceRows, logits_RV: torch.Tensor) -> Output | None:
         request = self._states[part.request_id].request
         first = part.scored.start + 1
         found = score(
@@ -108,12 +108,13 @@ class PromptScorer:
             return None
         return Output(request_id=request.id, token_id=None, prompt_logprobs=found)
 
-    def recorded(
+    def record(
         self, scores: StepScores, chosen: list[tuple[str, Sampled]]
     ) -> list[tuple[str, Sampled]]:
-        """Keep the scores of a step; its chosen tokens, errors for what could not be scored.
+        """Keep the scores of a step.
 
-        Kept scores are not computed again after a preemption.
+        Returns its chosen tokens, and errors for unscorable requests. Kept scores are not computed
+        again after a preemption.
         """
         for output in scores.outputs:
             found = output.prompt_logprobs

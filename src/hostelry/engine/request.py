@@ -10,20 +10,20 @@ class FinishReason(Enum):
     """Why a request ended."""
 
     LENGTH = "length"  # max_new_tokens or the model's length reached
-    EOS = "eos_token"  # the model ended it, or a stop token id was sampled
+    EOS = "eos_token"  # the model ended it, or a stop token was sampled
     STOP = "stop_sequence"  # a stop string was found
     REPETITION = "repetition"  # the answer repeats itself
     ABORT = "abort"  # cancelled
     DEADLINE = "deadline"  # without a first token in time, or predicted to be
     POOLED = "pooled"  # its vector is computed
     REFUSED = "refused"  # its own limits leave no token that may come next
-    ERROR = "error"  # failed; the request's output carries the message
+    ERROR = "error"  # failed. The request's output has the message
 
 
 MAX_TOKEN_ID = 2**31 - 1  # the engine's arrays of token ids have 32 bits
 MAX_NGRAM = 32  # tokens of the sequences that may not come twice
 MAX_COUNT = 2**63 - 1
-MAX_LOGPROBS = 256  # alternatives beside a token
+MAX_LOGPROBS = 256  # alternatives of a token
 # Beyond these a logit may overflow or vanish in single precision.
 LEAST_REPETITION_PENALTY, MOST_REPETITION_PENALTY = 0.01, 100.0
 
@@ -36,9 +36,14 @@ StructureKind = Literal[
 class Structure:
     """The form of a generated text, from its first character to its last.
 
-    `text` is by `kind`: "json_object": nothing; "json_schema": the schema as JSON; "regex": a
-    pattern for the whole text; "grammar": EBNF with a rule named root; "choice": a JSON list of
-    the texts to choose from; "structural_tag": a format of xgrammar's structural tags as JSON.
+    The meaning of `text` depends on `kind`:
+
+    - "json_object": unused
+    - "json_schema": the schema as JSON
+    - "regex": a pattern for the whole text
+    - "grammar": EBNF with a rule named root
+    - "choice": a JSON list of the texts to choose from
+    - "structural_tag": a format of xgrammar's structural tags as JSON
     """
 
     kind: StructureKind
@@ -49,16 +54,17 @@ class Structure:
 class SamplingParams:
     """Parameters of sampling.
 
-    `temperature` 0 is greedy. `top_k` 0, `top_p` 1 and `min_p` 0 are off. `seed` None draws one;
-    with a seed the tokens depend on the request alone. Penalties as in the OpenAI and Hugging Face
-    definitions. With `max_new_tokens` 0 the request ends once its prompt is computed.
-    `logit_bias` adds to the logits of tokens: pairs of token id and value. Before
+    Raises ValueError for a value out of range. `temperature` 0 is greedy. `top_k` 0, `top_p` 1 and
+    `min_p` 0 are off. With a `seed` the tokens depend on the request alone. None draws a seed.
+    Penalties are defined as by OpenAI and Hugging Face. With `max_new_tokens` 0 the request ends
+    once its prompt is computed.
+
+    `logit_bias` has pairs of token id and value that are added to the logits. Before
     `min_new_tokens` no token that would end the request is chosen. `num_logprobs` alternatives are
-    reported beside each token (None: no logprobs). `structure` bounds the text to a form; the
-    tokens that end the request may come once it is complete. With `allowed_token_ids` no other is
-    chosen; no word of `bad_words`, each the ids of its tokens, is completed; and no sequence of
-    `no_repeat_ngram_size` tokens, prompt included, comes twice (0: any may).
-    Raises ValueError where a value is out of range.
+    reported with each token (None: no logprobs). `structure` bounds the text to a form. The tokens
+    that end the request may come once the form is complete. With `allowed_token_ids` no other token
+    is chosen. No word of `bad_words`, each a tuple of token ids, is completed. No sequence of
+    `no_repeat_ngram_size` tokens, prompt included, comes twice (0: off).
     """
 
     max_new_tokens: int = 30
@@ -120,15 +126,15 @@ class SamplingParams:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """One sequence to continue; `adapter` names a registered adapter, None is the base model.
+    """One sequence to continue.
 
-    It counts against the fair share and quotas of `tenant`; None is the adapter's name, or the
-    empty name for the base model. Without a first token within `first_token_deadline_s` of its
-    arrival it ends with FinishReason.DEADLINE. It shares cached prefixes with requests of the same
-    `cache_salt` only. With `num_prompt_logprobs` the tokens of its prompt are scored, each with so
-    many alternatives (None: they are not). `token_types`, of encoders, is the type of each token;
-    empty: all 0. `images`, files of PNG and the like, are for an engine that reads them, which this
-    one does not.
+    `adapter` names a registered adapter, None is the base model. The request counts against the
+    fair share and quotas of `tenant`. None is the adapter's name, or the empty name for the base
+    model. Without a first token within `first_token_deadline_s` of its arrival it ends with
+    FinishReason.DEADLINE. It shares cached prefixes only with requests of the same `cache_salt`.
+    With `num_prompt_logprobs` the tokens of its prompt are scored, each with that number of
+    alternatives. `token_types` is the type of each token, for encoders. Empty: all 0. This engine
+    refuses `images`, encoded files. vLLM reads them.
     """
 
     id: str
@@ -153,12 +159,12 @@ class TokenLogprob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptLogprobs:
-    """Scores of consecutive prompt tokens, of which the first is token `start` of the prompt.
+    """Scores of consecutive prompt tokens, from token `start` of the prompt on.
 
-    `logprobs` are natural logarithms of the probability of each token after those before it, by the
-    unchanged logits; `ranks` are 1 for the most likely token. Both are in order of the prompt. The
-    alternatives of all tokens lie one after another in `top_ids` and `top_logprobs`, as many for
-    each token, likeliest first.
+    `logprobs` are natural logarithms of the probability of each token after the tokens before it,
+    by the unchanged logits. `ranks` are 1 for the most likely token. Both are in order of the
+    prompt. `top_ids` and `top_logprobs` are flat: the same number of alternatives for each token,
+    likeliest first.
     """
 
     start: int
@@ -172,14 +178,15 @@ class PromptLogprobs:
 class Output:
     """One step of one request.
 
-    `token_id` is None when the request ended without a further token (abort, error, no token asked
-    for), and in an output with `prompt_logprobs`, which come before the first token.
-    `finish_reason` is set on the last output, `error` on one that failed. `adapter_content_id`, on
-    the last output too, is the version of the adapter that computed all of the answer. The first
-    output has `queued_s`, from the request's arrival to its first computed row, and
-    `num_cached_tokens` of its prompt that came from the prefix cache; with images,
-    `num_prompt_tokens` that the whole prompt became. `vector`, of a pooled model, is its one
-    output: fp32 numbers, little-endian.
+    `token_id` is None if the request ended without a further token (abort, error, no token
+    requested). It is also None in an output with `prompt_logprobs`, which comes before the first
+    token.
+
+    The last output has `finish_reason`, `error` after a failure, and `adapter_content_id`, the
+    version of the adapter that computed the whole answer. The first output has `queued_s`, the time
+    from the request's arrival to its first computed row, and `num_cached_tokens`, the prompt tokens
+    from the prefix cache. With images it also has `num_prompt_tokens`, the tokens of the whole
+    prompt. A pooled model gives one output, with a `vector` of fp32 numbers, little-endian.
     """
 
     request_id: str

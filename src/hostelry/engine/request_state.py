@@ -15,12 +15,12 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True, kw_only=True)
 class RequestState:
-    """A request's tokens so far, at most `max_tokens` with the prompt, and what it holds.
+    """A request in progress: its tokens so far, its adapter and its pages.
 
-    Prompt tokens before number `num_scored` have been scored, where the request asks for that.
-    `is_merged`: its adapter is part of the weights it is computed with, and in no page.
-    `queued_s` is the time from `arrived_at` to its first computed row, None before that;
-    `num_cached_tokens` of its prompt came from the prefix cache.
+    `max_tokens` bounds prompt and answer. The first `num_scored` prompt tokens have been scored, if
+    the request asks for scores. With `is_merged` its adapter is part of the decoder's weights and
+    takes no page. `queued_s` is the time from `arrived_at` to its first computed row, None before
+    that row. `num_cached_tokens` of its prompt came from the prefix cache.
     """
 
     request: Request
@@ -30,30 +30,30 @@ class RequestState:
     version: AdapterVersion | None = None
     is_merged: bool = False
     page_row: PageRow = field(default_factory=PageRow)
-    num_scored: int = 1  # the first has nothing before it
+    num_scored: int = 1  # the first token is not scored
     partial_sum: PartialSum | None = None
     arrived_at: float = 0.0
     queued_s: float | None = None
     num_cached_tokens: int = 0
 
     def begin(self, now: float, num_cached_tokens: int) -> None:
-        """Record its first computed row; a later call, after a preemption, changes nothing."""
+        """Record the first computed row. After a preemption a later call changes nothing."""
         if self.queued_s is None:
             self.queued_s = now - self.arrived_at
             self.num_cached_tokens = num_cached_tokens
 
     @property
     def content_id(self) -> str | None:
-        """The content id of its adapter; None for the base model."""
+        """The content id of its adapter. None for the base model."""
         return None if self.version is None else self.version.content_id
 
     @property
     def pool_content_id(self) -> str | None:
-        """The content id of the adapter that it needs in the pool; None for none."""
+        """The content id of the adapter that it needs in the pool, if any."""
         return None if self.is_merged else self.content_id
 
-    def finish_reason(self, eos_token_ids: tuple[int, ...]) -> FinishReason | None:
-        """Why its last token is the last one; None where another comes."""
+    def get_finish_reason(self, eos_token_ids: tuple[int, ...]) -> FinishReason | None:
+        """Why its last token ends the request. None if another token comes."""
         sampling, token_id = self.request.sampling, self.tokens[-1]
         if token_id in sampling.stop_token_ids:
             return FinishReason.EOS
@@ -61,8 +61,8 @@ class RequestState:
             return FinishReason.EOS
         return FinishReason.LENGTH if len(self.tokens) >= self.max_tokens else None
 
-    def recorded(self, sampled: Sampled) -> Sampled:
-        """The token once it is in the request's history, or the error that kept it out."""
+    def record(self, sampled: Sampled) -> Sampled:
+        """Append the token to the request's history. Returns it, or the error."""
         if sampled.token_id is None:
             return sampled
         try:

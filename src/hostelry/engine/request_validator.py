@@ -1,4 +1,4 @@
-"""Validation of requests, and what the engine and its scheduler keep of them."""
+"""Validation of requests, and their forms for the engine and the scheduler."""
 
 import secrets
 from collections.abc import Sequence
@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from hostelry.base.clock import Clock
 from hostelry.engine.config import EngineConfig
 from hostelry.engine.deps import EngineDeps
-from hostelry.engine.pages.prefix import content_salt, page_keys
+from hostelry.engine.pages.prefix import build_salt, hash_pages
 from hostelry.engine.request import MAX_LOGPROBS, Request
 from hostelry.engine.request_state import RequestState
 from hostelry.engine.sampling.history import TokenHistory, check_token_ids
 from hostelry.engine.scheduler.decisions import Submission
 
-_BASE_ID = "base"  # a pool holds what one base model computed, and ends with it
-_MERGED_ID = "merged"  # by rounding, merged weights compute other keys and values
+_BASE_ID = "base"  # a pool belongs to one base model
+_MERGED_ID = "merged"  # rounding makes the keys and values of merged weights differ
 
 
 class RequestValidator:
@@ -27,7 +27,7 @@ class RequestValidator:
         self._config = config
         self._clock = clock
 
-    def validate(self, request: Request) -> RequestState:
+    def build_state(self, request: Request) -> RequestState:
         """The initial state of a request, without its adapter. Raises ValueError if invalid."""
         max_tokens = self._check(request)
         structure = request.sampling.structure
@@ -46,8 +46,8 @@ class RequestValidator:
             max_tokens=max_tokens,
         )
 
-    def submission(self, state: RequestState) -> Submission:
-        """The request as the scheduler sees it."""
+    def build_submission(self, state: RequestState) -> Submission:
+        """The request in the scheduler's form."""
         request, content_id = state.request, state.pool_content_id
         deadline_s = request.first_token_deadline_s
         pages, cost_s = 0, 0.0
@@ -68,12 +68,12 @@ class RequestValidator:
         )
 
     def page_keys(self, state: RequestState, tokens: Sequence[int]) -> tuple[bytes, ...]:
-        """The content keys of the complete pages of `tokens`; none without a prefix cache."""
+        """The content keys of the complete pages of `tokens`. Empty without a prefix cache."""
         if not self._config.prefix_cache:
             return ()
         base_id = _MERGED_ID if state.is_merged else _BASE_ID
-        salt = content_salt(base_id, state.content_id, state.request.cache_salt)
-        return tuple(page_keys(salt, tokens, self._config.page_tokens))
+        salt = build_salt(base_id, state.content_id, state.request.cache_salt)
+        return tuple(hash_pages(salt, tokens, self._config.page_tokens))
 
     def _check(self, request: Request) -> int:
         """The most tokens the request can have, prompt included. Raises ValueError."""

@@ -8,10 +8,10 @@ from hostelry.engine.pages.stats import PoolStats
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineStats:
-    """Counts since the start, and current use; `kernels` are native, triton or torch.
+    """Counts since the start, and current use.
 
-    `num_cached_tokens` of the `num_prompt_tokens` came from the prefix cache. `merged_bytes`:
-    weights of the merged adapter, beside the base's.
+    `kernels` are native, triton or torch. `num_cached_tokens` of the `num_prompt_tokens` came from
+    the prefix cache. `merged_bytes` is the size of the merged adapter's weights.
     """
 
     kernels: str

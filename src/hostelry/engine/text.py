@@ -1,26 +1,26 @@
-"""Incremental conversion of token ids to text, and stop strings in it; pure, without tensors.
+"""Incremental conversion of token ids to text, and stop strings in it. Pure, without tensors.
 
-A token may be part of a character, and how it reads may depend on the token before it, so text is
-taken from decoding a window of recent tokens, never a token alone.
+A token may be part of a character, and its text may depend on the token before it. Therefore a
+window of recent tokens is decoded, never a token alone.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-_REPLACEMENT = "\ufffd"  # a decoder's output for bytes that are no whole character
-_MAX_PENDING = 3  # bytes of a character whose last byte is missing; each may show as one of these
-_WINDOW_TOKENS = 16  # decoded again with each token; longer windows are cut at a whole character
-_FORCED_WINDOW_TOKENS = 256  # cut even without one: the tokens are no text at all
-_KEPT_TOKENS = 8  # after a forced cut; more than the longest character has bytes
+_REPLACEMENT = "\ufffd"  # a decoder's output for an incomplete character
+_MAX_PENDING = 3  # bytes of a character without its last byte. Each may decode to _REPLACEMENT
+_WINDOW_TOKENS = 16  # decoded again with each token. A longer window is cut at a whole character
+_FORCED_WINDOW_TOKENS = 256  # cut even inside a character: the tokens are not text
+_KEPT_TOKENS = 8  # after a forced cut. The longest character has fewer bytes
 
 
 class IncrementalDetokenizer:
-    """Text of a growing list of tokens; all deltas together equal the decoding of all tokens.
+    """Text of a growing list of tokens. All deltas together equal the decoding of all tokens.
 
     Args:
         decode: text of a list of token ids, with or without special tokens.
-        prompt_tail: tokens before the first, whose text is not reported but decides how the first
-            token reads (a leading space, say).
+        prompt_tail: tokens before the first token. Their text is not reported, but decides the text
+            of the first token (a leading space, for example).
     """
 
     def __init__(self, decode: Callable[[list[int]], str], prompt_tail: Sequence[int] = ()) -> None:
@@ -30,7 +30,7 @@ class IncrementalDetokenizer:
         self._boundary = len(self._window)  # tokens of the window up to the last whole character
 
     def push(self, token_id: int) -> str:
-        """The text that became certain with this token; empty inside a character."""
+        """The text that became certain with this token. Empty inside a character."""
         self._window.append(token_id)
         text = self._decode(self._window)
         certain = len(text) - _num_pending(text)
@@ -40,7 +40,7 @@ class IncrementalDetokenizer:
         return delta
 
     def finish(self) -> str:
-        """The text held back; an unfinished character reads as the replacement character."""
+        """The text held back. An unfinished character becomes the replacement character."""
         if not self._window:
             return ""
         rest = self._decode(self._window)[self._num_reported :]
@@ -48,7 +48,7 @@ class IncrementalDetokenizer:
         return rest
 
     def _cut(self, text: str, *, is_whole: bool) -> None:
-        """Shorten the window, at a whole character as long as there is one."""
+        """Shorten the window, at a whole character if there is one."""
         pending = len(text) - self._num_reported
         if is_whole and len(self._window) > _WINDOW_TOKENS and self._boundary > 0:
             del self._window[: self._boundary]
@@ -71,7 +71,7 @@ def _num_pending(text: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class StopResult:
-    """Text that may be shown, and the stop string that ended it (None: none yet)."""
+    """Text that may be shown, and the stop string that ended it (None: no stop string yet)."""
 
     text: str
     stop: str | None = None
@@ -80,8 +80,9 @@ class StopResult:
 class StopStrings:
     """A search for stop strings in text that arrives in pieces, cut anywhere.
 
-    Text that may be the beginning of a stop string is held back. The stop string whose end comes
-    first wins, of several ending together the longest. Raises ValueError for an empty one.
+    Text that may be the beginning of a stop string is held back. The stop string that ends first
+    wins. Among those that end together the longest wins. Raises ValueError for an empty stop
+    string.
     """
 
     def __init__(self, stops: Sequence[str], *, include_stop: bool = False) -> None:
@@ -92,7 +93,7 @@ class StopStrings:
         self._held = ""
 
     def feed(self, delta: str) -> StopResult:
-        """Add text and return what may be shown; not to be called after a result with `stop`."""
+        """Add text and return the text that may be shown. Not to be called after a `stop`."""
         text, held = self._held + delta, len(self._held)
         starts = [(text.find(it, max(0, held - len(it) + 1)), it) for it in self._stops]
         found = [(start + len(stop), -len(stop), stop) for start, stop in starts]
@@ -104,10 +105,10 @@ class StopStrings:
                 text[:end] if self._include_stop else text[: end + negative_length], stop
             )
         self._held = ""
-        return StopResult(self.passed(text))
+        return StopResult(self.feed_unmatched(text))
 
-    def passed(self, delta: str) -> str:
-        """Add text that no stop string ends in, and return what may be shown."""
+    def feed_unmatched(self, delta: str) -> str:
+        """Add text in which no stop string ends, and return the text that may be shown."""
         text = self._held + delta
         num_held = self._num_held(text)
         self._held = text[len(text) - num_held :]

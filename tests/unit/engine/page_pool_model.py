@@ -85,7 +85,7 @@ class ModelledPool:
         num_found = 0
         while num_found < len(keys) and keys[num_found] in self.contents:
             num_found += 1
-        assert self.pool.num_shared(keys) == num_found
+        assert self.pool.count_shared(keys) == num_found
         assert self.pool.begin(owner, keys) == num_found
         for key in keys[:num_found]:
             self.contents[key].holders.add(owner)

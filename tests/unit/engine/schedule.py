@@ -150,13 +150,13 @@ class Drive:
             if key in self.broken:
                 self.hosted.discard(key)
                 self.counts["failed"] += 1
-                for name in self.scheduler.adapter_failed(key, self.now):
+                for name in self.scheduler.fail_adapter(key, self.now):
                     self._end(name, "failed")
             elif what == "fetch":
                 self.hosted.add(key)
-                self.scheduler.adapter_in_host(key)
+                self.scheduler.note_in_host(key)
             else:
-                self.scheduler.adapter_uploaded(key)
+                self.scheduler.note_uploaded(key)
 
     def _take(self, plan: Plan) -> None:
         pool = self.scheduler.pool

@@ -218,7 +218,7 @@ def test_prefix_pages_and_adapters_compete_by_cost(recompute_cost_s: float, stay
     compute(pool, "a", [b"1"])
     load(pool, "x", 1, 0.01)
     pool.grow("b", 1, 1.0)
-    kept = "prefix" if pool.num_shared([b"1"]) else "adapter"
+    kept = "prefix" if pool.count_shared([b"1"]) else "adapter"
     assert kept == stays
     assert (pool.adapter_state("x") is AdapterState.RESIDENT) == (stays == "adapter")
 
@@ -229,8 +229,8 @@ def test_a_shared_page_outlives_one_that_was_not_used_again() -> None:
     compute(pool, "b", [b"shared"], now=1.0)
     compute(pool, "c", [b"alone"], now=2.0)
     pool.grow("d", 1, 3.0)
-    assert pool.num_shared([b"shared"]) == 1
-    assert pool.num_shared([b"alone"]) == 0
+    assert pool.count_shared([b"shared"]) == 1
+    assert pool.count_shared([b"alone"]) == 0
 
 
 def test_of_a_chain_the_last_page_goes_first() -> None:
@@ -239,7 +239,7 @@ def test_of_a_chain_the_last_page_goes_first() -> None:
     compute(pool, "a", keys)
     for num_pages in range(1, 5):
         pool.grow("b", num_pages, 1.0)
-        assert pool.num_shared(keys) == 4 - num_pages
+        assert pool.count_shared(keys) == 4 - num_pages
         pool.check_integrity()
 
 
@@ -248,7 +248,7 @@ def test_of_two_chains_the_one_used_longer_ago_goes_first_whole() -> None:
     compute(pool, "a", [b"a1", b"a2", b"a3"], now=0.0)
     compute(pool, "b", [b"b1", b"b2", b"b3"], now=1.0)
     pool.grow("c", 3, 2.0)
-    assert pool.num_shared([b"b1", b"b2", b"b3"]) == 3
+    assert pool.count_shared([b"b1", b"b2", b"b3"]) == 3
     assert pool.num_cached_pages == 3
 
 
@@ -257,9 +257,9 @@ def test_a_page_stays_while_something_cached_follows_it() -> None:
     compute(pool, "a", [b"1", b"2"])
     compute(pool, "b", [b"1", b"3"])
     pool.grow("c", 3, 1.0)  # one was free: the two ends go, not their common beginning
-    assert pool.num_shared([b"1"]) == 1
+    assert pool.count_shared([b"1"]) == 1
     pool.grow("c", 4, 1.0)
-    assert pool.num_shared([b"1"]) == 0
+    assert pool.count_shared([b"1"]) == 0
 
 
 def test_what_is_found_is_not_evicted_for_what_follows_it() -> None:
@@ -276,7 +276,7 @@ def test_only_as_much_is_evicted_as_is_needed() -> None:
     pool = PagePool(8)
     compute(pool, "a", [b"1", b"2", b"3", b"4"])
     pool.grow("b", 6, 1.0)  # four were free
-    assert pool.num_shared([b"1", b"2", b"3", b"4"]) == 2
+    assert pool.count_shared([b"1", b"2", b"3", b"4"]) == 2
 
 
 def test_idle_pages_are_a_warm_adapter_cache_that_sequences_take_back() -> None:

@@ -361,10 +361,10 @@ def test_a_merge_that_ends_after_its_version_was_replaced_is_not_used(
 
     later = Later()
     fused = FusedAdapter("hot", merge, later)
-    fused.registered("other", read["other"])
+    fused.set_version("other", read["other"])
     assert not later.jobs, "only the named one is merged"
-    fused.registered("hot", read["hot"])
-    fused.registered("hot", read["new"])
+    fused.set_version("hot", read["hot"])
+    fused.set_version("hot", read["new"])
     later.run_next()
     old, new = read["hot"].content_id, read["new"].content_id
     assert not fused.serves(old)
@@ -373,9 +373,9 @@ def test_a_merge_that_ends_after_its_version_was_replaced_is_not_used(
     assert fused.serves(new)
     assert not fused.serves(None)
     assert merged == [old, new]
-    fused.registered("hot", read["new"])  # the same content: nothing to do
+    fused.set_version("hot", read["new"])  # the same content: nothing to do
     assert not later.jobs
-    fused.unregistered("hot")
+    fused.clear_version("hot")
     assert fused.num_bytes == 0
 
 
@@ -385,11 +385,11 @@ def test_a_merge_that_failed_is_reported_and_not_repeated(read: dict[str, HostAd
 
     later = Later()
     fused = FusedAdapter("hot", merge, later)
-    fused.registered("hot", read["hot"])
+    fused.set_version("hot", read["hot"])
     later.run_next()
     assert not fused.serves(read["hot"].content_id)
     assert fused.warnings == ["adapter 'hot' is computed unmerged: AdapterError: no room"]
     assert not later.jobs
-    fused.registered("hot", read["new"])
+    fused.set_version("hot", read["new"])
     assert len(later.jobs) == 1
     assert fused.warnings == []

@@ -5,7 +5,7 @@ from tests.cases import case, cases
 from tests.unit.engine.page_pool_model import pool_in_use
 
 from hostelry.engine.adapter_state import AdapterState
-from hostelry.engine.pages.owners import FREE, IDLE_PREFIX, SEQUENCE, adapter_code
+from hostelry.engine.pages.owners import FREE, IDLE_PREFIX, SEQUENCE, get_adapter_code
 from hostelry.engine.pages.unified import OutOfPagesError, PagePool, PinBudgetError
 
 
@@ -36,7 +36,7 @@ def test_pages_are_handed_out_in_order_and_stay_where_they_are() -> None:
 def test_a_prefix_is_shared_while_and_after_its_owner_lives() -> None:
     pool = PagePool(8)
     computed(pool, "a", [b"1", b"2", b"3"])
-    assert pool.num_shared([b"1", b"2", b"4"]) == 2
+    assert pool.count_shared([b"1", b"2", b"4"]) == 2
     assert pool.begin("b", [b"1", b"2", b"4"]) == 2
     assert list(pool.pages("b")) == list(pool.pages("a"))[:2]
     pool.release("a", 1.0)
@@ -58,7 +58,7 @@ def test_a_prefix_is_shared_while_and_after_its_owner_lives() -> None:
 def test_only_a_whole_beginning_is_found(keys: list[bytes]) -> None:
     pool = PagePool(8)
     computed(pool, "a", [b"1", b"2", b"3"])
-    assert pool.num_shared(keys) == 0
+    assert pool.count_shared(keys) == 0
     assert pool.begin("b", keys) == 0
     assert list(pool.pages("b")) == []
 
@@ -140,9 +140,9 @@ def test_what_running_out_of_pages_leaves_is_what_was_there() -> None:
     pool.begin("b", [b"1"])
     with pytest.raises(OutOfPagesError):
         pool.grow("b", 5, 1.0)
-    assert pool.num_shared([b"1", b"2"]) == 2
+    assert pool.count_shared([b"1", b"2"]) == 2
     assert len(pool.grow("b", 4, 1.0)) == 3
-    assert pool.num_shared([b"1", b"2"]) == 1
+    assert pool.count_shared([b"1", b"2"]) == 1
 
 
 # Adapters
@@ -304,7 +304,7 @@ def test_each_page_has_one_use() -> None:
     assert owners.adapters == ("on", "off", "wait")
     used = dict.fromkeys((0, 1), IDLE_PREFIX) | dict.fromkeys(pool.pages("writer"), SEQUENCE)
     for number, key in enumerate(owners.adapters):
-        used |= dict.fromkeys(pool.adapter_pages(key), adapter_code(number))
+        used |= dict.fromkeys(pool.adapter_pages(key), get_adapter_code(number))
     assert {page: code for page, code in enumerate(owners.codes) if code != FREE} == used
     assert owners.codes.count(FREE) == pool.num_free
-    assert adapter_code(70_000) == 65_535
+    assert get_adapter_code(70_000) == 65_535

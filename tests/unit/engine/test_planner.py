@@ -379,7 +379,7 @@ def test_a_time_that_is_no_time_is_refused(now: float) -> None:
         lambda: drive.scheduler.plan(now),
         lambda: drive.scheduler.commit(plan, now),
         lambda: drive.scheduler.remove("r", now),
-        lambda: drive.scheduler.adapter_failed("a", now),
+        lambda: drive.scheduler.fail_adapter("a", now),
         lambda: drive.scheduler.submit(
             Submission(id="s", tenant="t", num_prompt_tokens=1, max_tokens=2), now
         ),

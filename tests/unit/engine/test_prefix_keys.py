@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.cases import case, cases
 
-from hostelry.engine.pages.prefix import content_salt, first_parent, page_key, page_keys
+from hostelry.engine.pages.prefix import build_salt, hash_page, hash_pages, hash_salt
 
 Ids = tuple[str, str | None] | tuple[str, str | None, str]
 
 TOKENS = st.lists(st.integers(0, 5), max_size=24)
 IDS = st.text(max_size=6)
-BASE = content_salt("sha256-base", None)
+BASE = build_salt("sha256-base", None)
 GOLDEN = ["4f82911ee1aefcab", "356f36c4c5b76e29"]
 
 
@@ -27,7 +27,7 @@ GOLDEN = ["4f82911ee1aefcab", "356f36c4c5b76e29"]
     case("a page may be one token", 3, 1, 3),
 )
 def test_only_complete_pages_have_keys(num_tokens: int, page_tokens: int, expected: int) -> None:
-    assert len(page_keys(BASE, list(range(num_tokens)), page_tokens)) == expected
+    assert len(hash_pages(BASE, list(range(num_tokens)), page_tokens)) == expected
 
 
 @given(first=TOKENS, second=TOKENS, page_tokens=st.integers(1, 5))
@@ -35,7 +35,7 @@ def test_keys_are_equal_exactly_as_far_as_the_tokens_are(
     first: list[int], second: list[int], page_tokens: int
 ) -> None:
     keys = zip(
-        page_keys(BASE, first, page_tokens), page_keys(BASE, second, page_tokens), strict=False
+        hash_pages(BASE, first, page_tokens), hash_pages(BASE, second, page_tokens), strict=False
     )
     for number, (one, other) in enumerate(keys, start=1):
         end = number * page_tokens
@@ -44,17 +44,17 @@ def test_keys_are_equal_exactly_as_far_as_the_tokens_are(
 
 @given(tokens=st.lists(st.integers(0, 2**32 - 1), max_size=40), page_tokens=st.integers(1, 7))
 def test_keys_made_one_by_one_are_the_same(tokens: list[int], page_tokens: int) -> None:
-    parent = first_parent(BASE)
+    parent = hash_salt(BASE)
     one_by_one = []
     for start in range(0, len(tokens) - page_tokens + 1, page_tokens):
-        parent = page_key(parent, tokens[start : start + page_tokens])
+        parent = hash_page(parent, tokens[start : start + page_tokens])
         one_by_one.append(parent)
-    assert page_keys(BASE, tuple(tokens), page_tokens) == one_by_one
+    assert hash_pages(BASE, tuple(tokens), page_tokens) == one_by_one
 
 
 @given(first=st.tuples(IDS, st.none() | IDS), second=st.tuples(IDS, st.none() | IDS))
 def test_two_contents_have_one_salt_only_when_both_ids_are_equal(first: Ids, second: Ids) -> None:
-    assert (content_salt(*first) == content_salt(*second)) == (first == second)
+    assert (build_salt(*first) == build_salt(*second)) == (first == second)
 
 
 @cases(
@@ -71,22 +71,22 @@ def test_two_contents_have_one_salt_only_when_both_ids_are_equal(first: Ids, sec
 )
 def test_other_contents_never_share_a_page(one: Ids, other: Ids) -> None:
     tokens = list(range(8))
-    keys = page_keys(content_salt(*one), tokens, 4)
-    others = page_keys(content_salt(*other), tokens, 4)
+    keys = hash_pages(build_salt(*one), tokens, 4)
+    others = hash_pages(build_salt(*other), tokens, 4)
     assert not set(keys) & set(others)
 
 
 def test_the_same_tokens_at_two_places_have_two_keys() -> None:
-    keys = page_keys(BASE, [7, 7, 7, 7, 7, 7], 2)
+    keys = hash_pages(BASE, [7, 7, 7, 7, 7, 7], 2)
     assert len(set(keys)) == 3
 
 
 def test_the_size_of_a_page_is_part_of_its_key() -> None:
-    assert not set(page_keys(BASE, [1] * 8, 2)) & set(page_keys(BASE, [1] * 8, 4))
+    assert not set(hash_pages(BASE, [1] * 8, 2)) & set(hash_pages(BASE, [1] * 8, 4))
 
 
 def test_keys_are_the_same_in_every_process() -> None:
-    assert [key.hex()[:16] for key in page_keys(b"salt", [1, 2, 3, 4], 2)] == GOLDEN
+    assert [key.hex()[:16] for key in hash_pages(b"salt", [1, 2, 3, 4], 2)] == GOLDEN
 
 
 @cases(
@@ -100,4 +100,4 @@ def test_keys_are_the_same_in_every_process() -> None:
 )
 def test_what_is_no_token_is_refused(tokens: Sequence[Any], page_tokens: int, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        page_keys(BASE, tokens, page_tokens)
+        hash_pages(BASE, tokens, page_tokens)

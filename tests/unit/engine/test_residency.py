@@ -61,7 +61,7 @@ def test_one_load_serves_all_that_wait_for_it() -> None:
 def test_an_adapter_in_host_memory_is_not_fetched() -> None:
     drive = Drive(scheduler())
     drive.hosted.add("a")
-    drive.scheduler.adapter_in_host("a")
+    drive.scheduler.note_in_host("a")
     drive.submit("r", 4, 2, adapter="a")
     plan = drive.step()
     assert plan.fetches == ()
@@ -76,7 +76,7 @@ def test_an_adapter_that_left_host_memory_is_fetched_again() -> None:
     drive.submit("r", 4, 8, adapter="b", adapter_pages=5)
     drive.steps(2)
     drive.hosted.discard("b")
-    drive.scheduler.adapter_out_of_host("b")
+    drive.scheduler.note_left_host("b")
     plan = drive.step()
     assert plan.fetches == ("b",)
     drive.finish()
@@ -164,7 +164,7 @@ def test_a_failed_fetch_ends_those_who_waited_for_it() -> None:
 def test_a_failed_upload_gives_its_pages_back() -> None:
     drive = Drive(scheduler())
     drive.hosted.add("bad")
-    drive.scheduler.adapter_in_host("bad")
+    drive.scheduler.note_in_host("bad")
     drive.broken.add("bad")
     drive.submit("r", adapter="bad", adapter_pages=9)
     drive.step()
@@ -182,18 +182,18 @@ def test_a_failure_is_no_matter_to_those_who_run() -> None:
     drive = Drive(scheduler())
     drive.submit("r", 4, 8, adapter="a")
     drive.steps(4)
-    assert drive.scheduler.adapter_failed("a", drive.now) == ()
+    assert drive.scheduler.fail_adapter("a", drive.now) == ()
     drive.finish()
     assert drive.reasons == {"r": "finished"}
 
 
 def test_reports_about_unknown_adapters_change_nothing() -> None:
     subject = scheduler()
-    subject.adapter_in_host("x")
-    subject.adapter_out_of_host("y")
-    assert subject.adapter_failed("z", 0.0) == ()
+    subject.note_in_host("x")
+    subject.note_left_host("y")
+    assert subject.fail_adapter("z", 0.0) == ()
     with pytest.raises(ValueError, match="w is absent, not loading"):
-        subject.adapter_uploaded("w")
+        subject.note_uploaded("w")
     assert subject.plan(0.0) == Plan()
     subject.check_integrity()
 

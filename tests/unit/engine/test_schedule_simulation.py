@@ -34,7 +34,7 @@ def forget_host_copy(drive: Drive, rng: random.Random) -> None:
     if free:
         key = rng.choice(free)
         drive.hosted.discard(key)
-        drive.scheduler.adapter_out_of_host(key)
+        drive.scheduler.note_left_host(key)
 
 
 def submit_any(drive: Drive, rng: random.Random, number: int) -> None:
@@ -235,7 +235,7 @@ def test_no_request_waits_that_could_run(
                 heads.setdefault(request.submission.tenant, request.num_tokens)
         room = subject.pool.num_available - subject.num_running
         for num_tokens in heads.values():
-            assert limits.pages_for(num_tokens) > room, "one waits for whom there is room"
+            assert limits.count_pages(num_tokens) > room, "one waits for whom there is room"
 
     while drive.live:
         drive.step(look)
@@ -264,6 +264,6 @@ def test_pins_that_come_later_do_not_strand_what_was_accepted() -> None:
     drive.submit("fits", 100, 12, adapter="a", adapter_pages=2)
     pool.pin_adapter("pinned", 10)
     pool.reserve_adapter("pinned", 10, reload_cost_s=1.0, now=0.0)
-    drive.scheduler.adapter_uploaded("pinned")
+    drive.scheduler.note_uploaded("pinned")
     drive.finish()
     drive.check_conserved()

@@ -1,1 +1,1 @@
-"""PURE: the page pool and the owners of its pages; knows neither tokens nor tensors."""
+"""PURE: the page pool and the owners of its pages. It knows neither tokens nor tensors."""

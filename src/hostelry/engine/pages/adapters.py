@@ -9,8 +9,8 @@ A key is a content id: two versions of one name are two adapters here.
     RESIDENT  0      yes     no
     RESIDENT  0      no      yes: idle, in the eviction order
 
-A pin reserves pages of the budget from the moment the adapter's size is known, whether it is in the
-pool or not; a pinned adapter that was dropped keeps its reservation.
+A pin reserves pages of the budget once the adapter's size is known, in the pool or not. A pinned
+adapter that was dropped keeps its reservation.
 """
 
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ from hostelry.engine.pages.eviction import Candidate, EvictionOrder
 
 
 class PinBudgetError(Exception):
-    """Pinning `adapter` would promise `num_pages` pages; `num_left` of the `budget` are left."""
+    """Pinning `adapter` needs `num_pages` pages, and `num_left` of the `budget` are left."""
 
     def __init__(self, adapter: str, num_pages: int, num_left: int, budget: int) -> None:
         super().__init__(
@@ -46,7 +46,7 @@ class PooledAdapter(Candidate):
 
 
 class AdapterPageTable:
-    """The adapters that have pages, and the pins; idle adapters are in the eviction order."""
+    """The adapters that have pages, and the pins. Idle adapters are in the eviction order."""
 
     def __init__(self, order: EvictionOrder, pin_budget_pages: int) -> None:
         self.num_pages = 0
@@ -55,7 +55,7 @@ class AdapterPageTable:
         self.pin_budget_pages = pin_budget_pages
         self._order = order
         self._adapters: dict[str, PooledAdapter] = {}
-        self._pins: dict[str, int] = {}  # pages promised; 0 while the size is not known
+        self._pins: dict[str, int] = {}  # reserved pages, 0 while the size is unknown
 
     def __len__(self) -> int:
         return len(self._adapters)
@@ -63,7 +63,7 @@ class AdapterPageTable:
     def __iter__(self) -> Iterator[PooledAdapter]:
         return iter(self._adapters.values())
 
-    def state(self, key: str) -> AdapterState:
+    def get_state(self, key: str) -> AdapterState:
         """ABSENT without pages, LOADING without weights in them, else RESIDENT."""
         adapter = self._adapters.get(key)
         if adapter is None:
@@ -71,38 +71,38 @@ class AdapterPageTable:
         return AdapterState.RESIDENT if adapter.is_resident else AdapterState.LOADING
 
     def pages(self, key: str) -> tuple[int, ...]:
-        """The adapter's pages in ascending order; none when it is absent."""
+        """The adapter's pages in ascending order. Empty if it is absent."""
         adapter = self._adapters.get(key)
         return () if adapter is None else adapter.pages
 
     def check_new(self, key: str, num_pages: int) -> None:
-        """Raise ValueError for one that has pages, PinBudgetError where its pin is too small."""
+        """Raise ValueError if the adapter has pages, PinBudgetError if its pin is too small."""
         if key in self._adapters:
-            raise ValueError(f"adapter {key} is {self.state(key).value} already")
+            raise ValueError(f"adapter {key} is {self.get_state(key).value} already")
         if key in self._pins:
             self._check_budget(key, num_pages)
 
     def insert(self, key: str, pages: tuple[int, ...], reload_cost_s: float, now: float) -> None:
-        """Give a new adapter its pages; it is loading, for a request, which counts as a use."""
+        """Give a new adapter its pages. It is loading for a request, which counts as a use."""
         adapter = PooledAdapter(cost_per_page_s=reload_cost_s / len(pages), key=key, pages=pages)
         self._order.use(adapter, now)
         self._adapters[key] = adapter
         self.num_pages += len(pages)
         if key in self._pins:
-            self._promise(key, len(pages))
+            self._set_reserved(key, len(pages))
 
     def activate(self, key: str) -> None:
         """Make a loading adapter resident. Raises ValueError unless it is loading."""
         adapter = self._adapters.get(key)
         if adapter is None or adapter.is_resident:
-            raise ValueError(f"adapter {key} is {self.state(key).value}, not loading")
+            raise ValueError(f"adapter {key} is {self.get_state(key).value}, not loading")
         adapter.is_resident = True
         self._settle(adapter)
 
     def remove(self, key: str) -> tuple[int, ...]:
-        """Forget an adapter that nothing holds; returns its pages, none when it is absent.
+        """Forget an adapter that nothing holds, and return its pages.
 
-        Raises ValueError while it is held.
+        Raises ValueError while held.
         """
         adapter = self._adapters.get(key)
         if adapter is None:
@@ -116,12 +116,12 @@ class AdapterPageTable:
         """Count one more hold. Raises ValueError unless it is resident."""
         adapter = self._adapters.get(key)
         if adapter is None or not adapter.is_resident:
-            raise ValueError(f"adapter {key} is {self.state(key).value}, not resident; load it")
+            raise ValueError(f"adapter {key} is {self.get_state(key).value}, not resident; load it")
         self._unsettle(adapter)
         adapter.num_holds += 1
 
     def unhold(self, key: str, now: float) -> None:
-        """Count one hold fewer, which ends a use. Raises ValueError when it is not held."""
+        """End one hold, which ends a use. Raises ValueError if it is not held."""
         adapter = self._adapters.get(key)
         if adapter is None or not adapter.num_holds:
             raise ValueError(f"adapter {key} is not held")
@@ -131,9 +131,9 @@ class AdapterPageTable:
         self._settle(adapter)
 
     def pin(self, key: str, num_pages: int) -> None:
-        """Reserve pages for it, in the pool or not; pinning again may only make its size known.
+        """Reserve pages for an adapter, in the pool or not.
 
-        Raises PinBudgetError, changing nothing.
+        Pinning again may set its size. Raises PinBudgetError, changing nothing.
         """
         adapter = self._adapters.get(key)
         known = max(num_pages, self._pins.get(key, 0))
@@ -141,10 +141,10 @@ class AdapterPageTable:
         self._check_budget(key, promised)
         if adapter is not None and key not in self._pins:
             self._unsettle(adapter)
-        self._promise(key, promised)
+        self._set_reserved(key, promised)
 
     def unpin(self, key: str) -> None:
-        """Give up the reservation; no effect when there is none."""
+        """Give up the reservation, if there is one."""
         if key not in self._pins:
             return
         self.num_pinned_pages -= self._pins.pop(key)
@@ -153,11 +153,11 @@ class AdapterPageTable:
             self._settle(adapter)
 
     def evict(self, adapter: PooledAdapter) -> tuple[int, ...]:
-        """Forget an idle adapter popped from the order; returns its pages, now free."""
+        """Forget an idle adapter popped from the order. Returns its pages, now free."""
         self.num_idle_pages -= len(adapter.pages)
         return self._forget(adapter)
 
-    def idle(self) -> list[PooledAdapter]:
+    def find_idle(self) -> list[PooledAdapter]:
         """The idle adapters, found by a scan."""
         return [adapter for adapter in self if self._is_idle(adapter)]
 
@@ -175,7 +175,7 @@ class AdapterPageTable:
             )
         num_pages = sum(len(adapter.pages) for adapter in self)
         assert self.num_pages == num_pages, f"{self.num_pages} adapter pages counted of {num_pages}"
-        num_idle = sum(len(adapter.pages) for adapter in self.idle())
+        num_idle = sum(len(adapter.pages) for adapter in self.find_idle())
         assert self.num_idle_pages == num_idle, (
             f"{self.num_idle_pages} pages of idle adapters counted of {num_idle}"
         )
@@ -208,6 +208,6 @@ class AdapterPageTable:
         if num_pages > num_left:
             raise PinBudgetError(key, num_pages, num_left, self.pin_budget_pages)
 
-    def _promise(self, key: str, num_pages: int) -> None:
+    def _set_reserved(self, key: str, num_pages: int) -> None:
         self.num_pinned_pages += num_pages - self._pins.get(key, 0)
         self._pins[key] = num_pages

@@ -7,10 +7,10 @@ Each candidate has a priority, and the lowest is evicted first:
 - `cost_s` is the cost of a miss: the time to load an adapter again, or to compute a prefix page
   again. Divided by its pages it is the benefit of each page, so that a large adapter is compared
   fairly with many small ones and with KV pages.
-- `frequency` counts uses, the first included; a use counts half after `HALF_LIFE_S`, so that
+- `frequency` counts uses, the first included. A use counts half after `HALF_LIFE_S`, so that
   adapters popular yesterday do not outlive those popular today.
-- `age` is the priority of the last one evicted. It raises what is used later over what is not used,
-  at the speed at which memory is short: without evictions nothing ages.
+- `age` is the priority of the last evicted candidate. It raises recently used candidates over
+  unused ones as fast as memory is needed. Without evictions nothing ages.
 
     of two candidates                                   evicted first
     --------------------------------------------------  -----------------------------------------
@@ -19,11 +19,11 @@ Each candidate has a priority, and the lowest is evicted first:
     one was used more often lately                      the other
     an unused one that is dear, after many evictions    the dear one: `age` has overtaken it
 
-A priority is fixed at the candidate's last use; nothing has to be recomputed as time passes, so
-that a heap can hold the order.
+A priority is fixed at the candidate's last use. It does not change as time passes, so that a heap
+can hold the order.
 
 Source: GreedyDual-Size-Frequency (Cherkasova 1998, HP Labs HPL-98-69), after GreedyDual-Size (Cao
-and Irani 1997); frequency, recency and size to keep adapters in idle KV memory: Chameleon
+and Irani 1997). Frequency, recency and size to keep adapters in idle KV memory: Chameleon
 (arXiv:2411.17741). One order over both kinds, by cost in seconds, is our own.
 """
 
@@ -46,14 +46,14 @@ class Candidate:
     used_at: float = 0.0
     priority: float = 0.0
     use_number: int = 0
-    entry_number: int = 0  # of its live entry in the heap; 0: it is not in the order
+    entry_number: int = 0  # of its live entry in the heap. 0: not in the order
 
 
 class EvictionOrder:
-    """The idle candidates, lowest priority first; every operation is O(log n) amortised.
+    """The idle candidates, lowest priority first.
 
-    A discarded candidate leaves a dead entry in the heap, which is skipped at the top; the heap is
-    rebuilt when more than half of it is dead.
+    Every operation is O(log n) amortised. A discarded candidate leaves a dead entry in the heap,
+    which `pop` skips. The heap is rebuilt if more than half of it is dead.
     """
 
     def __init__(self) -> None:
@@ -67,7 +67,7 @@ class EvictionOrder:
         return self._num_live
 
     def use(self, candidate: Candidate, now: float, weight: float = 1.0) -> None:
-        """Count a use that ends at `now` as `weight` uses, of a candidate not in the order."""
+        """Count a use that ends at `now` as `weight` uses. The candidate is not in the order."""
         # 0.0 first: then a clock that stepped back, and nan, count as no time at all.
         elapsed_s = max(0.0, now - candidate.used_at)
         candidate.frequency = candidate.frequency * 0.5 ** (elapsed_s / HALF_LIFE_S) + weight
@@ -88,13 +88,13 @@ class EvictionOrder:
             heapq.heapify(self._heap)
 
     def discard(self, candidate: Candidate) -> None:
-        """Remove a candidate; no effect when it is not in the order."""
+        """Remove a candidate, if it is in the order."""
         if candidate.entry_number:
             candidate.entry_number = 0
             self._num_live -= 1
 
     def pop(self) -> Candidate:
-        """Remove and return the first of the order. Raises IndexError when it is empty."""
+        """Remove and return the first candidate. Raises IndexError if the order is empty."""
         while True:
             entry = heapq.heappop(self._heap)
             if _is_live(entry):

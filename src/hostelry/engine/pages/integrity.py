@@ -1,4 +1,4 @@
-"""Integrity checks over several parts of the pool; each scans everything."""
+"""Integrity checks over several parts of the pool. Each scans everything."""
 
 from collections.abc import Iterable, Mapping
 
@@ -21,7 +21,7 @@ def check_tables(tables: Mapping[str, PageTable], prefixes: PrefixIndex) -> None
             if page == cached.page:
                 num_users[cached] += 1
             else:
-                assert spares.pop(page, None) is cached, f"page {page} of {owner} is no spare"
+                assert spares.pop(page, None) is cached, f"page {page} of {owner} is not a spare"
     assert not spares, f"pages {sorted(spares)} are spares of no sequence"
     for cached, number in num_users.items():
         assert cached.num_users == number, (

@@ -9,15 +9,16 @@ _LAST = 2**16 - 1
 
 @dataclass(frozen=True, slots=True)
 class PageOwners:
-    """A code for each page; adapter `adapters[i]` has the code FIRST_ADAPTER + i.
+    """A code for each page.
 
-    SEQUENCE pages are in tables of requests, cached or not; IDLE_PREFIX ones are cached alone.
+    Adapter `adapters[i]` has the code FIRST_ADAPTER + i. SEQUENCE pages are in tables of requests,
+    cached or not. IDLE_PREFIX pages are only cached.
     """
 
     codes: "array[int]"
     adapters: tuple[str, ...]
 
 
-def adapter_code(number: int) -> int:
-    """The code of the adapter of that number; beyond 65,532 of them they share the last one."""
+def get_adapter_code(number: int) -> int:
+    """The code of the adapter of that number. Adapters above 65,532 share the last code."""
     return min(FIRST_ADAPTER + number, _LAST)

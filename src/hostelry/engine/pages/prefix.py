@@ -1,7 +1,7 @@
 """Prefix cache: full pages that any sequence with the same beginning may share.
 
-A page's key is a hash of a salt, of all tokens before it and of its own: equal keys mean equal
-keys and values. The salt names the contents of base and adapter, so that a replaced adapter never
+A page's key is a hash of a salt and of all tokens up to the page's end: equal keys mean equal keys
+and values. The salt names the contents of base and adapter, so that a replaced adapter never
 finds pages that its predecessor computed, whatever its name.
 
 A cached page is in use by one table or more, or idle. A page is cached only together with the page
@@ -9,9 +9,9 @@ before it, its parent. A table that uses a page uses its parent, so the descenda
 are idle too, and evicting leaves first never breaks a chain.
 
 Two sequences may compute the same page at the same time. The first to publish it provides the
-shared page; the page of the second is a spare, known to its own table only. If the shared one loses
-its last user first, a spare replaces it and the old page is free at once: no content occupies two
-pages longer than tables use both.
+shared page. The page of the second is a spare, known to its own table only. If the shared page
+loses its last user first, a spare replaces it and the old page is free at once. Therefore no
+content occupies two pages longer than tables use both.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ PrefixKey = bytes
 _KEY_BYTES = 32
 
 
-def content_salt(base_id: str, adapter_id: str | None, request_salt: str = "") -> bytes:
+def build_salt(base_id: str, adapter_id: str | None, request_salt: str = "") -> bytes:
     """The salt of pages computed by adapter `adapter_id` (None: no adapter) on base `base_id`.
 
     Both are content ids, never names. `request_salt` keeps the pages of some requests apart.
@@ -39,27 +39,27 @@ def content_salt(base_id: str, adapter_id: str | None, request_salt: str = "") -
     return lengths + base + own + adapter
 
 
-def page_keys(salt: bytes, token_ids: Sequence[int], page_tokens: int) -> list[PrefixKey]:
+def hash_pages(salt: bytes, token_ids: Sequence[int], page_tokens: int) -> list[PrefixKey]:
     """The keys of the complete pages of `token_ids`, first page first.
 
     Raises ValueError when `page_tokens` is below 1 or a token id is not in [0, 2**32).
     """
     if page_tokens < 1:
         raise ValueError(f"page_tokens is {page_tokens}; a page has at least 1 token")
-    parent = first_parent(salt)
+    parent = hash_salt(salt)
     keys = []
     for start in range(0, len(token_ids) - page_tokens + 1, page_tokens):
-        parent = page_key(parent, token_ids[start : start + page_tokens])
+        parent = hash_page(parent, token_ids[start : start + page_tokens])
         keys.append(parent)
     return keys
 
 
-def first_parent(salt: bytes) -> PrefixKey:
+def hash_salt(salt: bytes) -> PrefixKey:
     """The key that stands for the parent of a first page."""
     return hashlib.blake2b(salt, digest_size=_KEY_BYTES, person=b"first page").digest()
 
 
-def page_key(parent: PrefixKey, token_ids: Sequence[int]) -> PrefixKey:
+def hash_page(parent: PrefixKey, token_ids: Sequence[int]) -> PrefixKey:
     """The key of the page with all of `token_ids` that follows the page `parent`.
 
     Raises ValueError when a token id is not in [0, 2**32).
@@ -73,7 +73,7 @@ def page_key(parent: PrefixKey, token_ids: Sequence[int]) -> PrefixKey:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class PrefixPage(Candidate):
-    """One cached page. `num_users` tables hold it; it is idle when none does."""
+    """One cached page. `num_users` tables hold it. It is idle without users."""
 
     key: PrefixKey
     page: int
@@ -84,7 +84,7 @@ class PrefixPage(Candidate):
 
 
 class PrefixIndex:
-    """All cached pages by key; idle leaves are in the eviction order."""
+    """All cached pages by key. Idle leaves are in the eviction order."""
 
     def __init__(self, order: EvictionOrder, recompute_cost_s: float) -> None:
         self.num_idle = 0
@@ -120,11 +120,11 @@ class PrefixIndex:
     def publish(
         self, key: PrefixKey, page: int, parent: PrefixPage | None
     ) -> tuple[PrefixPage, int | None]:
-        """Cache `page` under `key`, after `parent`; one table holds both pages.
+        """Cache `page` under `key`, after `parent`.
 
-        Returns the page cached under the key, which may be another one of the same content, and the
-        page freed by this, if any. Raises ValueError, changing nothing, when the key is cached with
-        another parent: it is no hash of content then.
+        One table holds both pages. Returns the page cached under the key, which may be another page
+        of the same content, and the page freed by this, if any. Raises ValueError, changing
+        nothing, if the key is cached with another parent: then it is not a hash of the content.
         """
         cached = self._pages.get(key)
         if cached is None:
@@ -145,9 +145,9 @@ class PrefixIndex:
         return cached, freed
 
     def release(self, cached: PrefixPage, page: int, now: float) -> int | None:
-        """Count one table fewer that holds `page`, of cached content; returns the freed page.
+        """End one table's use of `page`, of cached content.
 
-        None where no page is freed. A table's pages are released last one first.
+        Returns the freed page, if any. A table's pages are released last page first.
         """
         self._order.use(cached, now)
         if page != cached.page:
@@ -166,7 +166,7 @@ class PrefixIndex:
         return None
 
     def evict(self, cached: PrefixPage) -> int:
-        """Forget an idle leaf popped from the order; returns its page, now free."""
+        """Forget an idle leaf popped from the order. Returns its page, now free."""
         del self._pages[cached.key]
         self.num_idle -= 1
         parent = cached.parent
@@ -176,7 +176,7 @@ class PrefixIndex:
                 self._order.add(parent)
         return cached.page
 
-    def idle_leaves(self) -> list[PrefixPage]:
+    def find_idle_leaves(self) -> list[PrefixPage]:
         """The idle leaves, found by a scan."""
         return [it for it in self if not it.num_users and not it.num_children]
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class PoolCounts:
-    """Events since the start; only the pool itself writes them."""
+    """Events since the start. Only the pool itself writes them."""
 
     num_prefix_hits: int = 0  # pages that `begin` found
     num_prefix_misses: int = 0  # pages that `begin` asked for and did not find
@@ -23,8 +23,8 @@ class PoolStats:
     """Pages by use now, and counts since the start.
 
     `num_pages` = `num_free` + `num_sequence_pages` + `num_idle_prefix_pages` + `num_adapter_pages`.
-    Cached pages may be shared, idle or not; idle adapters' pages are among the adapters' pages;
-    pinned pages are those promised, whether the adapter is there or not.
+    Cached pages may be shared, idle or not. Pages of idle adapters are part of the adapters' pages.
+    Pinned pages are reserved, with or without the adapter in the pool.
     """
 
     num_pages: int

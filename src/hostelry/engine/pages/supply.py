@@ -1,4 +1,4 @@
-"""Supply of pages: free ones first, then those of evicted prefix pages and adapters."""
+"""Supply of pages: free pages first, then pages of evicted prefixes and adapters."""
 
 from hostelry.engine.pages.adapters import AdapterPageTable, PooledAdapter
 from hostelry.engine.pages.eviction import EvictionOrder
@@ -7,13 +7,13 @@ from hostelry.engine.pages.stats import PoolCounts
 
 
 class OutOfPagesError(Exception):
-    """More pages were asked for than are free or idle; nothing was changed."""
+    """More pages were requested than are free or idle. Nothing was changed."""
 
 
 class PageSupply:
     """The free pages, and the eviction that frees more.
 
-    `free` ends with the page to be given out next; `evicted` has, in order, the evicted adapters
+    `free` ends with the page to be given out next. `evicted` has, in order, the evicted adapters
     that `PagePool.take_evicted` has not returned yet.
     """
 
@@ -44,9 +44,9 @@ class PageSupply:
         return len(self.free) + self.num_idle
 
     def take(self, owner: str, num_pages: int) -> list[int]:
-        """Take `num_pages` >= 1 pages for `owner`, evicting where too few are free.
+        """Take `num_pages` >= 1 pages for `owner`, evicting if too few are free.
 
-        Raises OutOfPagesError, changing nothing, when that is not enough.
+        Raises OutOfPagesError, changing nothing, if that is not enough.
         """
         free = self.free
         if num_pages > len(free):

@@ -2,20 +2,20 @@
 
 The pool hands out page numbers and knows nothing of the tensors behind them. Idle pages are its
 warm cache: they count as available, and are evicted, in one order over prefix pages and adapters
-(`eviction.py`), when free pages are short. Nothing in use is ever evicted: neither a page of a
-table, nor an adapter that is loading, held or pinned.
+(`eviction.py`), if free pages are short. Nothing in use is evicted: neither a page of a table, nor
+an adapter that is loading, held or pinned.
 
 Invariants, checked by `check_integrity()`:
-1. Each page is exactly one of: free, in tables of sequences, an idle prefix page, of one adapter;
-   the numbers of these add up to the number of pages.
-2. A page is in several tables only when it is cached; its number of users is that of the tables.
-3. A key leads to one page, a page has at most one key; the parent of a cached page is cached, and
-   in use when the page is.
+1. Each page is exactly one of: free, in tables of sequences, an idle prefix page, of one adapter.
+   Their numbers add up to the number of pages.
+2. A page is in several tables only if it is cached. Its number of users is the number of tables.
+3. A key leads to one page, and a page has at most one key. The parent of a cached page is cached,
+   and in use if the page is in use.
 4. A table's published pages are its first ones, in order, each the parent of the next.
-5. The eviction order holds exactly the idle prefix pages without children and the idle adapters;
-   evicting from it reaches every idle page, so free + idle pages can always be had.
-6. Held adapters are resident; loading ones are neither held nor idle; pinned pages are within the
-   budget.
+5. The eviction order holds exactly the idle prefix pages without children and the idle adapters.
+   Evicting from it reaches every idle page, so that free + idle pages are always available.
+6. Held adapters are resident. Loading adapters are neither held nor idle. Pinned pages are within
+   the budget.
 """
 
 import math
@@ -27,7 +27,7 @@ from hostelry.engine.adapter_state import AdapterState
 from hostelry.engine.pages.adapters import AdapterPageTable, PinBudgetError
 from hostelry.engine.pages.eviction import EvictionOrder
 from hostelry.engine.pages.integrity import check_places, check_tables
-from hostelry.engine.pages.owners import FREE, IDLE_PREFIX, SEQUENCE, PageOwners, adapter_code
+from hostelry.engine.pages.owners import FREE, IDLE_PREFIX, SEQUENCE, PageOwners, get_adapter_code
 from hostelry.engine.pages.prefix import PrefixIndex, PrefixKey
 from hostelry.engine.pages.stats import PoolCounts, PoolStats
 from hostelry.engine.pages.supply import OutOfPagesError, PageSupply
@@ -66,7 +66,7 @@ class PagePool:
     def begin(self, owner: str, keys: Sequence[PrefixKey]) -> int:
         """Start the table of `owner` with the cached pages of the longest beginning of `keys`.
 
-        Returns their number. Raises ValueError when `owner` has pages already.
+        Returns their number. Raises ValueError if `owner` has pages already.
         """
         if owner in self._tables:
             raise ValueError(f"{owner} has pages already; release them before it begins again")
@@ -79,15 +79,16 @@ class PagePool:
             self._tables[owner] = PageTable([cached.page for cached in found], found)
         return len(found)
 
-    def num_shared(self, keys: Sequence[PrefixKey]) -> int:
+    def count_shared(self, keys: Sequence[PrefixKey]) -> int:
         """The number of pages that `begin` would find."""
         return len(self._prefixes.find(keys))
 
     def grow(self, owner: str, num_pages: int, now: float) -> list[int]:
-        """Give `owner` further pages until it has `num_pages`; returns the new ones.
+        """Give `owner` further pages until it has `num_pages`.
 
-        Idle pages and adapters are evicted as needed. Raises OutOfPagesError, changing nothing,
-        when that is not enough; ValueError for a negative number.
+        Returns the new pages. Idle pages and adapters are evicted as needed. Raises
+        OutOfPagesError, changing nothing, if that is not enough, and ValueError for a negative
+        number.
         """
         table = self._tables.get(owner)
         missing = num_pages if table is None else num_pages - len(table.pages)
@@ -104,9 +105,9 @@ class PagePool:
     def publish(self, owner: str, index: int, key: PrefixKey) -> None:
         """Share the `index`-th page of `owner`, which is complete and never written again.
 
-        Pages are published in order. When the content is published already, that page stays the
-        shared one. Raises ValueError when the owner has no such page, when an earlier page is not
-        published, and when the page or the key is published with other content.
+        Pages are published in order. If the content is published already, the published page stays
+        shared. Raises ValueError if the owner has no such page, if an earlier page is not
+        published, or if the page or the key is published with other content.
         """
         table = self._tables.get(owner)
         num_pages = 0 if table is None else len(table.pages)
@@ -129,9 +130,10 @@ class PagePool:
         self._counts.num_duplicate_pages += freed is not None or cached.page != page
 
     def release(self, owner: str, now: float) -> None:
-        """Release all pages of `owner`: published ones stay as idle cache, the others are free.
+        """Release all pages of `owner`.
 
-        No effect for an owner without pages.
+        Published pages stay as idle cache, the others are free. No effect for an owner without
+        pages.
         """
         table = self._tables.pop(owner, None)
         if table is None:
@@ -144,9 +146,10 @@ class PagePool:
                 self._supply.free.append(freed)
 
     def pages(self, owner: str) -> Sequence[int]:
-        """The owner's pages in order; empty for an unknown owner. Not to be changed.
+        """The owner's pages in order.
 
-        The page at an index stays the same as long as the owner has it.
+        Empty for an unknown owner. Not to be changed. The page at an index stays the same as long
+        as the owner has it.
         """
         table = self._tables.get(owner)
         return () if table is None else table.pages
@@ -156,11 +159,11 @@ class PagePool:
     def reserve_adapter(
         self, key: str, num_pages: int, *, reload_cost_s: float, now: float
     ) -> tuple[int, ...]:
-        """Give an absent adapter its pages, in ascending order; it is LOADING from now on.
+        """Give an absent adapter its pages, in ascending order.
 
-        `reload_cost_s` is the time to load it again. Raises, changing nothing, OutOfPagesError when
-        too few pages are free or idle, PinBudgetError when it is pinned and larger than the budget
-        allows, ValueError when it has pages already and for numbers out of range.
+        It is then LOADING. `reload_cost_s` is the time to load it again. Raises, changing nothing,
+        OutOfPagesError if too few pages are free or idle, PinBudgetError if it is pinned and
+        exceeds the budget, and ValueError if it has pages already or a number is out of range.
         """
         if num_pages < 1:
             raise ValueError(f"adapter {key} cannot have {num_pages} pages")
@@ -177,9 +180,10 @@ class PagePool:
         self._adapters.activate(key)
 
     def drop_adapter(self, key: str) -> None:
-        """Release an adapter's pages, if it has any; a pin stays. Raises ValueError while held.
+        """Release an adapter's pages, if it has any.
 
-        Nothing may write to its pages any more: they may be given to another owner at once.
+        A pin stays. Raises ValueError while held. Nothing may write to its pages any more: they may
+        be given to another owner at once.
         """
         self._supply.free += reversed(self._adapters.remove(key))
 
@@ -189,29 +193,30 @@ class PagePool:
         self._counts.num_adapter_holds += 1
 
     def unhold_adapter(self, key: str, now: float) -> None:
-        """End one hold of an adapter. Raises ValueError when it is not held."""
+        """End one hold of an adapter. Raises ValueError if it is not held."""
         self._adapters.unhold(key, now)
 
     def pin_adapter(self, key: str, num_pages: int = 0) -> None:
-        """Keep an adapter once it is resident; `num_pages` is its size if it has no pages yet.
+        """Keep an adapter once it is resident.
 
-        Pinning again changes nothing else. Raises PinBudgetError, changing nothing, where all pins
-        together would exceed the budget; ValueError for a negative size.
+        `num_pages` is its size if it has no pages yet. Pinning again changes nothing else. Raises
+        PinBudgetError, changing nothing, if all pins together would exceed the budget, and
+        ValueError for a negative size.
         """
         if num_pages < 0:
             raise ValueError(f"adapter {key} cannot have {num_pages} pages")
         self._adapters.pin(key, num_pages)
 
     def unpin_adapter(self, key: str) -> None:
-        """Make an adapter evictable when idle; no effect when it is not pinned."""
+        """Make an adapter evictable when idle. No effect if it is not pinned."""
         self._adapters.unpin(key)
 
     def adapter_state(self, key: str) -> AdapterState:
         """ABSENT (no pages), LOADING or RESIDENT."""
-        return self._adapters.state(key)
+        return self._adapters.get_state(key)
 
     def adapter_pages(self, key: str) -> tuple[int, ...]:
-        """The adapter's pages in ascending order; none when it is absent."""
+        """The adapter's pages in ascending order. Empty if it is absent."""
         return self._adapters.pages(key)
 
     def take_evicted(self) -> list[str]:
@@ -279,7 +284,7 @@ class PagePool:
         )
 
     def owners(self) -> PageOwners:
-        """What each page is used for now; takes about 30 ns a page."""
+        """The use of each page now. Takes about 30 ns per page."""
         codes = array("H", (SEQUENCE,)) * self.num_pages
         for page in self._supply.free:
             codes[page] = FREE
@@ -289,7 +294,7 @@ class PagePool:
                     codes[cached.page] = IDLE_PREFIX
         keys = [adapter.key for adapter in self._adapters]
         for number, adapter in enumerate(self._adapters):
-            code = adapter_code(number)
+            code = get_adapter_code(number)
             for page in adapter.pages:
                 codes[page] = code
         return PageOwners(codes, tuple(keys))
@@ -298,12 +303,14 @@ class PagePool:
         """Raise AssertionError, naming the fault, unless all invariants above hold."""
         self._prefixes.check_integrity()
         self._adapters.check_integrity()
-        self._order.check_integrity([*self._prefixes.idle_leaves(), *self._adapters.idle()])
+        self._order.check_integrity(
+            [*self._prefixes.find_idle_leaves(), *self._adapters.find_idle()]
+        )
         check_tables(self._tables, self._prefixes)
         check_places(self.num_pages, self._places())
 
     def _places(self) -> Iterator[tuple[int, str]]:
-        """Each page and where it is; a page that several tables share is in the cache, once."""
+        """Each page with its place. A page that several tables share is in the cache, once."""
         yield from ((page, "free") for page in self._supply.free)
         yield from ((cached.page, "cached") for cached in self._prefixes)
         for adapter in self._adapters:

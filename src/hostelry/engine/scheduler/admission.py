@@ -4,7 +4,7 @@ Flows are taken in fair order from the queues of `residency.py`. For the fairest
 
     condition                                      result
     ---------------------------------------------  ---------------------------------------------
-    batch full, or no rows left in the step        no request starts; adapters may still be loaded
+    batch full, or no rows left in the step        no request starts, adapters may still be loaded
     adapter in host memory, pages for it and for   pages reserved, upload planned, pages for the
       its request's prompt                           prompt promised to that request
     adapter evicted since it was resident          requeued by the adapter's state
@@ -13,7 +13,7 @@ Flows are taken in fair order from the queues of `residency.py`. For the fairest
     otherwise                                      starts
 
 A blocked flow is starved from then on. A later flow may overtake it while that flow's tenant (in
-one tenant: that flow) has at most `overtake_tokens` more service; beyond that the batch drains
+one tenant: that flow) has at most `overtake_tokens` more service. Beyond that the batch drains
 until the blocked flow fits. For the request that has been starved longest:
 
     condition                                      result
@@ -22,7 +22,7 @@ until the blocked flow fits. For the request that has been starved longest:
     its adapter is absent or being fetched         no longer starved: it waits for the fetch
     otherwise                                      reservation: it is served before all others
 
-While a reservation lasts, no request starts that could take the pages it needs. Where it lacks an
+While a reservation lasts, no request starts that could take the pages it needs. If it lacks an
 adapter slot, the adapter that ends soonest is drained: none of its requests start.
 Source: the reservation generalises SGLang's drain of the adapter with the least left to do.
 """
@@ -77,9 +77,9 @@ class Admission:
     # Reservation
 
     def _reserve(self, step: StepDraft) -> None:
-        """Serve the request that starved for too long, or reserve what it needs."""
+        """Serve the request that starved for too long, or reserve its pages and slot."""
         residency = self._residency
-        flow = self._reserved = self._longest_starved(step.now)
+        flow = self._reserved = self._find_longest_starved(step.now)
         self._reserved_pages = 0
         adapter = residency.protected = None if flow is None else flow.adapter
         if (
@@ -89,13 +89,13 @@ class Admission:
         ):
             self._reserved = self._drained = residency.protected = None
             return
-        pages_for = self._limits.pages_for
-        self._reserved_pages = pages_for(flow.head.num_tokens) + self._batch.num_growth_pages
+        count_pages = self._limits.count_pages
+        self._reserved_pages = count_pages(flow.head.num_tokens) + self._batch.num_growth_pages
         if adapter is not None and adapter.state is AdapterState.IN_HOST:
             self._reserved_pages += adapter.num_pages
         self._drain(adapter)
 
-    def _longest_starved(self, now: float) -> Flow | None:
+    def _find_longest_starved(self, now: float) -> Flow | None:
         """The flow of the request that starved longest, if for more than `max_wait_s`."""
         for _ in range(len(self._starved)):
             since, sequence = self._starved[0]
@@ -113,7 +113,7 @@ class Admission:
         return None
 
     def _serve(self, flow: Flow, step: StepDraft) -> bool:
-        """Start the head of the reserved flow, or the load it needs; whether the head started."""
+        """Start the head of the reserved flow, or the load it needs. True if the head started."""
         adapter = flow.adapter
         if adapter is not None and adapter.state is AdapterState.RESIDENT:
             self._residency.is_evicted(adapter)
@@ -125,13 +125,13 @@ class Admission:
         return can_start and self._start(flow, step)
 
     def _drain(self, adapter: ScheduledAdapter | None) -> None:
-        """Choose the adapter whose slot the reserved one gets: the one that ends soonest."""
+        """Choose the adapter that gives up its slot: the adapter that ends soonest."""
         if adapter is None or adapter.num_running or self._has_free_slot:
             self._drained = None
         elif self._drained is None or not self._drained.num_running:
-            self._drained = min(self._residency.active, key=self._num_left)
+            self._drained = min(self._residency.active, key=self._count_tokens_left)
 
-    def _num_left(self, adapter: ScheduledAdapter) -> int:
+    def _count_tokens_left(self, adapter: ScheduledAdapter) -> int:
         """The most tokens until the last of an adapter's running requests has ended."""
         own = (it for it in self._batch if it.flow.adapter is adapter)
         return max(it.max_tokens - it.num_tokens for it in own)
@@ -145,7 +145,7 @@ class Admission:
         aside: list[Flow] = []
         self._block_without_slot(blocked, step.now)
         while len(aside) < self._limits.prefetch_lookahead:
-            flow = self._fairest(step)
+            flow = self._find_fairest(step)
             if flow is None:
                 break
             if not self._may_overtake(flow, blocked):
@@ -172,16 +172,16 @@ class Admission:
             blocked.append(flow)
             self._mark_starved(flow.head, now)
 
-    def _fairest(self, step: StepDraft) -> Flow | None:
-        """The flow whose turn it is, of those in open queues."""
+    def _find_fairest(self, step: StepDraft) -> Flow | None:
+        """The fairest flow of the open queues. None if they are empty."""
         best: Flow | None = None
-        for queue in self._open_queues(step):
+        for queue in self._iterate_open_queues(step):
             flow = queue.first()
             if flow is not None and (best is None or flow.rank < best.rank):
                 best = flow
         return best
 
-    def _open_queues(self, step: StepDraft) -> Iterator[FlowQueue]:
+    def _iterate_open_queues(self, step: StepDraft) -> Iterator[FlowQueue]:
         """The queues whose flows can make progress under the budgets left."""
         residency = self._residency
         if self._can_start(step):
@@ -197,7 +197,7 @@ class Admission:
         return self._pool.num_available > self._batch.reserve
 
     def _may_overtake(self, flow: Flow, blocked: list[Flow]) -> bool:
-        """Whether the flow is at most `overtake_tokens` of service ahead of every blocked one."""
+        """True if the flow is at most `overtake_tokens` of service ahead of every blocked flow."""
         slack = self._limits.overtake_tokens
         for other in blocked:
             if other.tenant is flow.tenant:
@@ -209,10 +209,10 @@ class Admission:
         return True
 
     def _set_aside(self, flow: Flow, aside: list[Flow]) -> None:
-        """Take a flow out of this step, so that others are looked at.
+        """Take a flow out of this step, so that others are considered.
 
-        After one whose adapter cannot be loaded no other is loaded: smaller adapters would take
-        its pages again and again.
+        After a flow whose adapter cannot be loaded no other adapter is loaded: smaller adapters
+        would take its pages again and again.
         """
         if flow.queue is self._residency.in_host:
             self._may_load = False
@@ -221,7 +221,7 @@ class Admission:
             aside.append(flow)
 
     def _advance(self, flow: Flow, step: StepDraft) -> bool:
-        """Load the flow's adapter or start its head; False when pages or slots are short."""
+        """Load the flow's adapter or start its head. False if pages or slots are short."""
         adapter = flow.adapter
         if adapter is not None:
             if adapter.state is AdapterState.IN_HOST:
@@ -235,7 +235,7 @@ class Admission:
         return self._start(flow, step)
 
     def _has_adapter_slot(self, flow: Flow) -> bool:
-        """Whether the flow's adapter is, or may become, one of the batch's distinct ones."""
+        """True if the flow's adapter is, or may become, one of the batch's distinct adapters."""
         adapter, limit, reserved = flow.adapter, self._limits.max_adapters, self._reserved
         if adapter is None or limit is None:
             return True
@@ -247,8 +247,8 @@ class Admission:
         num_reserved = int(other is not None and other is not adapter and not other.num_running)
         return adapter.num_running > 0 or self._residency.num_active + num_reserved < limit
 
-    def _usable_pages(self, flow: Flow) -> int:
-        """Pages that a flow may take: neither the reserve nor what is promised to others."""
+    def _count_usable_pages(self, flow: Flow) -> int:
+        """Pages that a flow may take: neither the reserve nor pages promised to others."""
         usable = self._pool.num_available - self._batch.reserve
         if flow is not self._reserved:
             usable -= self._reserved_pages
@@ -260,9 +260,9 @@ class Admission:
         return usable
 
     def _load(self, flow: Flow, adapter: ScheduledAdapter, step: StepDraft) -> bool:
-        """Plan the copy of an adapter into pages, if its request will fit beside it."""
-        kv_pages = self._limits.pages_for(flow.head.num_tokens)
-        if adapter.num_pages + kv_pages > self._usable_pages(flow):
+        """Plan the copy of an adapter into pages, if its request will fit too."""
+        kv_pages = self._limits.count_pages(flow.head.num_tokens)
+        if adapter.num_pages + kv_pages > self._count_usable_pages(flow):
             return False
         step.uploads.append(self._residency.load(adapter, kv_pages, step.now))
         if self._limits.load_charge_tokens:
@@ -270,18 +270,18 @@ class Admission:
         return True
 
     def _start(self, flow: Flow, step: StepDraft) -> bool:
-        usable = self._usable_pages(flow)
+        usable = self._count_usable_pages(flow)
         if self._reserved is not None and flow is not self._reserved:
-            return self._start_beside(flow, usable, step)
+            return self._start_outside_reservation(flow, usable, step)
         return self._start_within(flow, usable, step)
 
-    def _start_beside(self, flow: Flow, usable: int, step: StepDraft) -> bool:
+    def _start_outside_reservation(self, flow: Flow, usable: int, step: StepDraft) -> bool:
         """Start a request that leaves the reserved pages alone, however long its answer."""
-        pages_for, sequence = self._limits.pages_for, flow.head
-        most = pages_for(sequence.max_tokens)
+        count_pages, sequence = self._limits.count_pages, flow.head
+        most = count_pages(sequence.max_tokens)
         if most > usable or not self._start_within(flow, usable, step):
             return False
-        self._reserved_pages += most - pages_for(sequence.num_tokens)
+        self._reserved_pages += most - count_pages(sequence.num_tokens)
         return True
 
     def _start_within(self, flow: Flow, usable: int, step: StepDraft) -> bool:
@@ -297,16 +297,16 @@ class Admission:
         return True
 
     def _may_fit(self, sequence: Sequence, usable: int) -> bool:
-        """Whether a start is worth trying; one that failed is not repeated without more pages."""
+        """True if a start is worth trying. A failed start is not repeated without more pages."""
         limits = self._limits
         if usable < 1 or (usable <= sequence.failed_num_pages and self._batch):
             return False
-        num_pages = limits.pages_for(sequence.num_tokens)
+        num_pages = limits.count_pages(sequence.num_tokens)
         if num_pages <= usable:
             return True
         num_cachable = (sequence.num_tokens - 1) // limits.page_tokens
         keys = sequence.submission.cached_keys[:num_cachable]
-        return num_pages - self._pool.num_shared(keys) <= usable
+        return num_pages - self._pool.count_shared(keys) <= usable
 
     def _mark_starved(self, sequence: Sequence, now: float) -> None:
         """Record since when a request whose turn it is lacks pages or a slot."""

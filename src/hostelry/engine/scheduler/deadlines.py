@@ -11,11 +11,11 @@
 
     predicted wait = ahead * (sum of weights of waiting tenants / its weight) / admissions per s
 
-`ahead` counts its tenant's requests before it, so that the next one never has a predicted wait. The
-rate is measured while requests wait.
+`ahead` counts its tenant's requests before it, so that the next request never has a predicted wait.
+The rate is measured while requests wait.
 
 Source: early abort of S-LoRA (arXiv:2311.03285, section on admission control), whose moving average
-is used; the share of the tenant, and measuring under load only, are our own.
+is used. The share of the tenant, and measuring under load only, are our own.
 """
 
 import heapq

@@ -4,15 +4,15 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
-# Refusals of a request at submission; the caller may retry after both.
+# Refusals of a request at submission. The caller may retry after both.
 #
 # Exception
-# +-- QuotaExceededError   its tenant has used up what it may use (429)
+# +-- QuotaExceededError   its tenant has used up a quota (429)
 # +-- ServerFullError      the whole server's queue is full (503)
 
 
 class QuotaExceededError(Exception):
-    """`tenant` has reached the `limit` of its `quota`; room is expected in `retry_after_s`."""
+    """`tenant` has reached the `limit` of its `quota`. Retry after `retry_after_s`."""
 
     def __init__(self, tenant: str, quota: str, limit: float, retry_after_s: float) -> None:
         super().__init__(
@@ -26,7 +26,7 @@ class QuotaExceededError(Exception):
 
 
 class ServerFullError(Exception):
-    """`limit` requests wait already; a place is expected in `retry_after_s`."""
+    """`limit` requests wait already. Retry after `retry_after_s`."""
 
     def __init__(self, limit: int, retry_after_s: float) -> None:
         super().__init__(f"{limit} requests wait already; try again in {retry_after_s:.1f} s")
@@ -36,20 +36,20 @@ class ServerFullError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerLimits:
-    """Budgets; raises ValueError where one is out of range or two contradict each other.
+    """Budgets. Raises ValueError if one is out of range or two contradict each other.
 
     - `max_batch_size`: requests that own pages and advance each step.
-    - `max_batched_tokens`: rows of a step; every running request decodes, prompts share the rest.
-    - `max_scored_tokens`: of these rows, those of requests whose prompt is scored: each has logits.
-    - `page_tokens`: tokens a page holds.
-    - `max_adapters`: adapter slots, distinct adapters among running requests; None is no bound.
-    - `max_waiting`: waiting requests of all tenants that make the server full; None is no bound.
+    - `max_batched_tokens`: rows of a step. Every running request decodes, prompts share the rest.
+    - `max_scored_tokens`: rows of requests whose prompt is scored, since each of them has logits.
+    - `page_tokens`: tokens of a page.
+    - `max_adapters`: adapter slots, the distinct adapters among running requests. None: any number.
+    - `max_waiting`: waiting requests of all tenants that make the server full. None: any number.
     - `max_wait_s`: a request that is starved of pages or an adapter slot for longer after its turn
-      came gets a reservation: no other may take what it needs until it runs.
+      came gets a reservation: no other may take its pages and slot until it runs.
     - `prefetch_lookahead`: adapters fetched into host memory at once, and as many into pages.
     - `overtake_tokens`: while the fairest request lacks pages or an adapter slot, others may start
       as long as their tenant (inside a tenant: their adapter) has at most this much more service,
-      in charged tokens. It trades fairness for throughput; 0 trades nothing.
+      in charged tokens. It trades fairness for throughput. 0 trades nothing.
     - `reserve_pages`: pages kept free for each running request's growth when another is admitted.
     - `load_charge_tokens`: charge to a tenant for each page of an adapter loaded for it.
     """
@@ -92,20 +92,20 @@ class SchedulerLimits:
                 f"max_batch_size, {self.max_batch_size}, so that every running request can decode"
             )
 
-    def pages_for(self, num_tokens: int) -> int:
-        """Pages that `num_tokens` tokens fill."""
+    def count_pages(self, num_tokens: int) -> int:
+        """Pages that hold `num_tokens` tokens."""
         return -(-num_tokens // self.page_tokens)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submission:
-    """A request as the scheduler sees it.
+    """A request in the scheduler's form.
 
-    `adapter` is a content id, None the base model; its weights take `adapter_pages` pages and
-    `reload_cost_s` seconds to load. `prefix_keys` are those of the prompt's complete pages. Where
-    `is_scored`, every prompt token is computed, none taken from the cache. The request ends at
-    `max_tokens` tokens, prompt and output, at the latest. It is dropped without a first token by
-    `deadline_at`. Raises ValueError for numbers out of range.
+    Raises ValueError for numbers out of range. `adapter` is a content id, or None for the base
+    model. Its weights take `adapter_pages` pages and `reload_cost_s` seconds to load. `prefix_keys`
+    are the keys of the prompt's complete pages. With `is_scored` every prompt token is computed,
+    none comes from the cache. The request ends at `max_tokens` tokens, prompt and output, at the
+    latest. It is dropped without a first token by `deadline_at`.
     """
 
     id: str
@@ -169,11 +169,11 @@ class Upload(NamedTuple):
 class Plan:
     """A step.
 
-    `chunks`: decoding requests first, then prompts in order of admission. `preempted`: requests
-    sent back to wait; they keep their tokens and are computed again. `fetches`: adapters to bring
-    into host memory, most urgent first. `uploads`: adapters whose pages are reserved. Each adapter
-    is named once until its outcome is reported. `expired`: requests that were removed because their
-    first token is late, or would be.
+    `chunks` has decoding requests first, then prompts in order of admission. `preempted` requests
+    wait again: they keep their tokens, which are computed again. `fetches` are adapters to bring
+    into host memory, most urgent first. `uploads` are adapters whose pages are reserved. Each
+    adapter is named once until its outcome is reported. `expired` requests were removed because
+    their first token is late, or would be.
     """
 
     chunks: tuple[Chunk, ...] = ()

@@ -1,8 +1,8 @@
 """Fair queueing by virtual token counters: of tenants, and of flows (adapters) inside a tenant.
 
-A tenant's counter is the service it got, divided by its weight; a flow's is not divided. The tenant
-with the smallest counter is next, inside it the flow with the smallest, inside that the request
-that came first.
+A tenant's counter is the service it got, divided by its weight. A flow's counter is not divided.
+The tenant with the smallest counter is next, and its flow with the smallest counter, and the first
+request of that flow.
 
     event                                            counters of the tenant and the flow
     -----------------------------------------------  ------------------------------------------
@@ -11,7 +11,7 @@ that came first.
       or computed again after a preemption
     an output token is computed                      + 2 (tenant: + 2 / weight)
     a first request waits, others of its kind wait   raised to the smallest of those that wait
-    a first request waits, no other one waits        raised to that of the last one that waited
+    a first request waits, no other one waits        raised to the last waiting one's counter
     a preempted request waits again                  unchanged
 
 Raising a counter keeps idle time from being saved up. A counter grows only with service, and only
@@ -49,7 +49,7 @@ class FairQueue:
         self._prune_at = _PRUNE_TENANTS_AT
 
     def tenant(self, name: str, now: float) -> Tenant:
-        """The record of a tenant, created for a new one."""
+        """The record of a tenant, created for a new tenant."""
         tenant = self._tenants.get(name)
         if tenant is None:
             self._prune(now)
@@ -57,14 +57,14 @@ class FairQueue:
             tenant = Tenant(
                 name=name,
                 policy=policy,
-                bucket=_bucket(policy, now),
+                bucket=_new_bucket(policy, now),
                 token_cost=1.0 / policy.weight,
             )
             self._tenants[name] = tenant
         return tenant
 
     def flow(self, tenant: Tenant, key: str | None) -> Flow:
-        """The flow of a tenant's requests for adapter `key`, created for a new one."""
+        """The flow of a tenant's requests for adapter `key`, created for a new adapter."""
         flow = tenant.flows.get(key)
         if flow is None:
             _prune_flows(tenant)
@@ -83,13 +83,13 @@ class FairQueue:
         flow.requests.append(sequence)
 
     def push_front(self, sequence: Sequence) -> None:
-        """Put a preempted request back at the head of its flow; it is not new: no counter rises."""
+        """Put a preempted request back at the head of its flow. No counter rises: it is not new."""
         self._enter(sequence)
         sequence.flow.requests.appendleft(sequence)
         sequence.flow.tenant.num_departed -= 1
 
     def first(self) -> Flow | None:
-        """The flow whose turn it is, whatever pool or slots have room for; None without any."""
+        """The flow whose turn it is, whatever fits. None without waiting requests."""
         tenant = self._waiting.first()
         return None if tenant is None else tenant.waiting.first()
 
@@ -100,7 +100,7 @@ class FairQueue:
         return sequence
 
     def withdraw(self, sequence: Sequence) -> None:
-        """End a waiting request; its entry in the flow is removed when its turn comes."""
+        """End a waiting request. Its entry in the flow is removed when its turn comes."""
         sequence.status = RequestStatus.ENDED
         self._leave(sequence.flow)
 
@@ -110,7 +110,7 @@ class FairQueue:
         flow.tenant.counter += num_tokens * flow.tenant.token_cost
 
     def counter(self, name: str) -> float:
-        """The counter of a tenant; 0 for an unknown one."""
+        """The counter of a tenant. 0 for an unknown tenant."""
         tenant = self._tenants.get(name)
         return 0.0 if tenant is None else tenant.counter
 
@@ -180,20 +180,20 @@ class FairQueue:
         self._prune_at = max(_PRUNE_TENANTS_AT, 2 * len(self._tenants))
 
 
-def _bucket(policy: TenantPolicy, now: float) -> TokenBucket | None:
+def _new_bucket(policy: TenantPolicy, now: float) -> TokenBucket | None:
     rate = policy.tokens_per_s
     return None if rate is None else TokenBucket(rate, rate * policy.burst_s, now)
 
 
 def _lift(item: Tenant | Flow, first: Tenant | Flow | None, last: Tenant | Flow | None) -> None:
-    """Raise a counter to the smallest of those that wait, or else to the last that did."""
+    """Raise a counter to the smallest waiting counter, or else to the last one that waited."""
     level = first or last
     if level is not None and level.counter > item.counter:
         item.counter = level.counter
 
 
 def _clear_ended(flow: Flow) -> None:
-    """Make the head a request that waits; rebuild a deque that holds mostly ended ones."""
+    """Make a waiting request the head. Rebuild a deque that holds mostly ended requests."""
     requests = flow.requests
     if len(requests) > 2 * flow.num_waiting + 64:
         flow.requests = deque(it for it in requests if it.status is RequestStatus.WAITING)

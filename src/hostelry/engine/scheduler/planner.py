@@ -2,13 +2,13 @@
 
 The scheduler owns the queues and the page tables. It knows nothing of token values, tensors or
 clocks: `now` is an argument, in seconds that never fall. The caller calls `plan`, computes, and
-calls `commit` with the same plan; requests may arrive and end in between.
+calls `commit` with the same plan. Requests may arrive and end in between.
 
     order of `plan`                     decided in
     ----------------------------------  -----------------
     1. drop late requests               `deadlines.py`
     2. give running requests pages,     `running.py`
-       preempt where there are none
+       preempt if pages run out
     3. chunks of running requests       `running.py`
     4. unless one was preempted: admit  `admission.py`, by `fair_queue.py` and `residency.py`
     5. fetches of adapters              `residency.py`
@@ -58,8 +58,8 @@ class Scheduler:
         """Queue a request.
 
         Raises ValueError for a known id, for more prefix keys than the prompt has complete pages,
-        and for a request that the pool could not hold with its adapter and all pins;
-        QuotaExceededError when a quota of its tenant is used up; ServerFullError when the queue is
+        and for a request that the pool could not hold with its adapter and all pins. Raises
+        QuotaExceededError if a quota of its tenant is used up, and ServerFullError if the queue is
         full.
         """
         now = self._advance(now)
@@ -107,7 +107,7 @@ class Scheduler:
     # Steps
 
     def plan(self, now: float) -> Plan:
-        """Plan the next step; changes queues and page tables, computes nothing."""
+        """Plan the next step. Changes queues and page tables, computes nothing."""
         now = self._advance(now)
         step = StepDraft(
             now=now,
@@ -118,7 +118,7 @@ class Scheduler:
         for sequence in late:
             self._end(sequence, now)
         self._batch.make_room(step)
-        self._batch.put_chunks(step)
+        self._batch.plan_chunks(step)
         fetches: tuple[str, ...] = ()
         if self._fair_queue.num_waiting:
             if not step.preempted:  # else the pages just released would be taken again
@@ -142,28 +142,29 @@ class Scheduler:
 
     # Adapters
 
-    def adapter_in_host(self, key: str) -> None:
-        """Record that the adapter's weights are in host memory, until `adapter_out_of_host`."""
-        self._residency.arrived(key)
+    def note_in_host(self, key: str) -> None:
+        """Record that the adapter's weights are in host memory, until `note_left_host`."""
+        self._residency.note_in_host(key)
 
-    def adapter_out_of_host(self, key: str) -> None:
-        """Record that the adapter's weights left host memory; waiting requests fetch them again.
+    def note_left_host(self, key: str) -> None:
+        """Record that the adapter's weights left host memory.
 
-        Not to be called for an adapter whose upload was planned and not reported.
+        Waiting requests fetch them again. Not to be called for an adapter whose upload was planned
+        and not reported.
         """
-        self._residency.departed(key)
+        self._residency.note_left_host(key)
 
-    def adapter_uploaded(self, key: str) -> None:
+    def note_uploaded(self, key: str) -> None:
         """Record that the adapter's weights are in its pages. Raises ValueError without pages."""
-        self._residency.uploaded(key)
+        self._residency.note_uploaded(key)
 
-    def adapter_failed(self, key: str, now: float) -> tuple[str, ...]:
-        """Remove and return the requests that waited for an adapter whose fetch or upload failed.
+    def fail_adapter(self, key: str, now: float) -> tuple[str, ...]:
+        """Remove and return the requests that waited for an adapter whose load failed.
 
-        Its pages, if it has any, are released. No effect when it is resident or unknown.
+        Its pages, if it has any, are released. No effect if it is resident or unknown.
         """
         now = self._advance(now)
-        flows = self._residency.failed(key, now)
+        flows = self._residency.fail(key, now)
         ended = [it for flow in flows for it in flow.requests if it.status is RequestStatus.WAITING]
         for sequence in ended:
             self._end(sequence, now)
@@ -182,11 +183,11 @@ class Scheduler:
         return len(self._batch)
 
     def pages(self, request_id: str) -> AbstractSequence[int]:
-        """The request's page table; empty while it waits. Not to be changed."""
+        """The request's page table. Empty while it waits. Not to be changed."""
         return self.pool.pages(request_id)
 
     def counter(self, tenant: str) -> float:
-        """The tenant's counter: charged tokens divided by its weight, and what it was raised by."""
+        """The tenant's counter: charged tokens divided by its weight, and any raise."""
         return self._fair_queue.counter(tenant)
 
     def check_integrity(self) -> None:
@@ -202,7 +203,7 @@ class Scheduler:
                 assert sequence.num_computed == 0, f"{sequence.id} waits with computed tokens"
 
     def _advance(self, now: float) -> float:
-        """The scheduler's time: `now`, or the time of an earlier call where that is later."""
+        """The scheduler's time: the latest `now` of all calls."""
         if not math.isfinite(now):
             raise ValueError(f"now is {now}; it must be finite seconds")
         self._now = max(self._now, now)
@@ -217,7 +218,7 @@ class Scheduler:
                 f"request {submission.id} has {len(submission.prefix_keys)} prefix keys; "
                 f"its prompt has {num_complete} complete pages"
             )
-        kv_pages = self.limits.pages_for(submission.max_tokens)
+        kv_pages = self.limits.count_pages(submission.max_tokens)
         pinned = self.pool.pin_budget_pages
         if kv_pages + submission.adapter_pages + pinned > self.pool.num_pages:
             raise ValueError(
@@ -227,7 +228,7 @@ class Scheduler:
             )
 
     def _check_quotas(self, tenant: Tenant, submission: Submission, now: float) -> None:
-        """Raise QuotaExceededError when a quota does not admit this request now."""
+        """Raise QuotaExceededError if a quota does not admit this request now."""
         policy = tenant.policy
         for quota, limit, used in (
             ("concurrent requests", policy.max_concurrent, tenant.num_in_flight),

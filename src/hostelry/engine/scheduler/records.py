@@ -12,13 +12,13 @@ from hostelry.engine.scheduler.tenants import CompletionInterval, TenantPolicy, 
 
 # Priority queues ordered by a counter that grows while its item is queued.
 #
-# An entry may lag behind its item's counter, but is never ahead of it, so the smallest is found by
-# updating the top until it is right. A change of a counter touches no queue, so that every running
-# request can be charged in every step.
+# An entry may lag behind its item's counter, but is never ahead of it. Therefore updating the top
+# until it is right finds the smallest. A change of a counter touches no queue, so that every
+# running request can be charged in every step.
 
 
 class Counted(Protocol):
-    """An item with a counter that never falls; `number` breaks ties and differs between items."""
+    """An item with a counter that never falls. `number` differs between items and breaks ties."""
 
     counter: float
     number: int
@@ -30,7 +30,7 @@ _SLACK = 64
 
 
 class CounterHeap(Generic[Item]):
-    """Distinct items, smallest counter first; every operation is O(log n) amortised."""
+    """Distinct items, smallest counter first. Every operation is O(log n) amortised."""
 
     def __init__(self) -> None:
         self._entries: list[tuple[float, int, int, Item]] = []
@@ -44,7 +44,7 @@ class CounterHeap(Generic[Item]):
         return item in self._tickets
 
     def add(self, item: Item) -> None:
-        """Add `item`; no effect when it is in."""
+        """Add `item`, unless it is in the heap."""
         if item in self._tickets:
             return
         self._num_tickets += 1
@@ -52,7 +52,7 @@ class CounterHeap(Generic[Item]):
         heapq.heappush(self._entries, (item.counter, item.number, self._num_tickets, item))
 
     def discard(self, item: Item) -> None:
-        """Remove `item`; no effect when it is not in."""
+        """Remove `item`, if it is in the heap."""
         if self._tickets.pop(item, None) is None:
             return
         if len(self._entries) > 2 * len(self._tickets) + _SLACK:
@@ -60,7 +60,7 @@ class CounterHeap(Generic[Item]):
             heapq.heapify(self._entries)
 
     def first(self) -> Item | None:
-        """The item with the smallest counter; None when there is none."""
+        """The item with the smallest counter. None if the heap is empty."""
         entries = self._entries
         while entries:
             counter, _, ticket, item = entries[0]
@@ -81,7 +81,7 @@ class FairOrder(Generic[Group, Item]):
         self._flows: dict[Group, CounterHeap[Item]] = {}
 
     def add(self, tenant: Group, flow: Item) -> None:
-        """Add `flow` of `tenant`; no effect when it is in."""
+        """Add `flow` of `tenant`, unless it is in the order."""
         flows = self._flows.get(tenant)
         if flows is None:
             flows = self._flows[tenant] = CounterHeap()
@@ -89,7 +89,7 @@ class FairOrder(Generic[Group, Item]):
         flows.add(flow)
 
     def discard(self, tenant: Group, flow: Item) -> None:
-        """Remove `flow` of `tenant`; no effect when it is not in."""
+        """Remove `flow` of `tenant`, if it is in the order."""
         flows = self._flows.get(tenant)
         if flows is None:
             return
@@ -99,7 +99,7 @@ class FairOrder(Generic[Group, Item]):
             self._tenants.discard(tenant)
 
     def first(self) -> Item | None:
-        """The flow that comes first; None when there is none."""
+        """The flow that comes first. None if the order is empty."""
         tenant = self._tenants.first()
         return None if tenant is None else self._flows[tenant].first()
 
@@ -114,7 +114,7 @@ class RequestStatus(Enum):
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Tenant:
-    """A tenant; `counter` is its service so far, in charged tokens divided by its weight."""
+    """A tenant. `counter` is its service so far: charged tokens divided by its weight."""
 
     name: str
     policy: TenantPolicy
@@ -141,7 +141,7 @@ class Tenant:
 class ScheduledAdapter:
     """An adapter that a request waits for or runs with, or that is being moved.
 
-    The pool may have evicted a `RESIDENT` one since; `Residency.is_evicted` finds out.
+    The pool may have evicted a `RESIDENT` adapter meanwhile. `Residency.is_evicted` finds out.
     """
 
     key: str
@@ -166,11 +166,11 @@ class Flow:
     requests: "deque[Sequence]" = field(default_factory=deque)  # may hold ended ones
     num_waiting: int = 0
     num_running: int = 0
-    queue: "FairOrder[Tenant, Flow] | None" = None  # of `Residency`; None while its adapter moves
+    queue: "FairOrder[Tenant, Flow] | None" = None  # of `Residency`, None while its adapter moves
 
     @property
     def head(self) -> "Sequence":
-        """The next request; there is one as long as `num_waiting` is not 0."""
+        """The next request. The flow has one as long as `num_waiting` is not 0."""
         return self.requests[0]
 
     @property
@@ -187,7 +187,7 @@ class Sequence:
     number: int  # in order of arrival
     flow: Flow
     submission: Submission
-    num_prompt: int  # this and the next two copy the submission's: every step reads them
+    num_prompt: int  # copied from the submission, as the next two: every step reads them
     num_keys: int
     max_tokens: int
     num_tokens: int  # prompt and output so far
@@ -195,7 +195,7 @@ class Sequence:
     num_ahead: int  # of its tenant, when it arrived
     status: RequestStatus = RequestStatus.WAITING
     num_computed: int = 0  # tokens whose keys and values are in pages
-    num_charged: int = 0  # prompt tokens charged or found in the cache; not charged again
+    num_charged: int = 0  # prompt tokens charged or found in the cache, not charged again
     token_capacity: int = 0  # tokens that its pages hold
     num_published: int = 0  # of its pages
     starved_since: float | None = None  # when its turn came without the pages or slot it needs

@@ -56,7 +56,7 @@ class Residency:
     def enter(self, flow: Flow, submission: Submission) -> None:
         """Add a flow that has waiting requests from now on."""
         if flow.key is not None:
-            flow.adapter = self._adapter(flow.key, submission)
+            flow.adapter = self._get_adapter(flow.key, submission)
             flow.adapter.flows[flow] = None
         self.enqueue(flow)
 
@@ -71,9 +71,9 @@ class Residency:
             self._forget(adapter)
 
     def enqueue(self, flow: Flow, queue: FlowQueue | None = None) -> None:
-        """Move a flow into `queue`, by default that of its adapter's state."""
+        """Move a flow into `queue`, by default the queue for its adapter's state."""
         if queue is None:
-            queue = self._queue_for(flow.adapter)
+            queue = self._find_queue(flow.adapter)
         if flow.queue is not queue:
             self.dequeue(flow)
             if queue is not None:
@@ -112,14 +112,14 @@ class Residency:
         return Upload(adapter.key, pages)
 
     def is_evicted(self, adapter: ScheduledAdapter) -> bool:
-        """Whether the pool evicted a resident adapter since; its flows are requeued then."""
+        """True if the pool evicted a resident adapter. Its flows are then requeued."""
         if self._pool.adapter_state(adapter.key) is AdapterState.RESIDENT:
             return False
-        self._move(adapter, self._state(adapter.key))
+        self._move(adapter, self._find_state(adapter.key))
         return True
 
     def start(self, adapter: ScheduledAdapter, now: float) -> None:
-        """Count one more request that runs with it; the pool holds it for that one already."""
+        """Count one more request that runs with the adapter, which the pool holds already."""
         self._break_promise(adapter, now)
         adapter.num_running += 1
         if adapter.num_running == 1:
@@ -128,7 +128,7 @@ class Residency:
                 self.enqueue(flow)
 
     def stop(self, adapter: ScheduledAdapter, now: float) -> None:
-        """Count one request fewer that runs with it."""
+        """Count one request fewer that runs with the adapter."""
         self._pool.unhold_adapter(adapter.key, now)
         adapter.num_running -= 1
         if not adapter.num_running:
@@ -136,7 +136,7 @@ class Residency:
             self._forget(adapter)
 
     def break_promises(self, now: float) -> bool:
-        """Make loaded adapters that no request started with evictable; whether there were any."""
+        """Make unused loaded adapters evictable. True if there were any."""
         broken = [it for it in self._promised if it.is_held and it is not self.protected]
         for adapter in broken:
             self._break_promise(adapter, now)
@@ -144,7 +144,7 @@ class Residency:
 
     # Reports of the engine
 
-    def arrived(self, key: str) -> None:
+    def note_in_host(self, key: str) -> None:
         """Record that the adapter's weights are in host memory."""
         self._hosted.add(key)
         self._fetching.discard(key)
@@ -153,7 +153,7 @@ class Residency:
             self._move(adapter, AdapterState.IN_HOST)
             self._forget(adapter)
 
-    def departed(self, key: str) -> None:
+    def note_left_host(self, key: str) -> None:
         """Record that the adapter's weights left host memory, or will not arrive."""
         self._hosted.discard(key)
         self._fetching.discard(key)
@@ -162,7 +162,7 @@ class Residency:
             self._move(adapter, AdapterState.ABSENT)
             self._forget(adapter)
 
-    def uploaded(self, key: str) -> None:
+    def note_uploaded(self, key: str) -> None:
         """Record that the adapter's weights are in its pages. Raises ValueError without pages."""
         if self._pool.adapter_state(key) is not AdapterState.RESIDENT:
             self._pool.activate_adapter(key)
@@ -176,10 +176,11 @@ class Residency:
         self._move(adapter, AdapterState.RESIDENT)
         self._forget(adapter)
 
-    def failed(self, key: str, now: float) -> list[Flow]:
-        """The flows that wait for an adapter that cannot be brought; none for a resident one.
+    def fail(self, key: str, now: float) -> list[Flow]:
+        """The flows that wait for an adapter that cannot be loaded.
 
-        It is absent from now on, and fetched again for the next request.
+        Empty for a resident adapter. It is absent from now on, and fetched again for the next
+        request.
         """
         state = self._pool.adapter_state(key)
         if state is AdapterState.RESIDENT:
@@ -214,26 +215,26 @@ class Residency:
         assert not adapter.is_held or is_resident, f"{key} is held unloaded"
         assert not adapter.is_held or adapter in self._promised, f"{key} is held for no request"
         assert adapter in self._promised or not adapter.promised_pages, f"{key} promises"
-        expected = self._queue_for(adapter)
+        expected = self._find_queue(adapter)
         for flow in adapter.flows:
             lacks_slot = flow.queue is self.no_adapter_slot and expected is self.ready
             assert flow.num_waiting, f"flow {flow.key} waits for nothing"
             assert flow.queue is expected or lacks_slot, f"flow {flow.key} is misplaced"
             assert not (lacks_slot and adapter.num_running), f"{flow.key} has its slot"
 
-    def _adapter(self, key: str, submission: Submission) -> ScheduledAdapter:
+    def _get_adapter(self, key: str, submission: Submission) -> ScheduledAdapter:
         adapter = self._adapters.get(key)
         if adapter is None:
             adapter = self._adapters[key] = ScheduledAdapter(
                 key=key,
                 num_pages=submission.adapter_pages,
                 reload_cost_s=submission.reload_cost_s,
-                state=self._state(key),
+                state=self._find_state(key),
             )
         return adapter
 
-    def _state(self, key: str) -> AdapterState:
-        """The pool's state, and for an adapter without pages where else it is."""
+    def _find_state(self, key: str) -> AdapterState:
+        """The pool's state, or for an adapter without pages its place outside the pool."""
         state = self._pool.adapter_state(key)
         if state is not AdapterState.ABSENT:
             return state
@@ -241,7 +242,7 @@ class Residency:
             return AdapterState.IN_HOST
         return AdapterState.FETCHING if key in self._fetching else AdapterState.ABSENT
 
-    def _queue_for(self, adapter: ScheduledAdapter | None) -> FlowQueue | None:
+    def _find_queue(self, adapter: ScheduledAdapter | None) -> FlowQueue | None:
         if adapter is None or adapter.state is AdapterState.RESIDENT:
             return self.ready
         if adapter.state is AdapterState.IN_HOST:
@@ -266,8 +267,7 @@ class Residency:
     def _forget(self, adapter: ScheduledAdapter) -> None:
         """Drop the record of an adapter that no request waits for or runs with.
 
-        The state of one that is being moved is found again by `_state`, from the pool and the sets
-        of keys.
+        `_find_state` finds the state of a moving adapter again, from the pool and the sets of keys.
         """
         if not adapter.flows and not adapter.num_running and adapter not in self._promised:
             self._adapters.pop(adapter.key, None)

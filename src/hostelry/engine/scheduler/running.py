@@ -4,9 +4,9 @@ a running request's pages are full              result
 ----------------------------------------------  --------------------------------------------
 it has all its tokens                           nothing: it is about to be removed
 a page is free or can be evicted                it gets that page
-loaded adapters are held for waiting requests   these become evictable; tried again
+loaded adapters are held for waiting requests   these become evictable, tried again
 otherwise                                       the newest request of the tenant with the
-                                                  most service is preempted; tried again
+                                                  most service is preempted, tried again
 """
 
 from collections.abc import Iterator
@@ -44,18 +44,18 @@ class RunningBatch:
     @property
     def num_growth_pages(self) -> int:
         """Pages that the running requests may still ask for."""
-        pages_for = self._limits.pages_for
-        num_pages = ((pages_for(it.max_tokens - 1), len(self._pool.pages(it.id))) for it in self)
+        count_pages = self._limits.count_pages
+        num_pages = ((count_pages(it.max_tokens - 1), len(self._pool.pages(it.id))) for it in self)
         return sum(max(0, most - held) for most, held in num_pages)
 
     def start(self, sequence: Sequence, step: StepDraft, num_reserved: int) -> bool:
         """Give the head of a flow its pages and its first chunk.
 
-        False, changing nothing, when that would leave fewer than `num_reserved` available pages.
+        False, changing nothing, if that would leave fewer than `num_reserved` available pages.
         """
         pool, limits = self._pool, self._limits
         adapter = sequence.flow.adapter
-        num_pages = limits.pages_for(sequence.num_tokens)
+        num_pages = limits.count_pages(sequence.num_tokens)
         num_cachable = (sequence.num_tokens - 1) // limits.page_tokens  # the last is computed
         if adapter is not None:
             pool.hold_adapter(adapter.key)
@@ -78,7 +78,7 @@ class RunningBatch:
         self._sequences[sequence.id] = sequence
         if adapter is not None:
             self._residency.start(adapter, step.now)
-        self._put(sequence, step)
+        self._plan_chunk(sequence, step)
         return True
 
     def stop(self, sequence: Sequence, now: float, keys: tuple[bytes, ...] = ()) -> None:
@@ -95,13 +95,13 @@ class RunningBatch:
             self._residency.stop(flow.adapter, now)
 
     def make_room(self, step: StepDraft) -> None:
-        """Give a further page to each request whose pages are full, preempting where needed."""
+        """Give a further page to each request whose pages are full, preempting if needed."""
         full = [it for it in self._sequences.values() if it.num_computed >= it.token_capacity]
         for sequence in full:
             if sequence.status is RequestStatus.RUNNING and not _is_spent(sequence):
                 self._grow(sequence, step)
 
-    def put_chunks(self, step: StepDraft) -> None:
+    def plan_chunks(self, step: StepDraft) -> None:
         """Plan the chunks of the running requests: all decodes, then prompts within the budget."""
         chunks = step.chunks
         prompts = []
@@ -117,10 +117,10 @@ class RunningBatch:
         for sequence in prompts:
             if step.budget < 1:
                 break
-            self._put(sequence, step)
+            self._plan_chunk(sequence, step)
 
     def commit(self, chunks: tuple[Chunk, ...], by_id: dict[str, Sequence], now: float) -> None:
-        """Record that `chunks` were computed; those of requests removed since are ignored."""
+        """Record that `chunks` were computed. Chunks of removed requests are ignored."""
         for request_id, start, length, samples in chunks:
             sequence = by_id.get(request_id)
             if (
@@ -172,10 +172,11 @@ class RunningBatch:
                 return
 
     def _preempt(self, sequence: Sequence, step: StepDraft) -> None:
-        """Send a request back to the head of its flow; it keeps its tokens, not its pages.
+        """Send a request back to the head of its flow.
 
-        It is not charged again for what it computes again, so that others become the next to be
-        preempted: of any set of requests, one always makes progress.
+        It keeps its tokens, not its pages. It is not charged again for tokens that are computed
+        again, so that others become the next to be preempted: of any set of requests, one always
+        makes progress.
         """
         self.stop(sequence, step.now)
         sequence.status = RequestStatus.WAITING
@@ -187,7 +188,7 @@ class RunningBatch:
             self._residency.enter(flow, sequence.submission)
         step.preempted.append(sequence.id)
 
-    def _put(self, sequence: Sequence, step: StepDraft) -> None:
+    def _plan_chunk(self, sequence: Sequence, step: StepDraft) -> None:
         left = sequence.num_tokens - sequence.num_computed
         length = min(left, step.budget)
         if sequence.submission.is_scored:

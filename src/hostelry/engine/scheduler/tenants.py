@@ -1,20 +1,17 @@
-"""Token buckets and shares of tenants."""
+"""Token buckets and shares of tenants, and the time after which a refused request may be retried.
+
+    request of n tokens, bucket of capacity c     result
+    --------------------------------------------  --------------------------------------------
+    level >= min(n, c)                            it may start, its tokens are taken
+    level < min(n, c)                             refused, retry after (min(n, c) - level) / rate
+
+A request larger than the bucket starts when the bucket is full: it is delayed, not impossible. The
+level may fall below zero, as output tokens are taken once they are generated. `now` is in seconds.
+"""
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-
-# Token buckets of tenants, and the time after which a refused request may be retried.
-#
-#     request of n tokens, bucket of capacity c     result
-#     --------------------------------------------  --------------------------------------------
-#     level >= min(n, c)                            it may start; its tokens are taken
-#     level < min(n, c)                             refused; retry after (min(n, c) - level) / rate
-#
-# A request larger than the bucket starts when the bucket is full: it is delayed, not impossible.
-# The level may fall below zero, as output tokens are taken once they are generated. Time is an
-# argument, `now`, in seconds.
-
 
 MIN_RETRY_S = 1.0
 _NEW_SHARE = 0.3
@@ -30,7 +27,7 @@ class TokenBucket:
         self._filled_at = now
 
     def level(self, now: float) -> float:
-        """Tokens that may be used now; negative when more were used than it held."""
+        """Tokens that may be used now. Negative if more were used than it held."""
         if now > self._filled_at:
             filled = self._level + (now - self._filled_at) * self.tokens_per_s
             self._level = min(self.capacity_tokens, filled)
@@ -42,7 +39,7 @@ class TokenBucket:
         return self.level(now) >= self.capacity_tokens
 
     def wait_s(self, num_tokens: int, now: float) -> float:
-        """Seconds until a request of `num_tokens` may start; 0 when it may now."""
+        """Seconds until a request of `num_tokens` may start. 0 if it may start now."""
         missing = min(num_tokens, self.capacity_tokens) - self.level(now)
         return max(0.0, missing / self.tokens_per_s)
 
@@ -73,7 +70,7 @@ class CompletionInterval:
 
     @property
     def retry_after_s(self) -> float:
-        """Seconds until the next request is expected to end; at least MIN_RETRY_S."""
+        """Seconds until the next request is expected to end, at least MIN_RETRY_S."""
         return max(MIN_RETRY_S, self._mean_s or 0.0)
 
 
@@ -83,11 +80,12 @@ MIN_WEIGHT, MAX_WEIGHT = 1e-3, 1e3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TenantPolicy:
-    """A tenant's share and quotas; None is no quota. Raises ValueError for values out of range.
+    """A tenant's share and quotas.
 
-    A backlogged tenant gets service in proportion to `weight`. `tokens_per_s` bounds prompt and
-    output tokens over time, with bursts of `burst_s` seconds' worth; `max_concurrent` its requests
-    that have not ended, `max_queued` those that wait.
+    Raises ValueError for values out of range. A backlogged tenant gets service in proportion to
+    `weight`. `tokens_per_s` bounds prompt and output tokens over time, with bursts of `burst_s`
+    seconds' worth. `max_concurrent` bounds its unfinished requests, `max_queued` its waiting
+    requests. A quota of None is unlimited.
     """
 
     weight: float = 1.0

@@ -150,7 +150,7 @@ class SequenceText:
         self._num_tokens += 1
         if self._num_tokens > self._min_tokens:
             return self._stops.feed(text)
-        return StopResult(self._stops.passed(text))
+        return StopResult(self._stops.feed_unmatched(text))
 
     def _is_repeated(self, token_id: int | None) -> bool:
         """Whether the answer ends, with this token, in the pattern that ends it."""
