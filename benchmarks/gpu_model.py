@@ -12,9 +12,9 @@ import torch
 from hostelry.engine.kernels.batch import MODULES, AdapterIndex, ForwardBatch, LoraSegment
 from hostelry.engine.kernels.pool import PoolLayout, PoolTensor
 from hostelry.engine.kernels.weights import DecoderWeights, LayerWeights, Projection
-from hostelry.engine.layers.rotary import inverse_frequencies, rope_tables
+from hostelry.engine.layers.rotary import build_rope_tables, compute_inverse_frequencies
 from hostelry.engine.lora.layout import AdapterLayout, AdapterRanks, AdapterScales, plan_layout
-from hostelry.engine.lora.layout import adapter_index as place
+from hostelry.engine.lora.layout import build_index as place
 from hostelry.engine.lora.targets import TargetModules, decoder_targets
 
 PAGE_TOKENS = 16
@@ -86,7 +86,9 @@ def random_weights(sizes: Sizes, dtype: torch.dtype, device: torch.device) -> De
         )
         for _ in range(sizes.num_layers)
     ]
-    turns = rope_tables(inverse_frequencies(sizes.head_dim, 10000.0), sizes.max_len, device)
+    turns = build_rope_tables(
+        compute_inverse_frequencies(sizes.head_dim, 10000.0), sizes.max_len, device
+    )
     return DecoderWeights(
         num_layers=sizes.num_layers,
         num_heads=sizes.num_heads,

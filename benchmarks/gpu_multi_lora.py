@@ -42,7 +42,7 @@ from hostelry.engine.kernels.decoder import Decoder
 from hostelry.engine.kernels.pool import PoolTensor
 from hostelry.engine.lora.reader import AdapterReader, AdapterRules, BaseModel, PageForm
 from hostelry.engine.lora.uploads import PoolUploader
-from hostelry.engine.runner.cuda import cuda_decoder, cuda_kernels
+from hostelry.engine.runner.cuda import choose_cuda_kernels, cuda_decoder
 from hostelry.engine.runner.graphs import GraphLimits
 
 SEED = 20261121
@@ -98,7 +98,7 @@ class Bench:
         num_kv_pages = max(setting.batches) * -(-setting.length // PAGE_TOKENS)
         pool = PoolTensor(layout, num_kv_pages + pool_bytes // layout.page_bytes, device)
         self.pages = AdapterPages(sizes, pool, num_kv_pages)
-        self.kernels, warning = cuda_kernels(device)
+        self.kernels, warning = choose_cuda_kernels(device)
         if warning is not None:
             print(warning)
         weights = random_weights(sizes, self.dtype, device)

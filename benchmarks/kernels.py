@@ -45,7 +45,7 @@ def main() -> None:
         *measure_native(library, threads, weights, "int8", arguments.repeats),
         *measure_torch(weights, arguments.repeats),
     ]
-    overhead_us = threads.overhead_s() * 1e6
+    overhead_us = threads.measure_overhead_s() * 1e6
     print_table(f"all products of a step, {arguments.threads} threads", table)
     print(f"dividing work among the threads takes {overhead_us:.2f} us")
     setting = f"{library.variant}, {arguments.threads} threads, best of {arguments.repeats}"

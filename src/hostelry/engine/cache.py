@@ -52,7 +52,7 @@ class EngineCache:
         is_mapped = self._pool.num_pages <= MAX_MAPPED_PAGES
         owners = self._pool.owners() if is_mapped else None
         numbers = {key: it for it, key in enumerate(owners.adapters if owners else ())}
-        names = self._store.nearest(limit, numbers)
+        names = self._store.list_nearest(limit, numbers)
         adapters = tuple(self._build_adapter(name, numbers.get) for name in names)
         return CacheState(adapters, self._store.totals, owners)
 

@@ -29,7 +29,7 @@ from hostelry.engine.prompt_scorer import PromptScorer
 from hostelry.engine.request import FinishReason, Output, Request, Structure
 from hostelry.engine.request_state import RequestState
 from hostelry.engine.request_validator import RequestValidator
-from hostelry.engine.runner.rows import SequenceRows, by_adapter, forward_batch
+from hostelry.engine.runner.rows import SequenceRows, build_batch, order_by_adapter
 from hostelry.engine.sampling.grammar import GrammarError
 from hostelry.engine.sampling.sampler import Sampled, sample
 from hostelry.engine.sampling.xgrammar_binding import CompiledStructure
@@ -127,11 +127,11 @@ class Engine:
     # Requests
 
     def add(self, request: Request) -> None:
-        """Queue a request.
+        """Queue a request, whose tokens `step` returns.
 
-        `step` then returns its tokens. Raises UnknownAdapterError, QuotaExceededError if its tenant
-        has used up a quota, ServerFullError if the queue is full, or ValueError with the invalid
-        value. The engine then keeps nothing of the request.
+        Raises, keeping nothing of the request, UnknownAdapterError, QuotaExceededError if a quota
+        of its tenant is used up, ServerFullError if the queue is full, or ValueError with the
+        invalid value.
         """
         if request.id in self._requests:
             raise ValueError(f"request {request.id} is already in progress")
@@ -152,10 +152,9 @@ class Engine:
         self._counts.prompt_tokens += len(request.prompt_token_ids)
 
     def compile_structure(self, structure: Structure) -> Future[CompiledStructure]:
-        """Compile in another process.
+        """Compile in another process, so that an `add` with this structure does not wait.
 
-        An `add` of a request with this structure then does not wait. Raises GrammarError (a
-        ValueError) with the reason, now or from the future.
+        Raises GrammarError (a ValueError) with the reason, now or from the future.
         """
         return self._deps.structures.submit(structure)
 
@@ -289,11 +288,7 @@ class Engine:
         return list(self._deps.store.adapters)
 
     def close(self) -> None:
-        """End the threads that load adapters, and the other ranks.
-
-        The engine is unusable afterwards. The processes of other ranks end with this process at the
-        latest.
-        """
+        """End the threads that load adapters, and the processes of other ranks, for good."""
         self._fused.close()
         self._deps.close()
 
@@ -370,13 +365,13 @@ class Engine:
 
     def _compute(self, chunks: Sequence[Chunk]) -> list[tuple[str, Sampled]]:
         """Run one decoder, and choose a token for the request of each sampling chunk."""
-        ordered = by_adapter([self._build_rows(chunk) for chunk in chunks])
+        ordered = order_by_adapter([self._build_rows(chunk) for chunk in chunks])
         if self._deps.pooler is not None:
             return self._deps.pooler.compute(ordered, self._requests)
         decoder = self._fused.decoder(chunks[0].request_id) or self._deps.decoder
         scorer = self._scorer
         marked = scorer.mark_rows(ordered)
-        batch = forward_batch(marked or ordered, has_scored=marked is not None)
+        batch = build_batch(marked or ordered, has_scored=marked is not None)
         logits_SV = decoder.forward(batch, self._deps.pool)
         greedy_S, finite_S = decoder.last_greedy_S, decoder.last_finite_S
         scores = None
@@ -399,7 +394,7 @@ class Engine:
             request_id=chunk.request_id,
             token_ids=state.tokens[chunk.start : chunk.start + chunk.length],
             start=chunk.start,
-            pages=state.page_row.updated(self._scheduler.pages(chunk.request_id)),
+            pages=state.page_row.update(self._scheduler.pages(chunk.request_id)),
             adapter=content_id or "",
             index=None if content_id is None else self._loads.index(content_id),
             samples=chunk.samples,

@@ -26,7 +26,7 @@ from hostelry.engine.lora.layout import AdapterRanks, plan_layout
 from hostelry.engine.lora.loader import AdapterLoader, FolderReader
 from hostelry.engine.lora.merge import AdapterMerge
 from hostelry.engine.lora.reader import AdapterReader, AdapterRules, BaseModel, PageForm
-from hostelry.engine.lora.share import share_pages
+from hostelry.engine.lora.share import count_share_pages
 from hostelry.engine.lora.sources import Fetcher
 from hostelry.engine.lora.store import AdapterStore, StoreLimits
 from hostelry.engine.lora.targets import decoder_targets
@@ -40,7 +40,7 @@ from hostelry.engine.pooled_loading import (
     get_pooled_max_len,
     load_encoder_deps,
 )
-from hostelry.engine.runner.cuda import cuda_decoder, cuda_kernels
+from hostelry.engine.runner.cuda import build_cuda_decoder, choose_cuda_kernels
 from hostelry.engine.runner.follower import FollowerJob
 from hostelry.engine.runner.graphs import GraphLimits
 from hostelry.engine.runner.leader import Leader, start_leader
@@ -168,7 +168,7 @@ def _load_core(
         merging = AdapterMerge(weights, adapter)
         merged = merging.weights()
         if isinstance(decoder, NativeDecoder):
-            native = decoder.changed(merged, merging.changed)
+            native = decoder.derive(merged, merging.changed)
             return MergedDecoder(native, native.num_bytes)
         return MergedDecoder(_build_decoder(merged, config, kernels, clock), merging.num_bytes)
 
@@ -260,7 +260,7 @@ def _choose_kernels(config: EngineConfig, device: torch.device) -> tuple[str, st
                 f"kernels and int8 weights are for CPUs, this engine computes on {device.type}"
             )
         wants_torch = config.kernels == "torch" or config.tensor_parallel > 1
-        return ("torch", None) if wants_torch else cuda_kernels(device)
+        return ("torch", None) if wants_torch else choose_cuda_kernels(device)
     reason = why_unavailable()
     if config.kernels == "native" and reason is not None:
         raise ValueError(f"kernels is native, but {reason}")
@@ -290,7 +290,7 @@ def _build_decoder(
         limits = GraphLimits(
             max_batch_size=config.max_batch_size, max_lora_rank=config.max_lora_rank
         )
-        return cuda_decoder(weights, kernels, limits=limits, clock=clock)
+        return build_cuda_decoder(weights, kernels, limits=limits, clock=clock)
     if kernels == "torch":
         if config.num_threads is not None:
             torch.set_num_threads(config.num_threads)
@@ -386,7 +386,7 @@ def _count_padded_pages(spec: ModelSpec, config: EngineConfig, layout: PoolLayou
     targets = decoder_targets(spec)
     ranks = AdapterRanks(linears=(config.padded_lora_rank,) * len(targets.linears))
     if config.tensor_parallel > 1:
-        return share_pages(targets, ranks, config.tensor_parallel, layout.page_elements)
+        return count_share_pages(targets, ranks, config.tensor_parallel, layout.page_elements)
     return plan_layout(targets, ranks, layout.page_elements).num_pages
 
 

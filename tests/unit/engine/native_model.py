@@ -97,13 +97,13 @@ def model(shape: Shape, dtype: torch.dtype, seed: int = 0) -> DecoderWeights:
         embedding_VH=embedding_VH,
         lm_head_VH=embedding_VH if shape.is_tied else random(VOCABULARY, shape.hidden),
         final_norm_H=norm(shape.hidden),
-        ropes=[rope_tables(shape.head_dim, theta) for theta in (100.0, 10000.0)],
+        ropes=[build_rope_tables(shape.head_dim, theta) for theta in (100.0, 10000.0)],
         layer=layers.__getitem__,
         dtype=dtype,
     )
 
 
-def rope_tables(head_dim: int, theta: float) -> RopeTables:
+def build_rope_tables(head_dim: int, theta: float) -> RopeTables:
     """Angles of a plain rope."""
     frequencies = theta ** -(torch.arange(0, head_dim, 2) / head_dim)
     angles_PD = torch.outer(torch.arange(MAX_LEN), frequencies)

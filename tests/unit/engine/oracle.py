@@ -15,7 +15,7 @@ import torch
 from hostelry.engine.engine import Engine, EngineConfig
 from hostelry.engine.kernels.batch import AdapterIndex
 from hostelry.engine.request import Output, Request, SamplingParams
-from hostelry.engine.runner.rows import SequenceRows, forward_batch
+from hostelry.engine.runner.rows import SequenceRows, build_batch
 
 WEIGHTS = "model.safetensors"
 PROMPTS = (
@@ -121,7 +121,7 @@ class Logits:
             samples=True,
         )
         parts = self.engine._deps
-        logits = parts.decoder.forward(forward_batch([rows]), parts.pool)[0].clone()
+        logits = parts.decoder.forward(build_batch([rows]), parts.pool)[0].clone()
         pool.release("oracle", 0.0)
         return logits
 

@@ -20,7 +20,7 @@ from hostelry.engine.kernels.batch import (
 )
 from hostelry.engine.kernels.decoder import Decoder
 from hostelry.engine.kernels.pool import PoolLayout, PoolTensor
-from hostelry.engine.kernels.shard import WHOLE, ModuleShare, Shard, module_share
+from hostelry.engine.kernels.shard import WHOLE, ModuleShare, Shard, share_module
 from hostelry.engine.layers.decoder import TorchDecoder
 from hostelry.engine.models.registry import load_decoder, load_spec
 from hostelry.engine.models.spec import ModelSpec
@@ -82,7 +82,7 @@ class Driver:
         if not chosen:
             return
         chosen.sort(key=lambda it: id(it[0].index) if it[0].index else 0)
-        logits = self._decoder.forward(forward_batch(chosen), self._pool).clone()
+        logits = self._decoder.forward(build_batch(chosen), self._pool).clone()
         for (sequence, count), part in zip(
             chosen, torch.split(logits, [count for _, count in chosen]), strict=True
         ):
@@ -96,7 +96,7 @@ class Driver:
         return [torch.stack(it.logits) for it in self.sequences]
 
 
-def forward_batch(chosen: Sequence[tuple[Track, int]]) -> ForwardBatch:
+def build_batch(chosen: Sequence[tuple[Track, int]]) -> ForwardBatch:
     """The next `count` tokens of each of these sequences; neighbours share a segment."""
     segments: list[LoraSegment] = []
     starts = [0]
@@ -277,7 +277,7 @@ def scattered(
 
 def share_of(shard: Shard, name: str, update: Update) -> ModuleShare:
     """What a rank holds of an update."""
-    return module_share(
+    return share_module(
         shard,
         name,
         rank=len(update.down),

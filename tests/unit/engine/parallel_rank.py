@@ -13,7 +13,7 @@ import torch
 from tests.unit.engine.paged_steps import CPU, Driver
 
 from hostelry.engine.kernels.batch import AdapterIndex
-from hostelry.engine.lora.share import share_pages
+from hostelry.engine.lora.share import count_share_pages
 from hostelry.engine.runner.follower import FollowerJob, load_part
 from hostelry.engine.runner.parallel import (
     LeadingDecoder,
@@ -59,7 +59,7 @@ def lead(case: Case, ranks: RankConnections, folder: Path) -> None:
     for name in case.job["adapters"]:
         adapter = case.reader.read(folder / name)
         world_size, size = ranks.collective.shard.world_size, case.pool.layout.page_elements
-        count = share_pages(case.targets, adapter.layout.ranks, world_size, size)
+        count = count_share_pages(case.targets, adapter.layout.ranks, world_size, size)
         pages = [free.pop(number % len(free)) for number in range(0, 7 * count, 7)]
         image = image_folder(folder, name)
         case.reader.save(adapter, image)

@@ -18,7 +18,7 @@ from hostelry.engine.lora.layout import (
     AdapterLayout,
     AdapterRanks,
     AdapterScales,
-    adapter_index,
+    build_index,
     plan_layout,
 )
 from hostelry.engine.lora.targets import TargetModules, decoder_targets
@@ -119,10 +119,10 @@ def test_what_is_written_is_found_through_the_index(
     numbers = data.draw(st.permutations(range(num_pages)))[: layout.num_pages]
     pool = pool_of(page_elements, num_pages, dtype)
     image.write(pool, numbers)
-    index = adapter_index(layout, halves.scales, numbers)
+    index = build_index(layout, halves.scales, numbers)
     check_index(index, pool, halves, ranks)
-    untouched = sorted(set(range(num_pages)) - set(numbers))
-    assert pool.elements.view(num_pages, -1)[untouched].isnan().all()
+    warn_about_absent = sorted(set(range(num_pages)) - set(numbers))
+    assert pool.elements.view(num_pages, -1)[warn_about_absent].isnan().all()
 
 
 @dataclass(frozen=True)
@@ -218,7 +218,7 @@ def test_the_number_of_pages_must_be_the_layouts() -> None:
     layout = plan_layout(TARGETS, AdapterRanks(linears=(2,) * NUM_LINEARS), 100)
     scales = AdapterScales(linears=(1.0,) * NUM_LINEARS)
     with pytest.raises(ValueError, match="1 pages; the adapter has"):
-        adapter_index(layout, scales, [0])
+        build_index(layout, scales, [0])
 
 
 def test_little_is_lost_at_the_sizes_of_a_real_model() -> None:

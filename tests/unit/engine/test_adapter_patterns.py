@@ -98,7 +98,7 @@ def test_tables_of_patterns_are_pefts(keys: list[str]) -> None:
     ours = config_of(rank_pattern=ranks, alpha_pattern=ranks)
     for path in PATHS:
         expected = ranks.get(get_pattern_key(keys, path), 8)
-        assert ours.rank_of(path) == expected
+        assert ours.get_rank(path) == expected
         assert ours.alpha_pattern.get(path, 8) == expected
 
 
@@ -138,7 +138,7 @@ def test_what_takes_python_for_ever_is_answered(pattern: str) -> None:
         target_modules=pattern, rank_pattern={pattern: 4}, exclude_modules=f"x{pattern}"
     )
     path = "model.layers.31.self_attn.q_proj" * 4
-    assert (config.targets(path), config.rank_of(path)) == (False, 8)
+    assert (config.targets(path), config.get_rank(path)) == (False, 8)
 
 
 def test_a_class_of_many_letters_takes_the_time_of_a_small_one() -> None:

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hostelry.engine.kernels.batch import Int64
-from hostelry.engine.kernels.shard import Shard, module_share
+from hostelry.engine.kernels.shard import Shard, share_module
 from hostelry.engine.lora.errors import AdapterError
 from hostelry.engine.lora.layout import AdapterRanks
-from hostelry.engine.lora.share import SharePlan, plan_share, share_pages
+from hostelry.engine.lora.share import SharePlan, count_share_pages, plan_share
 from hostelry.engine.lora.targets import TargetModule, decoder_targets
 
 
@@ -49,7 +49,7 @@ def rows_of(plan: SharePlan, ranks: AdapterRanks) -> list[tuple[int, int]]:
     def share(target: TargetModule, rank: int) -> tuple[int, int]:
         name = target.path.rsplit(".", 1)[-1]
         sizes = {"in_features": target.in_features, "out_features": target.out_features}
-        part = module_share(plan.shard, name, rank=rank, **sizes)
+        part = share_module(plan.shard, name, rank=rank, **sizes)
         columns = part.down_columns.stop - part.down_columns.start
         return columns, part.up_rows.stop - part.up_rows.start
 
@@ -73,7 +73,7 @@ def owners(parts: Sequence[Int64]) -> Int64:
 @settings(max_examples=100, deadline=None)
 @given(ranks=mixed_ranks(), world_size=st.sampled_from([1, 2, 4]), size=st.integers(64, 300))
 def test_rows_lie_apart_within_pages(ranks: AdapterRanks, world_size: int, size: int) -> None:
-    pages = share_pages(TARGETS, ranks, world_size, size)
+    pages = count_share_pages(TARGETS, ranks, world_size, size)
     for rank in range(world_size):
         plan = plan_share(TARGETS, ranks, Shard(rank, world_size), size)
         assert plan.num_pages <= pages
@@ -107,8 +107,8 @@ def test_every_row_is_somewhere(ranks: AdapterRanks, world_size: int) -> None:
 
 def test_two_ranks_hold_no_more_than_one_and_the_filling() -> None:
     ranks = AdapterRanks(linears=(8,) * COUNT)
-    one = share_pages(TARGETS, ranks, 1, 512)
-    assert share_pages(TARGETS, ranks, 2, 256) <= one + 1
+    one = count_share_pages(TARGETS, ranks, 1, 512)
+    assert count_share_pages(TARGETS, ranks, 2, 256) <= one + 1
 
 
 def test_a_row_longer_than_a_page_is_refused() -> None:

@@ -19,15 +19,15 @@ from hostelry.engine.kernels.batch import (
 from hostelry.engine.kernels.decoder import LogitsDecoder
 from hostelry.engine.kernels.pool import PoolLayout, PoolTensor
 from hostelry.engine.kernels.triton.availability import why_unavailable
-from hostelry.engine.kernels.triton.step import DeviceStep, StepBlock, step_sizes
+from hostelry.engine.kernels.triton.step import DeviceStep, StepBlock, get_step_sizes
 from hostelry.engine.kernels.triton.tables import (
     HEADER_WORDS,
     AdapterTables,
     StepAdapters,
-    adapter_table,
+    build_adapter_table,
 )
 from hostelry.engine.layers.decoder import TorchDecoder
-from hostelry.engine.runner.cuda import cuda_decoder, cuda_kernels
+from hostelry.engine.runner.cuda import build_cuda_decoder, choose_cuda_kernels
 from hostelry.engine.runner.graphs import Compute, GraphedDecoder, GraphKind, GraphLimits
 
 CPU = torch.device("cpu")
@@ -88,7 +88,7 @@ class CountingDecoder(LogitsDecoder):
         self.steps: list[DeviceStep] = []
 
     def adapters(self, segments: Sequence[LoraSegment]) -> StepAdapters:
-        return self._tables.of(segments)
+        return self._tables.get(segments)
 
     def tile_rows(self, layout: PoolLayout) -> int:
         return 4
@@ -262,8 +262,8 @@ def test_a_smaller_step_leaves_nothing_of_a_larger_one() -> None:
 
 def test_a_mixed_step_is_cut_into_tiles() -> None:
     step = batch([1, 9, 1], [None, adapter(), adapter(rank=3)])
-    adapters = AdapterTables(CPU).of(step.segments)
-    block = StepBlock(step_sizes(step, tile_rows=4, is_tiled=True), CPU)
+    adapters = AdapterTables(CPU).get(step.segments)
+    block = StepBlock(get_step_sizes(step, tile_rows=4, is_tiled=True), CPU)
     block.send(step, adapters, tile_rows=4)
     view = block.view(max_rank=3, is_aligned=True, is_tiled=True)
     assert view.decode_tiles_D3.tolist() == [[0, 1, 0], [10, 1, 2]]
@@ -275,7 +275,7 @@ def test_a_mixed_step_is_cut_into_tiles() -> None:
 
 
 def test_a_table_has_the_offsets_of_rows() -> None:
-    words = adapter_table(adapter(rank=3))
+    words = build_adapter_table(adapter(rank=3))
     header = words[: 2 * HEADER_WORDS].reshape(2, HEADER_WORDS)
     assert header[:, 0].tolist() == [3, 0]
     assert header[:, 1].astype(numpy.int32).view(numpy.float32).tolist() == [0.5, 2.0]
@@ -285,20 +285,20 @@ def test_a_table_has_the_offsets_of_rows() -> None:
 
 
 def test_tables_are_sent_once_and_the_oldest_go() -> None:
-    tables = AdapterTables(CPU, most_bytes=3 * len(adapter_table(adapter())) * 8)
+    tables = AdapterTables(CPU, most_bytes=3 * len(build_adapter_table(adapter())) * 8)
     indices = [adapter() for _ in range(4)]
 
     def address(*chosen: int) -> tuple[int, ...]:
-        return tables.of(
+        return tables.get(
             batch([1] * len(chosen), [indices[it] for it in chosen]).segments
         ).addresses
 
     first = address(0, 1)
     assert address(0, 1) == first
     assert len(set(address(0, 1, 2, 3))) == 4  # what a step needs is there, whatever it takes
-    assert tables.num_bytes == 4 * len(adapter_table(indices[0])) * 8
+    assert tables.num_bytes == 4 * len(build_adapter_table(indices[0])) * 8
     address(3)
-    assert tables.num_bytes == 3 * len(adapter_table(indices[0])) * 8
+    assert tables.num_bytes == 3 * len(build_adapter_table(indices[0])) * 8
 
 
 def test_on_a_cpu_the_reason_is_that_triton_is_for_cuda() -> None:
@@ -306,11 +306,11 @@ def test_on_a_cpu_the_reason_is_that_triton_is_for_cuda() -> None:
 
 
 def test_where_triton_is_missing_torch_computes_with_a_warning() -> None:
-    kernels, warning = cuda_kernels(CPU)
+    kernels, warning = choose_cuda_kernels(CPU)
     assert kernels == "torch"
     assert warning is not None
     assert warning.endswith("Triton's kernels are for CUDA devices; this is cpu")
     limits = GraphLimits(max_batch_size=1, max_lora_rank=8)
     weights = model(Shape(), torch.float32)
-    decoder = cuda_decoder(weights, kernels, limits=limits, clock=ManualClock())
+    decoder = build_cuda_decoder(weights, kernels, limits=limits, clock=ManualClock())
     assert isinstance(decoder, TorchDecoder)

@@ -294,7 +294,7 @@ def test_many_more_threads_than_cpus_and_several_at_once() -> None:
     for _ in range(50):
         assert same_bits(packed.product(x_TI, crowd), first)
         assert same_bits(packed.product(x_TI, pinned), first)
-    assert crowd.overhead_s(repeats=10) > 0
+    assert crowd.measure_overhead_s(repeats=10) > 0
     pinned.close()
     pinned.close()
 

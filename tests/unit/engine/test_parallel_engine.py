@@ -17,7 +17,7 @@ from tests.unit.engine.oracle import PROMPTS, drain, greedy, run, variant
 
 from hostelry.engine.engine import AdapterError, Engine, EngineConfig, UnsupportedModelError
 from hostelry.engine.lora.layout import AdapterRanks
-from hostelry.engine.lora.share import share_pages
+from hostelry.engine.lora.share import count_share_pages
 from hostelry.engine.lora.targets import decoder_targets
 from hostelry.engine.models.registry import load_spec
 from hostelry.engine.request import FinishReason, Output
@@ -204,7 +204,7 @@ def test_adapters_leave_the_pool_and_come_back(
     targets = decoder_targets(load_spec(folders[""]))
     ranks = AdapterRanks(linears=(64,) * len(targets.linears))
     page_bytes = 2 * 2 * 2 * 16 * 4 * 4  # keys and values, layers, heads, dimension, tokens, fp32
-    largest = share_pages(targets, ranks, 2, page_bytes // 4 // 2)
+    largest = count_share_pages(targets, ranks, 2, page_bytes // 4 // 2)
     config = variant(TWO, pool_bytes=(largest + 10) * page_bytes, prefix_cache=False, pin_share=0.0)
     with loaded(folders, config, ()) as engine:
         for name, rank in ADAPTERS.items():

@@ -21,7 +21,7 @@ from tests.unit.engine.paged_steps import (
     CPU,
     Driver,
     Scatter,
-    forward_batch,
+    build_batch,
     new_pool,
     peft_adapters,
     reference,
@@ -33,7 +33,7 @@ from tests.unit.engine.paged_steps import (
 from hostelry.engine.kernels.batch import MODULES, AdapterIndex, ForwardBatch
 from hostelry.engine.kernels.decoder import LogitsDecoder
 from hostelry.engine.kernels.pool import PoolTensor
-from hostelry.engine.kernels.shard import Shard, module_share
+from hostelry.engine.kernels.shard import Shard, share_module
 from hostelry.engine.layers.parallel import shard_weights
 from hostelry.engine.models.registry import load_decoder, load_spec
 from hostelry.engine.runner.follower import FollowerJob
@@ -250,7 +250,7 @@ def test_no_two_ranks_hold_the_same_of_an_adapter(rank: int, world_size: int, na
     down = numpy.zeros((rank, 24), int)
     up = numpy.zeros((36, rank), int)
     for number in range(world_size):
-        share = module_share(
+        share = share_module(
             Shard(number, world_size), name, rank=rank, in_features=24, out_features=36
         )
         down[share.down_rows, share.down_columns] += 1
@@ -309,7 +309,7 @@ class Tape:
     def receive(self) -> bytes:
         return self.sent.pop(0)
 
-    def reasons(self, own: str) -> list[str]:
+    def exchange_reasons(self, own: str) -> list[str]:
         return [own or it for it in self._reasons]
 
 
@@ -337,7 +337,7 @@ def test_a_follower_sees_the_same_step(tmp_path: Path) -> None:
     driver = Driver(leading, pool, range(8))
     for tokens, name in (([5, 6, 7], "a"), ([8], ""), ([9, 10], "b"), ([11], "a")):
         driver.add(tokens, indexes.get(name))
-    batch = forward_batch([(it, len(it.tokens)) for it in driver.sequences])
+    batch = build_batch([(it, len(it.tokens)) for it in driver.sequences])
     leading.forward(batch, pool)
     leading.remove(indexes["a"])
     leading.stop()

@@ -17,7 +17,7 @@ from hostelry.engine.kernels.pool import PoolLayout, PoolTensor
 from hostelry.engine.kernels.triton.attention import AttentionShape, attend
 from hostelry.engine.kernels.triton.lora import FusedModules, add_lora
 from hostelry.engine.kernels.triton.rows import add_and_norm, gate
-from hostelry.engine.kernels.triton.step import DeviceStep, StepBlock, StepSizes, step_sizes
+from hostelry.engine.kernels.triton.step import DeviceStep, StepBlock, StepSizes, get_step_sizes
 from hostelry.engine.kernels.triton.tables import AdapterTables
 from hostelry.engine.layers import attention_paged
 from hostelry.engine.layers.cuda_decoder import CudaDecoder
@@ -120,7 +120,7 @@ def lora_case(
     twin = SegmentedLora(segments, elements, Alone())
     twin.add_to_columns(x_TI.float(), wanted, 1, list(zip(names, widths, strict=True)))
     assert not torch.equal(found, wanted)
-    untouched = [n for n in range(len(found)) if torch.equal(found[n], wanted[n])]
+    warn_about_absent = [n for n in range(len(found)) if torch.equal(found[n], wanted[n])]
     fused = FusedModules(first=first, widths=tuple(widths), in_features=in_features)
     before = found.clone()
     add_lora(
@@ -128,7 +128,7 @@ def lora_case(
         first_module=len(MODULES) + first,
     )  # fmt: skip
     check_near(found, wanted, torch.float32)
-    assert torch.equal(found[untouched], before[untouched])
+    assert torch.equal(found[warn_about_absent], before[warn_about_absent])
 
 
 def attention_case(
@@ -166,7 +166,7 @@ def attention_case(
     width = (heads[0] + 2 * heads[1]) * head_dim
     qkv_TO = torch.randn(batch.num_rows, width, generator=generator)
     q_THD = qkv_TO[:, : heads[0] * head_dim].reshape(-1, heads[0], head_dim)
-    rows = attention_paged.attention_rows(batch, page_tokens, CPU)
+    rows = attention_paged.group_rows(batch, page_tokens, CPU)
     wanted = attention_paged.attend(q_THD, pool, 1, rows, window=window, scale=0.3)
     shape = AttentionShape(num_heads=heads[0], layout=layout, scale=0.3, max_len=512)
     device_step = _device_step(batch, False, shape.tile_rows)
@@ -226,7 +226,7 @@ _KEPT: list[Any] = []  # tables that steps name by address
 def _device_step(batch: ForwardBatch, is_tiled: bool, tile_rows: int = 4) -> DeviceStep:
     tables = AdapterTables(CPU)
     _KEPT.append(tables)
-    adapters = tables.of(batch.segments)
-    block = StepBlock(step_sizes(batch, tile_rows=tile_rows, is_tiled=is_tiled), CPU)
+    adapters = tables.get(batch.segments)
+    block = StepBlock(get_step_sizes(batch, tile_rows=tile_rows, is_tiled=is_tiled), CPU)
     block.send(batch, adapters, tile_rows=tile_rows)
     return block.view(max_rank=adapters.max_rank, is_aligned=adapters.is_aligned, is_tiled=is_tiled)

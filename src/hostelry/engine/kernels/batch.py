@@ -14,15 +14,15 @@ Int64 = NDArray[numpy.int64]
 Float32 = NDArray[numpy.float32]
 
 MODULES = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
-"""A layer's linear modules; module `m` of layer `l` has the number `l * len(MODULES) + m`."""
+"""A layer's linear modules. Module `m` of layer `l` has the number `l * len(MODULES) + m`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class WideRows:
     """An update over the vocabulary (embed_tokens or lm_head).
 
-    `vocab_offsets_V`: where each token's `rank` values lie; `hidden_offsets_R`: where each rank's
-    `hidden` values lie. Offsets count elements of the pool.
+    `vocab_offsets_V` are the positions of each token's `rank` values, `hidden_offsets_R` of each
+    rank's `hidden` values. Offsets count elements of the pool.
     """
 
     rank: int
@@ -64,11 +64,11 @@ class LoraSegment:
 class ForwardBatch:
     """Rows of several sequences one after another, decode and prefill alike.
 
-    Sequence b has rows [row_starts_B1[b], row_starts_B1[b + 1]), which are the last of its
-    `lengths_B[b]` tokens; its keys and values lie, in order, in the pages `pages_BP[b]` (filled up
-    with -1), those of this step's rows being written by it. `positions_T` are the rows' positions
+    Sequence b has the rows [row_starts_B1[b], row_starts_B1[b + 1]). They are the last of its
+    `lengths_B[b]` tokens. Its keys and values lie, in order, in the pages `pages_BP[b]` (filled up
+    with -1). The step writes the keys and values of its rows. `positions_T` are the rows' positions
     in their sequence. Logits are computed for `logit_rows_S`. Segments do not overlap and come in
-    order; rows of no segment are the base model's. Rows of one adapter are adjacent.
+    order. Rows outside segments are the base model's. Rows of one adapter are adjacent.
     """
 
     token_ids_T: Int32

@@ -20,21 +20,24 @@ class Decoder(Protocol):
     """
 
     def forward(self, batch: ForwardBatch, pool: PoolTensor) -> torch.Tensor:
-        """Logits (S, V) fp32 of `batch.logit_rows_S`; writes the rows' keys and values into `pool`.
+        """Logits (S, V) fp32 of `batch.logit_rows_S`.
 
-        The result of a row depends on its own sequence alone. The tensor may be overwritten by the
-        next call.
+        Writes the rows' keys and values into `pool`. The result of a row depends on its own
+        sequence alone. The tensor may be overwritten by the next call.
         """
         ...
 
     @property
     def last_greedy_S(self) -> Int64 | None:  # noqa: N802
-        """The most likely token of each row of the last `forward`; None where not computed."""
+        """The most likely token of each row of the last `forward`. None if not computed."""
         ...
 
     @property
     def last_finite_S(self) -> NDArray[numpy.bool_] | None:  # noqa: N802
-        """Whether that token's logit is finite; None where `last_greedy_S` is."""
+        """True for a row whose most likely token has a finite logit.
+
+        None without `last_greedy_S`.
+        """
         ...
 
     @property

@@ -6,7 +6,7 @@ scores of a whole page are computed with whole vectors. As a page of an adapter 
 and columns of B one after another (see `kernels.batch.AdapterIndex`). Elements have the model's
 dtype in both cases. Those beyond a sequence's end are left from a former owner, nan included.
 
-# N pages, S tokens a page, K key-value heads, D head dimension
+# N pages, S tokens of a page, K key-value heads, D head dimension
 """
 
 import mmap
@@ -43,7 +43,7 @@ class PoolLayout:
 
 
 class PoolTensor:
-    """`num_pages` pages on one device; on a CPU the kernel allocates memory at the first write."""
+    """`num_pages` pages on one device. On a CPU the kernel allocates memory at the first write."""
 
     def __init__(self, layout: PoolLayout, num_pages: int, device: torch.device) -> None:
         self.layout = layout
@@ -69,7 +69,7 @@ class PoolTensor:
 
 
 def _zeros(num_elements: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """Zeros; on a CPU in huge pages where available, as each step reads whole adapters."""
+    """Zeros. On a CPU in huge pages if available, as each step reads whole adapters."""
     if device.type != "cpu":
         return torch.zeros(num_elements, dtype=dtype, device=device)
     memory = mmap.mmap(-1, num_elements * dtype.itemsize, flags=mmap.MAP_PRIVATE)

@@ -12,7 +12,7 @@ INT8_LARGEST = 127
 
 
 class WeightKind(IntEnum):
-    """The format in which a weight is kept and multiplied; numbers as in cpp/gemm.h."""
+    """The format in which a weight is stored and multiplied. Numbers as in cpp/gemm.h."""
 
     F32 = 0
     BF16 = 1
@@ -46,7 +46,7 @@ def product(
 def quantize_int8(weight_OI: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Whole numbers in [-127, 127], int8 (O, I), and scales, fp32 (O): weight ~ number x scale.
 
-    An output's scale is its largest magnitude / 127; numbers are the nearest, ties to even. An
+    An output's scale is its largest magnitude / 127. Numbers are the nearest, ties to even. An
     output of zeros has the scale 0.
     """
     weight_OI = weight_OI.float()

@@ -20,9 +20,9 @@ class Shard:
 
     def span(self, count: int) -> slice:
         """This rank's part of `count` items."""
-        return self.span_of(count, self.rank)
+        return self.get_rank_span(count, self.rank)
 
-    def span_of(self, count: int, rank: int) -> slice:
+    def get_rank_span(self, count: int, rank: int) -> slice:
         """The part of `rank` of `count` items."""
         return slice(count * rank // self.world_size, count * (rank + 1) // self.world_size)
 
@@ -39,8 +39,8 @@ WHOLE = Shard()
 class ModuleShare:
     """A rank's share of an adapter's module.
 
-    `down_rows` and `down_columns` of A (R, I), `up_rows` of B (O, R). In the rank's AdapterIndex
-    `ranks_M` are whole ranks; the offsets of other ranks' rows of A are negative.
+    `down_rows` and `down_columns` are of A (R, I), `up_rows` of B (O, R). In the rank's
+    AdapterIndex `ranks_M` are whole ranks. Offsets of other ranks' rows of A are negative.
     """
 
     down_rows: slice
@@ -51,14 +51,14 @@ class ModuleShare:
 _SPLIT_INPUTS = ("o_proj", "down_proj")
 
 
-def module_share(
+def share_module(
     shard: Shard, name: str, *, rank: int, in_features: int, out_features: int
 ) -> ModuleShare:
     """A rank's share of a module of this LoRA rank, by the module's name.
 
-    Where the base splits outputs (lm_head too), rows of A are split and B follows the outputs;
-    where it splits inputs, A follows them and B is split by outputs. So no two ranks hold the same
-    numbers. Of embed_tokens a rank has its tokens' columns of A, and all of B.
+    If the base splits outputs (lm_head too), rows of A are split and B follows the outputs. If it
+    splits inputs, A follows them and B is split by outputs. So no two ranks hold the same numbers.
+    Of embed_tokens a rank has its tokens' columns of A, and all of B.
 
     Source: S-LoRA (arXiv:2311.03285), section 6.
     """

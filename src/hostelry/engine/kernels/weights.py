@@ -1,4 +1,4 @@
-"""A decoder's weights as plain tensors; each decoder may repack them.
+"""A decoder's weights as plain tensors. Each decoder may repack them.
 
 # V vocabulary, H hidden, O fused output columns, I in-features, D head dimension, P positions
 """
@@ -14,7 +14,7 @@ Activation = Literal["silu", "gelu_tanh"]
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Projection:
-    """One product; modules that read the same input are fused. `bias_O` may be absent."""
+    """One product. Modules that read the same input are fused. `bias_O` may be absent."""
 
     weight_OI: torch.Tensor
     bias_O: torch.Tensor | None = None
@@ -25,9 +25,9 @@ class LayerWeights:
     """One decoder layer. Norm weights are final: an architecture that computes 1 + w stores 1 + w.
 
     h += attn_out_norm(o(attention(rope(q_norm(q)), rope(k_norm(k)), v)))
-    with q, k, v = qkv(input_norm(h));
+    with q, k, v = qkv(input_norm(h)).
     h += mlp_out_norm(down(act(gate) * up)) with gate, up = gate_up(mlp_norm(h)).
-    Norms that are None are left out. `window`: a token sees the last `window` positions, itself
+    A norm of None is skipped. With `window` a token sees the last `window` positions, itself
     included (None: all). `rope` is an index into DecoderWeights.ropes.
     """
 
@@ -47,7 +47,7 @@ class LayerWeights:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class RopeTables:
-    """Cosines and sines by position, fp32 (P, D / 2); element i turns with element i + D / 2."""
+    """Cosines and sines by position, fp32 (P, D / 2). Element i turns with element i + D / 2."""
 
     cos_PD: torch.Tensor
     sin_PD: torch.Tensor
@@ -55,10 +55,11 @@ class RopeTables:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class DecoderWeights:
-    """All weights of a decoder. `lm_head_VH` may be the embedding itself (tied).
+    """All weights of a decoder.
 
-    `layer(i)` reads layer i when it is called, so that at most one layer is held twice while a
-    decoder repacks it; it is called once for each layer.
+    `lm_head_VH` may be the embedding itself (tied). `layer(i)` reads layer i when it is called, so
+    that at most one layer is held twice while a decoder repacks it. It is called once for each
+    layer.
     """
 
     num_layers: int

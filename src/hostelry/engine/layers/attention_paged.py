@@ -1,7 +1,7 @@
 """Attention over the page pool: keys and values are stored, then read back page by page.
 
-# T rows, N pages of the pool, S tokens a page; of one group: B sequences, R rows each, P pages,
-# L = P * S keys; H query heads, K key-value heads, G = H / K, M = G * R, D head dimension
+# T rows, N pages of the pool, S tokens of a page. In a group: B sequences, R rows each, P pages,
+# L = P * S keys, H query heads, K key-value heads, G = H / K, M = G * R, D head dimension
 """
 
 from collections.abc import Sequence
@@ -30,20 +30,20 @@ class RowGroup:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class AttentionRows:
-    """The slots and groups of a step's rows; the same for all layers."""
+    """The slots and groups of a step's rows, equal for all layers."""
 
     pages_T: torch.Tensor
     slots_T: torch.Tensor
     groups: Sequence[RowGroup]
 
 
-def attention_rows(batch: ForwardBatch, page_tokens: int, device: torch.device) -> AttentionRows:
+def group_rows(batch: ForwardBatch, page_tokens: int, device: torch.device) -> AttentionRows:
     """The rows of a step as tensors on `device`."""
     starts_B1 = batch.row_starts_B1
     counts_B = numpy.diff(starts_B1)
     sequence_T = numpy.repeat(numpy.arange(len(counts_B)), counts_B)
     ordinals_T = batch.positions_T // page_tokens
-    # Sequences of one row and alike in length go together, so that few keys are filled up.
+    # Sequences of one row and similar length go together, so that little is padded.
     alike: dict[int, list[int]] = {}
     groups: list[tuple[NDArray[numpy.integer[Any]], list[int]]] = []
     for sequence, count in enumerate(counts_B):
@@ -67,7 +67,7 @@ def attention_rows(batch: ForwardBatch, page_tokens: int, device: torch.device) 
                 rows_BR=tensor(rows_BR),
                 first_position=int(batch.positions_T[rows_BR].min()),
                 positions_BR=tensor(batch.positions_T[rows_BR]),
-                # Where a sequence has fewer pages any will do: its keys are not seen.
+                # A sequence with fewer pages is filled with any page: its keys are not seen.
                 pages_BP=tensor(batch.pages_BP[sequences, :num_pages].clip(min=0)),
             )
         )
@@ -127,9 +127,9 @@ def attend_group(
     window: int | None,
     scale: float,
 ) -> torch.Tensor:
-    """Attended values (B, R, H * D) of rows at these positions; key l = p * S + s is at position l.
+    """Attended values (B, R, H * D) of rows at these positions.
 
-    Overwrites values that no row sees.
+    Key l = p * S + s is at position l. Overwrites values that no row sees.
     """
     num_sequences, num_rows, _, width = q_BRHD.shape
     v_BKLD = v_BKPSD.flatten(2, 3)
@@ -143,7 +143,7 @@ def attend_group(
         seen_BRL &= keys_L > positions_BR.unsqueeze(2) - window
     scores_BKGRL.masked_fill_(~seen_BRL[:, None, None], -torch.inf)
     weights_BKML = scores_BKGRL.softmax(-1).flatten(2, 3)
-    # What lies where no row looks may be nan, and nan times a weight of 0 is nan.
+    # An element that no row sees may be nan, and nan times a weight of 0 is nan.
     v_BKLD.masked_fill_(~seen_BRL.any(1)[:, None, :, None], 0.0)
     out_BKGRD = (weights_BKML @ v_BKLD).view(num_sequences, num_kv_heads, -1, num_rows, width)
     return out_BKGRD.permute(0, 3, 1, 2, 4).flatten(2)

@@ -1,4 +1,12 @@
-"""A decoder's weights divided over ranks, as Megatron does, and the ranks' collectives."""
+"""A decoder's weights divided over ranks, as Megatron does, and the ranks' collectives.
+
+Each rank has its heads and key-value heads, its columns of the MLP and its part of the vocabulary.
+Norms are on every rank. `layers.segmented_lora` and `kernels.shard.share_module` divide adapters.
+
+Sources: Megatron-LM (arXiv:1909.08053), and S-LoRA (arXiv:2311.03285), section 6.
+
+# V vocabulary, H hidden, O fused output columns, I in-features
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -23,7 +31,7 @@ class Collective(Protocol):
         ...
 
     def all_reduce(self, x: torch.Tensor) -> torch.Tensor:
-        """The sum over ranks, for all; `x` is overwritten with it."""
+        """The sum over ranks, for all. Overwrites `x` with it."""
         ...
 
     def all_gather(self, x: torch.Tensor) -> torch.Tensor:
@@ -53,7 +61,7 @@ class TorchCollective:
         self.shard = Shard(distributed.get_rank(group), distributed.get_world_size(group))
 
     def all_reduce(self, x: torch.Tensor) -> torch.Tensor:
-        """The sum over ranks; `x` is overwritten with it."""
+        """The sum over ranks. Overwrites `x` with it."""
         if not x.is_contiguous():
             raise ValueError("all_reduce needs a contiguous tensor")
         distributed.all_reduce(x, group=self._group)
@@ -66,24 +74,13 @@ class TorchCollective:
         return torch.stack(parts)
 
 
-# A decoder's weights divided over ranks, as Megatron does.
-#
-# Each rank has its heads and key-value heads, its columns of the MLP and its part of the
-# vocabulary; norms are everywhere. How adapters are divided: `layers.segmented_lora` and
-# `kernels.shard.module_share`.
-#
-# Source: Megatron-LM (arXiv:1909.08053); S-LoRA (arXiv:2311.03285), section 6.
-#
-# # V vocabulary, H hidden, O fused output columns, I in-features
-
-
 def shard_weights(
     weights: DecoderWeights, shard: Shard, device: torch.device | None = None
 ) -> DecoderWeights:
-    """This rank's part of `weights`, moved to `device` (None: where they are).
+    """This rank's part of `weights`, moved to `device` (None: not moved).
 
-    A layer is divided as it is read, so that a rank copies its own part only. Raises ValueError
-    where the world size does not divide heads, key-value heads or the intermediate size.
+    A layer is divided as it is read, so that a rank copies its own part only. Raises ValueError if
+    the world size does not divide heads, key-value heads or the intermediate size.
     """
     check_divides(
         shard.world_size,
@@ -92,7 +89,7 @@ def shard_weights(
         intermediate_size=weights.intermediate_size,
     )
     where = device or weights.embedding_VH.device
-    embedding_VH = _own_rows(weights.embedding_VH, shard, where)
+    embedding_VH = _take_rows(weights.embedding_VH, shard, where)
     is_tied = weights.lm_head_VH is weights.embedding_VH
     return replace(
         weights,
@@ -100,13 +97,13 @@ def shard_weights(
         num_kv_heads=weights.num_kv_heads // shard.world_size,
         intermediate_size=weights.intermediate_size // shard.world_size,
         embedding_VH=embedding_VH,
-        lm_head_VH=embedding_VH if is_tied else _own_rows(weights.lm_head_VH, shard, where),
+        lm_head_VH=embedding_VH if is_tied else _take_rows(weights.lm_head_VH, shard, where),
         final_norm_H=weights.final_norm_H.to(where),
         ropes=[
             replace(rope, cos_PD=rope.cos_PD.to(where), sin_PD=rope.sin_PD.to(where))
             for rope in weights.ropes
         ],
-        layer=lambda index: _own_layer(weights, index, shard, where),
+        layer=lambda index: _take_layer(weights, index, shard, where),
     )
 
 
@@ -120,7 +117,7 @@ def check_divides(world_size: int, **sizes: int) -> None:
             )
 
 
-def _own_layer(
+def _take_layer(
     weights: DecoderWeights, index: int, shard: Shard, device: torch.device
 ) -> LayerWeights:
     layer = weights.layer(index)
@@ -128,41 +125,42 @@ def _own_layer(
     key = weights.num_kv_heads * weights.head_dim
     inner = weights.intermediate_size
 
-    def moved(norm: torch.Tensor | None) -> torch.Tensor | None:
+    def move(norm: torch.Tensor | None) -> torch.Tensor | None:
         return None if norm is None else norm.to(device)
 
     return replace(
         layer,
         input_norm_H=layer.input_norm_H.to(device),
-        qkv=_own_columns(layer.qkv, (query, key, key), shard, device),
-        q_norm_D=moved(layer.q_norm_D),
-        k_norm_D=moved(layer.k_norm_D),
-        o=_own_inputs(layer.o, shard, device),
-        attn_out_norm_H=moved(layer.attn_out_norm_H),
+        qkv=_take_columns(layer.qkv, (query, key, key), shard, device),
+        q_norm_D=move(layer.q_norm_D),
+        k_norm_D=move(layer.k_norm_D),
+        o=_take_inputs(layer.o, shard, device),
+        attn_out_norm_H=move(layer.attn_out_norm_H),
         mlp_norm_H=layer.mlp_norm_H.to(device),
-        gate_up=_own_columns(layer.gate_up, (inner, inner), shard, device),
-        down=_own_inputs(layer.down, shard, device),
-        mlp_out_norm_H=moved(layer.mlp_out_norm_H),
+        gate_up=_take_columns(layer.gate_up, (inner, inner), shard, device),
+        down=_take_inputs(layer.down, shard, device),
+        mlp_out_norm_H=move(layer.mlp_out_norm_H),
     )
 
 
-def _own_columns(
+def _take_columns(
     projection: Projection, widths: Sequence[int], shard: Shard, device: torch.device
 ) -> Projection:
     """The rank's outputs of each of the modules that are fused."""
 
-    def own(whole: torch.Tensor) -> torch.Tensor:
+    def take_own(whole: torch.Tensor) -> torch.Tensor:
         parts = torch.split(whole, list(widths))
         return torch.cat([part[shard.span(len(part))] for part in parts]).to(device)
 
     bias_O = projection.bias_O
     return Projection(
-        weight_OI=own(projection.weight_OI), bias_O=None if bias_O is None else own(bias_O)
+        weight_OI=take_own(projection.weight_OI),
+        bias_O=None if bias_O is None else take_own(bias_O),
     )
 
 
-def _own_inputs(projection: Projection, shard: Shard, device: torch.device) -> Projection:
-    """The rank's in-features; the bias is added once, by rank 0."""
+def _take_inputs(projection: Projection, shard: Shard, device: torch.device) -> Projection:
+    """The rank's in-features. Rank 0 alone adds the bias."""
     span = shard.span(projection.weight_OI.shape[1])
     bias_O = projection.bias_O
     return Projection(
@@ -171,7 +169,7 @@ def _own_inputs(projection: Projection, shard: Shard, device: torch.device) -> P
     )
 
 
-def _own_rows(table_VH: torch.Tensor, shard: Shard, device: torch.device) -> torch.Tensor:
+def _take_rows(table_VH: torch.Tensor, shard: Shard, device: torch.device) -> torch.Tensor:
     if shard.world_size == 1:
         return table_VH.to(device)
     return table_VH[shard.span(len(table_VH))].clone().to(device)

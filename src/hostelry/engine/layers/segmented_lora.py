@@ -3,8 +3,8 @@
 Several ranks divide an adapter as S-LoRA does. Modules whose output is split (q, k, v, gate, up,
 lm_head) have A split by ranks of the adapter and B by columns: the low-rank products are gathered.
 Modules whose input is split (o, down) have A split by in-features and B by out-features: the
-low-rank products are summed, and what B gives is added to the rank's own part of the hidden size
-before the base's sum over ranks, which so gathers it too. Only low-rank products travel.
+low-rank products are summed, and B's result is added to the rank's own part of the hidden size. The
+base's sum over ranks then gathers it too. Only low-rank products travel.
 
 Source: S-LoRA (arXiv:2311.03285), section 6.
 
@@ -25,7 +25,7 @@ _NUMBERS = {name: number for number, name in enumerate(MODULES)}
 
 
 class SegmentedLora:
-    """Adds the updates of one step's segments; products and sums are fp32."""
+    """Adds the updates of one step's segments. Products and sums are fp32."""
 
     def __init__(
         self, segments: Sequence[LoraSegment], elements: torch.Tensor, collective: Collective
@@ -50,12 +50,12 @@ class SegmentedLora:
                 if module.rank:
                     rows = slice(segment.row_start, segment.row_end)
                     lows.append(
-                        (x_TI[rows] @ self._rows(module.down, x_TI.shape[1]).T, module.rank)
+                        (x_TI[rows] @ self._read_rows(module.down, x_TI.shape[1]).T, module.rank)
                     )
                     updates.append((module, y_TO[rows, start : start + width]))
                 start += width
-        for low_tR, (module, y_tO) in zip(self._gathered(lows), updates, strict=True):
-            y_tO += module.scale * (low_tR @ self._rows(module.up, y_tO.shape[1]))
+        for low_tR, (module, y_tO) in zip(self._gather(lows), updates, strict=True):
+            y_tO += module.scale * (low_tR @ self._read_rows(module.up, y_tO.shape[1]))
 
     def add_to_partial(self, x_TI: torch.Tensor, y_TH: torch.Tensor, layer: int, name: str) -> None:
         """Add a module's update to `y_TH`, which is yet to be summed over ranks, in place."""
@@ -66,15 +66,15 @@ class SegmentedLora:
             module = _Module(segment.index, layer, name)
             if module.rank:
                 rows = slice(segment.row_start, segment.row_end)
-                lows.append(x_TI[rows] @ self._rows(module.down, x_TI.shape[1]).T)
+                lows.append(x_TI[rows] @ self._read_rows(module.down, x_TI.shape[1]).T)
                 updates.append((module, y_TH[rows, span]))
-        for low_tR, (module, y_tO) in zip(self._summed(lows), updates, strict=True):
-            y_tO += module.scale * (low_tR @ self._rows(module.up, y_tO.shape[1]))
+        for low_tR, (module, y_tO) in zip(self._sum_over_ranks(lows), updates, strict=True):
+            y_tO += module.scale * (low_tR @ self._read_rows(module.up, y_tO.shape[1]))
 
     def add_to_embedding(self, token_ids_T: NDArray[numpy.int32], y_TH: torch.Tensor) -> None:
         """Add the updates of embed_tokens to `y_TH`, yet to be summed over ranks, in place.
 
-        A rank adds what belongs to its part of the vocabulary; others' offsets are negative.
+        A rank adds the updates of its part of the vocabulary. Offsets of other parts are negative.
         """
         for segment in self._segments:
             wide = segment.index.embedding
@@ -82,8 +82,10 @@ class SegmentedLora:
                 continue
             offsets_t = wide.vocab_offsets_V[token_ids_T[segment.row_start : segment.row_end]]
             own = numpy.flatnonzero(offsets_t >= 0)
-            low_tR = self._rows(offsets_t[own], wide.rank)
-            update_tH = wide.scale * (low_tR @ self._rows(wide.hidden_offsets_R, y_TH.shape[1]))
+            low_tR = self._read_rows(offsets_t[own], wide.rank)
+            update_tH = wide.scale * (
+                low_tR @ self._read_rows(wide.hidden_offsets_R, y_TH.shape[1])
+            )
             y_TH[torch.from_numpy(own + segment.row_start).to(y_TH.device)] += update_tH
 
     def add_to_logits(
@@ -91,7 +93,7 @@ class SegmentedLora:
     ) -> None:
         """Add the updates of lm_head to this rank's part of the logits, in place.
 
-        `rows_S`: the step's rows they are of.
+        `rows_S` are the rows of the step that have logits.
         """
         updates: list[tuple[WideRows, torch.Tensor]] = []
         lows = []
@@ -102,23 +104,23 @@ class SegmentedLora:
             inside = (rows_S >= segment.row_start) & (rows_S < segment.row_end)
             chosen = torch.from_numpy(numpy.flatnonzero(inside)).to(x_SH.device)
             down = wide.hidden_offsets_R
-            lows.append((x_SH[chosen] @ self._rows(down, x_SH.shape[1]).T, wide.rank))
+            lows.append((x_SH[chosen] @ self._read_rows(down, x_SH.shape[1]).T, wide.rank))
             updates.append((wide, chosen))
-        for low_sR, (wide, chosen) in zip(self._gathered(lows), updates, strict=True):
+        for low_sR, (wide, chosen) in zip(self._gather(lows), updates, strict=True):
             span = self._collective.shard.span(len(wide.vocab_offsets_V))
-            up_VR = self._rows(wide.vocab_offsets_V[span], wide.rank)
+            up_VR = self._read_rows(wide.vocab_offsets_V[span], wide.rank)
             logits_SV[chosen] += wide.scale * (low_sR @ up_VR.T)
 
-    def _rows(self, offsets_R: NDArray[numpy.int64], width: int) -> torch.Tensor:
-        """Rows of `width` elements that start at these offsets, as fp32; other ranks' left out."""
+    def _read_rows(self, offsets_R: NDArray[numpy.int64], width: int) -> torch.Tensor:
+        """Rows of `width` elements that start at these offsets, fp32, without other ranks' rows."""
         offsets = torch.from_numpy(offsets_R[offsets_R >= 0]).to(self._elements.device)
         columns = torch.arange(width, device=offsets.device)
         return self._elements[offsets.unsqueeze(1) + columns].float()
 
-    def _gathered(self, lows: Sequence[tuple[torch.Tensor, int]]) -> list[torch.Tensor]:
-        """Low-rank products of all ranks' rows of A, from this rank's; one message for all.
+    def _gather(self, lows: Sequence[tuple[torch.Tensor, int]]) -> list[torch.Tensor]:
+        """Gather all ranks' low-rank products in one message.
 
-        lows: this rank's product (t, its share of R), and R.
+        `lows` has pairs of this rank's product (t, its share of R) and R.
         """
         shard = self._collective.shard
         if shard.world_size == 1 or not lows:
@@ -133,14 +135,14 @@ class SegmentedLora:
         whole = []
         for part, (rows, width), (_, rank) in zip(parts, shapes, lows, strict=True):
             by_rank = part.view(shard.world_size, rows, width)
-            spans = [shard.span_of(rank, it) for it in range(shard.world_size)]
+            spans = [shard.get_rank_span(rank, it) for it in range(shard.world_size)]
             whole.append(
                 torch.cat([by_rank[it, :, : s.stop - s.start] for it, s in enumerate(spans)], 1)
             )
         return whole
 
-    def _summed(self, lows: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """Low-rank products over all in-features, from this rank's; one message for all."""
+    def _sum_over_ranks(self, lows: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Sum the low-rank products over all ranks' in-features in one message."""
         if self._collective.shard.world_size == 1 or not lows:
             return list(lows)
         message = self._collective.all_reduce(torch.cat([low.flatten() for low in lows]))

@@ -11,8 +11,8 @@ class AdapterMetrics:
     """Metrics of one name since its first registration.
 
     `hits` are requests by the tier in which they found the adapter. Loads (into host memory, by the
-    tier loaded from), uploads (into the pool) and host evictions are those of its current content,
-    shared by all names of it. `num_bytes` is its size in host memory, once for all names.
+    tier loaded from), uploads (into the pool) and host evictions count its current content, shared
+    by all names of it. `num_bytes` is its size in host memory, once for all names.
     """
 
     num_requests: int
@@ -41,7 +41,7 @@ class AdapterTotals:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreStats:
-    """Metrics of all adapters; bytes held now and their bounds (disk: the cache)."""
+    """Metrics of all adapters: present bytes and their bounds (disk: the cache)."""
 
     num_adapters: int
     num_contents: int
@@ -79,7 +79,7 @@ class ContentCounts:
     upload_s: float = 0.0
     num_host_evictions: int = 0
 
-    def loaded(self, tier: StorageTier, load_s: float) -> None:
+    def count_load(self, tier: StorageTier, load_s: float) -> None:
         """Count a load from `tier`."""
         self.num_loads[tier] = self.num_loads.get(tier, 0) + 1
         self.load_s[tier] = self.load_s.get(tier, 0.0) + load_s

@@ -8,18 +8,18 @@ from hostelry.engine.lora.errors import AdapterError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaseIdentity:
-    """Names of the base (hub name, folder), and its revision; empty and None: unknown."""
+    """Names of the base (hub name, folder), and its revision. Empty and None: unknown."""
 
     names: tuple[str, ...] = ()
     revision: str | None = None
 
 
 def check_base(config: AdapterConfig, base: BaseIdentity, *, strict: bool) -> tuple[str, ...]:
-    """Warnings where the adapter's configuration names another base or another revision of it.
+    """Warnings if the adapter's configuration names another base or another revision of it.
 
-    A path or a name of another organisation counts as the same base when its last part is the
-    same, except where `strict`: then the whole name must be one of the base's, or AdapterError is
-    raised instead of a warning.
+    A path or a name of another organisation counts as the same base if its last part is the same.
+    With `strict` the whole name must be one of the base's, and AdapterError is raised instead of a
+    warning.
     """
     found = []
     name, revision = config.base_name, config.base_revision

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from hostelry.engine.lora.errors import AdapterError
-from hostelry.engine.lora.folder import regular_file
-from hostelry.engine.lora.patterns import Pattern, check_size, compiled, shown
+from hostelry.engine.lora.folder import find_regular_file
+from hostelry.engine.lora.patterns import Pattern, check_size, compile_pattern, quote_value
 
 T = TypeVar("T")
 
@@ -86,21 +86,21 @@ _REFUSED = frozenset(
     )
 )
 
-# Ways to start training that leave the base weights alone; the others (pissa, olora, corda, loftq,
-# lora_ga) train against a changed base, so that the adapter is wrong on the plain one.
+# Ways to start training that leave the base weights alone. The others (pissa, olora, corda, loftq,
+# lora_ga) train against a changed base, so that the adapter is wrong on the plain base.
 _PLAIN_INITS = ("gaussian", "eva", "mica", "orthogonal")
 
 _VOCABULARY = ("embed_tokens", "lm_head")
 
 _MAX_CONFIG_BYTES = 1 << 20
-_MAX_NAMES = 10_000  # in one list; whole paths of every module of the largest models
-_MAX_PATTERNS = 2000  # in one table; more than the modules of the largest models
+_MAX_NAMES = 10_000  # in one list. The largest models have fewer modules
+_MAX_PATTERNS = 2000  # in one table. The largest models have fewer modules
 _MAX_LAYERS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class ModuleNames:
-    """Modules as a field of the configuration names them: by one pattern, or a set of names."""
+    """Modules named by a field of the configuration: by one pattern, or a set of names."""
 
     pattern: Pattern | None = None
     names: frozenset[str] = frozenset()
@@ -114,12 +114,12 @@ class ModuleNames:
         """Whether the whole path matches the pattern, or it or an end of it is a name."""
         if self.pattern is not None:
             return self.pattern.fullmatch(path) is not None
-        return not self.names.isdisjoint(_ends(path))
+        return not self.names.isdisjoint(_iterate_ends(path))
 
 
 @dataclass(frozen=True, slots=True)
 class PatternTable(Generic[T]):
-    """Values by pattern of a path's end; the first pattern that matches decides."""
+    """Values by pattern of a path's end. The first pattern that matches decides."""
 
     rows: Sequence[tuple[Pattern, T]] = ()
 
@@ -132,9 +132,9 @@ class PatternTable(Generic[T]):
 class AdapterConfig:
     """The fields of a LoRA adapter that decide its result.
 
-    `base_name` and `base_revision` name the model it was trained on; they decide nothing.
-    `modules_to_save` are names of modules whose whole weights lie with the adapter.
-    `starts_without_effect`: PEFT starts a module whose tensors are missing with B A of zeros.
+    `base_name` and `base_revision` name the model it was trained on and decide nothing.
+    `modules_to_save` are names of modules whose whole weights lie with the adapter. With
+    `starts_without_effect` PEFT starts a module whose tensors are missing with B A of zeros.
     """
 
     rank: int
@@ -159,7 +159,7 @@ class AdapterConfig:
         return self.target_modules.is_all_linear
 
     def targets(self, path: str) -> bool:
-        """Whether the adapter changes the module at `path`; all-linear means those of layers."""
+        """True if the adapter changes the module at `path`. all-linear targets all layers."""
         if self.excludes(path) or self.saves(path):
             return False
         if self.targets_all_linear:
@@ -173,7 +173,7 @@ class AdapterConfig:
         return self.exclude_modules.has(path)
 
     def saves(self, path: str) -> bool:
-        """Whether modules_to_save names the module at `path`, or one that it lies in."""
+        """True if modules_to_save names the module at `path`, or a module that contains it."""
         return any(f".{name}." in f".{path}." for name in self.modules_to_save)
 
     @property
@@ -184,14 +184,14 @@ class AdapterConfig:
             return any(named.has(module) for module in _VOCABULARY)
         return any(name.split(".")[-1] in _VOCABULARY for name in named.names)
 
-    def rank_of(self, path: str) -> int:
+    def get_rank(self, path: str) -> int:
         """The module's rank: the first matching key of rank_pattern, else `r`."""
         return self.rank_pattern.get(path, self.rank)
 
-    def scale_of(self, path: str) -> float:
-        """The scale of B A x: alpha / r, with rsLoRA alpha / sqrt(r), r the module's."""
+    def get_scale(self, path: str) -> float:
+        """The scale of B A x: alpha / r, with rsLoRA alpha / sqrt(r). r is the module's rank."""
         alpha = self.alpha_pattern.get(path, self.alpha)
-        rank = self.rank_of(path)
+        rank = self.get_rank(path)
         return alpha / math.sqrt(rank) if self.use_rslora else alpha / rank
 
     def _targets_layer(self, path: str) -> bool:
@@ -206,7 +206,7 @@ class AdapterConfig:
 
 def load_config(folder: Path) -> AdapterConfig:
     """The configuration of the adapter in `folder`. Raises AdapterError with the reason."""
-    path = regular_file(folder, "adapter_config.json", max_bytes=_MAX_CONFIG_BYTES)
+    path = find_regular_file(folder, "adapter_config.json", max_bytes=_MAX_CONFIG_BYTES)
     if path is None:
         raise AdapterError("there is no adapter_config.json; PEFT's files lie at the top")
     try:
@@ -224,38 +224,38 @@ def parse_config(fields: Mapping[str, Any]) -> AdapterConfig:
     """The configuration in a parsed adapter_config.json. Raises AdapterError."""
     _refuse_unsupported(fields)
     config = AdapterConfig(
-        rank=_integer("r", fields.get("r", 8)),
-        alpha=_number("lora_alpha", fields.get("lora_alpha", 8)),
-        use_rslora=_flag(fields, "use_rslora"),
+        rank=_check_integer("r", fields.get("r", 8)),
+        alpha=_check_number("lora_alpha", fields.get("lora_alpha", 8)),
+        use_rslora=_read_flag(fields, "use_rslora"),
         rank_pattern=PatternTable(
             [
-                (pattern, _integer(f"rank_pattern[{key!r}]", value))
-                for key, pattern, value in _pattern_rows(fields, "rank_pattern")
+                (pattern, _check_integer(f"rank_pattern[{key!r}]", value))
+                for key, pattern, value in _read_pattern_rows(fields, "rank_pattern")
             ]
         ),
         alpha_pattern=PatternTable(
             [
-                (pattern, _number(f"alpha_pattern[{key!r}]", value))
-                for key, pattern, value in _pattern_rows(fields, "alpha_pattern")
+                (pattern, _check_number(f"alpha_pattern[{key!r}]", value))
+                for key, pattern, value in _read_pattern_rows(fields, "alpha_pattern")
             ]
         ),
-        target_modules=_names(fields, "target_modules"),
-        exclude_modules=_names(fields, "exclude_modules"),
-        layers_to_transform=_layers(fields.get("layers_to_transform")),
-        layers_pattern=_layers_pattern(fields),
-        ensure_weight_tying=_flag(fields, "ensure_weight_tying"),
-        modules_to_save=_names(fields, "modules_to_save").names,
+        target_modules=_read_names(fields, "target_modules"),
+        exclude_modules=_read_names(fields, "exclude_modules"),
+        layers_to_transform=_read_layers(fields.get("layers_to_transform")),
+        layers_pattern=_read_layers_pattern(fields),
+        ensure_weight_tying=_read_flag(fields, "ensure_weight_tying"),
+        modules_to_save=_read_names(fields, "modules_to_save").names,
         starts_without_effect=bool(fields.get("init_lora_weights", True)),
         warnings=tuple(
-            f"{name} is {shown(fields[name])}, which has no effect: {reason}"
+            f"{name} is {quote_value(fields[name])}, which has no effect: {reason}"
             for name, reason in _HARMLESS.items()
             if fields.get(name)
         ),
-        base_name=_text(fields, "base_model_name_or_path"),
-        base_revision=_text(fields, "revision"),
+        base_name=_read_text(fields, "base_model_name_or_path"),
+        base_revision=_read_text(fields, "revision"),
     )
     _check_together(config)
-    check_size(_patterns(config))
+    check_size(_iterate_patterns(config))
     return config
 
 
@@ -284,7 +284,7 @@ def _refuse_unsupported(fields: Mapping[str, Any]) -> None:
         ):
             continue
         reason = "not supported" if name in _REFUSED else "unknown to this version"
-        raise AdapterError(f"{name} is {shown(value)}; this field is {reason}")
+        raise AdapterError(f"{name} is {quote_value(value)}; this field is {reason}")
 
 
 def _check_together(config: AdapterConfig) -> None:
@@ -300,15 +300,15 @@ def _check_together(config: AdapterConfig) -> None:
         raise AdapterError("ensure_weight_tying together with modules_to_save is not supported")
 
 
-def _ends(path: str) -> Iterator[str]:
-    """The path, and what follows each of its dots."""
+def _iterate_ends(path: str) -> Iterator[str]:
+    """The path, and the rest after each of its dots."""
     yield path
     while path:
         path = path.partition(".")[2]
         yield path
 
 
-def _patterns(config: AdapterConfig) -> Iterator[Pattern]:
+def _iterate_patterns(config: AdapterConfig) -> Iterator[Pattern]:
     """Every pattern of an adapter."""
     for names in (config.target_modules, config.exclude_modules):
         if names.pattern is not None:
@@ -318,78 +318,80 @@ def _patterns(config: AdapterConfig) -> Iterator[Pattern]:
         yield from (pattern for pattern, _ in table.rows)
 
 
-def _names(fields: Mapping[str, Any], name: str) -> ModuleNames:
+def _read_names(fields: Mapping[str, Any], name: str) -> ModuleNames:
     value = fields.get(name) or []
     if isinstance(value, str):
         if value.lower() == "all-linear" and name == "target_modules":
-            return ModuleNames(compiled(name, value), text=repr(value), is_all_linear=True)
+            return ModuleNames(compile_pattern(name, value), text=repr(value), is_all_linear=True)
         if name != "modules_to_save":
-            return ModuleNames(compiled(name, value), text=shown(value))
+            return ModuleNames(compile_pattern(name, value), text=quote_value(value))
     elif isinstance(value, list) and all(isinstance(item, str) for item in value):
         if len(value) > _MAX_NAMES:
             raise AdapterError(f"{name} has {len(value)} entries; at most {_MAX_NAMES}")
-        return ModuleNames(names=frozenset(value) - {""}, text=shown(value))
-    raise AdapterError(f"{name} is {shown(value)}; it must be a pattern or a list of names")
+        return ModuleNames(names=frozenset(value) - {""}, text=quote_value(value))
+    raise AdapterError(f"{name} is {quote_value(value)}; it must be a pattern or a list of names")
 
 
-def _layers(value: object) -> frozenset[int]:
+def _read_layers(value: object) -> frozenset[int]:
     layers = value if isinstance(value, list) else [] if value is None else [value]
     if not all(isinstance(layer, int) and not isinstance(layer, bool) for layer in layers):
-        raise AdapterError(f"layers_to_transform is {shown(value)}; it must be integers")
+        raise AdapterError(f"layers_to_transform is {quote_value(value)}; it must be integers")
     if len(layers) > _MAX_LAYERS:
         raise AdapterError(f"layers_to_transform has {len(layers)} entries; at most {_MAX_LAYERS}")
     return frozenset(layers)
 
 
-def _layers_pattern(fields: Mapping[str, Any]) -> Sequence[Pattern]:
+def _read_layers_pattern(fields: Mapping[str, Any]) -> Sequence[Pattern]:
     value = fields.get("layers_pattern") or []
     patterns = [value] if isinstance(value, str) else value
     if not isinstance(patterns, list):
-        raise AdapterError(f"layers_pattern is {shown(value)}; it must be text or a list of text")
+        raise AdapterError(
+            f"layers_pattern is {quote_value(value)}; it must be text or a list of text"
+        )
     if len(patterns) > _MAX_PATTERNS:
         raise AdapterError(f"layers_pattern has {len(patterns)} entries; at most {_MAX_PATTERNS}")
     form = rf"(?:^|.*?\.){{}}{_LAYER}"
-    return tuple(compiled("layers_pattern", pattern, form) for pattern in patterns)
+    return tuple(compile_pattern("layers_pattern", pattern, form) for pattern in patterns)
 
 
-def _pattern_rows(fields: Mapping[str, Any], name: str) -> Iterator[tuple[str, Pattern, Any]]:
-    """Key, what it matches the ends of, and value of each row."""
+def _read_pattern_rows(fields: Mapping[str, Any], name: str) -> Iterator[tuple[str, Pattern, Any]]:
+    """The key, the compiled pattern for ends of paths, and the value of each row."""
     table = fields.get(name) or {}
     if not isinstance(table, dict):
-        raise AdapterError(f"{name} is {shown(table)}; it must be an object")
+        raise AdapterError(f"{name} is {quote_value(table)}; it must be an object")
     if len(table) > _MAX_PATTERNS:
         raise AdapterError(f"{name} has {len(table)} entries; at most {_MAX_PATTERNS}")
     for key, value in table.items():
-        yield key, compiled(name, key, r"(?:.*\.)?(?:{})$"), value
+        yield key, compile_pattern(name, key, r"(?:.*\.)?(?:{})$"), value
 
 
-def _integer(name: str, value: object) -> int:
+def _check_integer(name: str, value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise AdapterError(f"{name} is {shown(value)}; it must be a positive integer")
+        raise AdapterError(f"{name} is {quote_value(value)}; it must be a positive integer")
     return value
 
 
-def _number(name: str, value: object) -> float:
+def _check_number(name: str, value: object) -> float:
     is_bool = isinstance(value, bool)
-    # Not so for NaN; exact for integers.
+    # False for NaN, exact for integers.
     if isinstance(value, int | float) and not is_bool and -_LARGEST <= value <= _LARGEST:
         return float(value)
-    raise AdapterError(f"{name} is {shown(value)}; it must be a number")
+    raise AdapterError(f"{name} is {quote_value(value)}; it must be a number")
 
 
-def _flag(fields: Mapping[str, Any], name: str) -> bool:
+def _read_flag(fields: Mapping[str, Any], name: str) -> bool:
     value = fields.get(name) or False
     if not isinstance(value, bool):
-        raise AdapterError(f"{name} is {shown(value)}; it must be true or false")
+        raise AdapterError(f"{name} is {quote_value(value)}; it must be true or false")
     return value
 
 
-def _text(fields: Mapping[str, Any], name: str) -> str | None:
+def _read_text(fields: Mapping[str, Any], name: str) -> str | None:
     value = fields.get(name)
     if value is not None and not isinstance(value, str):
-        raise AdapterError(f"{name} is {shown(value)}; it must be text")
+        raise AdapterError(f"{name} is {quote_value(value)}; it must be text")
     return value or None
 
 
 _LAYER = r"\.(?P<layer>\d+)\."
-_ANY_LAYER = compiled("layers_pattern", r".*?\.[^.]*", "{}" + _LAYER)
+_ANY_LAYER = compile_pattern("layers_pattern", r".*?\.[^.]*", "{}" + _LAYER)

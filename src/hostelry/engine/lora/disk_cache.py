@@ -2,7 +2,7 @@
 
 An entry appears whole or not at all (it is renamed into place), and is looked up by the hash of its
 content only, so that a later state of its source is never mistaken for it. The folder belongs to
-the engines of this machine, which may share it; it outlives them.
+the engines of this machine, which may share it, and outlives them.
 """
 
 import os
@@ -19,10 +19,10 @@ _ABANDONED_S = 24 * 3600.0
 
 
 class DiskCache:
-    """Entries in `folder`, at most `max_bytes` of them; used from several threads."""
+    """Entries in `folder`, at most `max_bytes` in all. Usable from several threads."""
 
     def __init__(self, folder: Path, max_bytes: int) -> None:
-        """Take over the entries in `folder`. Raises OSError where it cannot be used."""
+        """Take over the entries in `folder`. Raises OSError if it cannot be used."""
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
         self.max_bytes = max_bytes
@@ -35,16 +35,16 @@ class DiskCache:
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of all entries; takes no lock."""
+        """Bytes of all entries. Takes no lock."""
         return self._num_bytes
 
     def has(self, key: str) -> bool:
-        """Whether there is an entry; takes no lock."""
+        """True if there is an entry. Takes no lock."""
         return key in self._bytes
 
     @contextmanager
     def open(self, key: str) -> Iterator[Path | None]:
-        """The entry's folder, kept while the context lasts; None where there is none."""
+        """The entry's folder, kept while the context lasts. None without an entry."""
         with self._lock:
             num_bytes = self._bytes.pop(key, None)
             if num_bytes is not None:
@@ -75,7 +75,7 @@ class DiskCache:
             shutil.rmtree(path, ignore_errors=True)
 
     def keep(self, partial: Path, key: str, num_bytes: int) -> bool:
-        """Make the folder the entry of that key; False where there is no room for it."""
+        """Make the folder the entry of that key. False if there is not enough room."""
         with self._lock:
             if key in self._bytes:
                 return True
@@ -91,7 +91,7 @@ class DiskCache:
             return True
 
     def drop(self, key: str) -> None:
-        """Delete an entry, for instance a damaged one; no effect where there is none."""
+        """Delete an entry, for instance a damaged one, if it exists."""
         with self._lock:
             if key in self._bytes:
                 self._delete(key)

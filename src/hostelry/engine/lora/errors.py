@@ -2,11 +2,11 @@
 
 
 class AdapterError(ValueError):
-    """An adapter that cannot be applied exactly; the message names field or tensor and value."""
+    """An adapter that cannot be applied exactly. The message names field or tensor and value."""
 
 
 class AdapterTooLargeError(AdapterError):
-    """An adapter too large for host memory or the pool; the message names sizes and setting."""
+    """An adapter too large for host memory or the pool. The message names sizes and setting."""
 
 
 class UnknownAdapterError(ValueError):

@@ -16,7 +16,7 @@ class LoadedToHost:
 
 @dataclass(frozen=True, slots=True)
 class LoadFailed:
-    """The content was requested and cannot be loaded now; a later request tries again."""
+    """The content was requested and cannot be loaded now. A later request tries again."""
 
     content_id: str
     reason: str
@@ -31,7 +31,7 @@ class Uploaded:
 
 @dataclass(frozen=True, slots=True)
 class UploadFailed:
-    """The content could not be copied; its pages hold nothing of use."""
+    """The content could not be copied. Its pages hold nothing usable."""
 
     content_id: str
     reason: str

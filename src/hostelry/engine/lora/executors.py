@@ -17,16 +17,16 @@ class JobExecutor(Protocol):
         ...
 
     def add_thread(self) -> None:
-        """Add a thread, as one of them is stuck for good perhaps."""
+        """Add a thread, in case one is stuck for good."""
         ...
 
     def close(self) -> None:
-        """End once what was started is done; does not wait for it."""
+        """End once the started jobs are done. Does not wait for them."""
         ...
 
 
 class ThreadJobExecutor:
-    """A JobExecutor of `num_threads` daemon threads, started with the first job."""
+    """A JobExecutor with `num_threads` daemon threads, started with the first job."""
 
     def __init__(self, name: str, num_threads: int) -> None:
         self._name = name
@@ -44,11 +44,11 @@ class ThreadJobExecutor:
         self._jobs.put(job)
 
     def add_thread(self) -> None:
-        """Add a thread, as one of them is stuck for good perhaps."""
+        """Add a thread, in case one is stuck for good."""
         self._num_threads += 1
 
     def close(self) -> None:
-        """End once what was started is done; does not wait for it."""
+        """End once the started jobs are done. Does not wait for them."""
         for _ in self._threads:
             self._jobs.put(None)
 

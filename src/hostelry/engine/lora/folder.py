@@ -6,11 +6,11 @@ from pathlib import Path
 from hostelry.engine.lora.errors import AdapterError
 
 
-def regular_file(folder: Path, name: str, *, max_bytes: int) -> Path | None:
-    """The path of the file, None if there is none; a link is followed.
+def find_regular_file(folder: Path, name: str, *, max_bytes: int) -> Path | None:
+    """The path of the file, following links.
 
-    Raises AdapterError for anything that is no regular file (a pipe would never end) and for one
-    of more than `max_bytes`.
+    None if it does not exist. Raises AdapterError for anything but a regular file (a pipe would
+    never end) and for a file of more than `max_bytes`.
     """
     path = folder / name
     try:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from hostelry.engine.kernels.batch import AdapterIndex
 from hostelry.engine.kernels.pool import PoolTensor
 from hostelry.engine.lora.image import PageImage
-from hostelry.engine.lora.layout import AdapterLayout, AdapterScales, adapter_index
+from hostelry.engine.lora.layout import AdapterLayout, AdapterScales, build_index
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +27,7 @@ class AdapterSummary:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class HostAdapter:
-    """A checked adapter; `warnings` have what may not be as its author meant it."""
+    """A checked adapter. `warnings` name differences from its author's intent."""
 
     summary: AdapterSummary
     layout: AdapterLayout
@@ -47,7 +47,7 @@ class HostAdapter:
 
     def index(self, page_numbers: Sequence[int]) -> AdapterIndex:
         """The index of its rows once it is in those pages of the pool."""
-        return adapter_index(self.layout, self.scales, page_numbers)
+        return build_index(self.layout, self.scales, page_numbers)
 
     def write(self, pool: PoolTensor, page_numbers: Sequence[int]) -> None:
         """Copy it into those pages of the pool."""

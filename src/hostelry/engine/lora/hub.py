@@ -1,4 +1,4 @@
-"""Adapters from the Hugging Face hub, or from its local cache where HF_HUB_OFFLINE is set."""
+"""Adapters from the Hugging Face hub, or from its local cache with HF_HUB_OFFLINE."""
 
 import shutil
 from pathlib import Path
@@ -15,8 +15,8 @@ _CODE = "model.py"
 class HubFetcher:
     """The `sources.Fetcher` of `hf://organisation/name[/folder][@revision]`.
 
-    Uses the operator's HF_HOME, HF_TOKEN and HF_HUB_OFFLINE; `cache_folder` replaces HF_HOME's hub
-    cache, `is_offline` reads the cache only.
+    Uses the operator's HF_HOME, HF_TOKEN and HF_HUB_OFFLINE. `cache_folder` replaces HF_HOME's hub
+    cache. `is_offline` reads the cache only.
     """
 
     def __init__(self, cache_folder: Path | None = None, *, is_offline: bool = False) -> None:

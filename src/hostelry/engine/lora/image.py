@@ -14,7 +14,7 @@ from hostelry.engine.kernels.pool import PoolTensor
 from hostelry.engine.lora.layout import AdapterLayout, ModuleRuns, Run, Runs
 
 _PART = 1 << 16
-# The exponent bits of a number, all of which are set in nan and infinity alone.
+# The exponent bits of a number. All are set in nan and infinity alone.
 _EXPONENTS = {
     torch.float32: (numpy.uint32, 0x7F80_0000),
     torch.bfloat16: (numpy.uint16, 0x7F80),
@@ -22,8 +22,8 @@ _EXPONENTS = {
 }
 
 
-# Above so many elements torch copies with a team of threads for each calling thread, which would
-# compete with the engine's threads for CPUs.
+# A larger copy makes torch start a team of threads for each calling thread. They would compete with
+# the engine's threads for CPUs.
 _ALONE_ELEMENTS = 1 << 14
 _WORDS = {2: torch.int16, 4: torch.int32}
 
@@ -31,7 +31,7 @@ _WORDS = {2: torch.int16, 4: torch.int32}
 def copy_alone(target: torch.Tensor, source: torch.Tensor) -> None:
     """Copy between tensors of one shape in host memory, on the calling thread only.
 
-    Rounds where the target's dtype is narrower. Releases the interpreter's lock.
+    Rounds if the target's dtype is narrower. Releases the interpreter's lock.
     """
     if target.dtype == source.dtype:
         words = _WORDS[target.itemsize]
@@ -43,9 +43,10 @@ def copy_alone(target: torch.Tensor, source: torch.Tensor) -> None:
 
 
 class PageImage:
-    """Pages one after another, the last one cut where it is empty; `dtype` is the pool's.
+    """Pages one after another, the last page cut at its empty part.
 
-    `is_pinned` asks for memory that a GPU can read while the CPU does something else.
+    `dtype` is the pool's. `is_pinned` asks for memory that a GPU can read while the CPU does
+    something else.
     """
 
     def __init__(
@@ -77,10 +78,11 @@ class PageImage:
         )
 
     def fill(self, runs: ModuleRuns, first: torch.Tensor, second: torch.Tensor) -> None:
-        """Lay out one module: a tensor whose rows are the first half's, and the second half's.
+        """Lay out one module, from two tensors with the rows of its two halves.
 
-        Linear: A (R, I) and B transposed (R, O). Embedding: A transposed (V, R) and B transposed
-        (R, H); lm_head: B (V, R) and A (R, H). Rounds where the pool's dtype is narrower.
+        A linear module has A (R, I) and B transposed (R, O). The embedding has A transposed (V, R)
+        and B transposed (R, H). lm_head has B (V, R) and A (R, H). Rounds if the pool's dtype is
+        narrower.
         """
         for half, rows in ((runs.first, first), (runs.second, second)):
             for run in half:
@@ -98,7 +100,7 @@ class PageImage:
         return not any((part << 1).any() for part in parts)  # the sign of a zero does not matter
 
     def write(self, pool: PoolTensor, page_numbers: Sequence[int]) -> None:
-        """Copy the image into these pages of the pool; on a GPU queued on the current stream."""
+        """Copy the image into these pages of the pool. A GPU queues it on the current stream."""
         layout = self.layout
         width = layout.page_elements
         for ordinal, (number, fill) in enumerate(zip(page_numbers, layout.fills_P, strict=True)):

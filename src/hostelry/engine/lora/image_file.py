@@ -1,7 +1,7 @@
 """Files of adapters in page form, which are loaded from disk without parsing PEFT's files again.
 
-A line of JSON, then the image. The sum over the image detects a truncated or corrupted file; it is
-no protection against a process that may write into the folder, which is the engine's own.
+A line of JSON, then the image. The sum over the image detects a truncated or corrupted file. It
+does not protect against a process that may write into the folder, which belongs to the engine.
 """
 
 import json
@@ -22,7 +22,7 @@ _FORMAT = 1
 
 
 def save_image(adapter: HostAdapter, path: Path) -> int:
-    """Write the adapter to `path`; the file's size in bytes. Raises OSError."""
+    """Write the adapter to `path`. Returns the file's size in bytes. Raises OSError."""
     summary, ranks, scales = adapter.summary, adapter.layout.ranks, adapter.scales
     line = {
         "format": _FORMAT,
@@ -33,7 +33,7 @@ def save_image(adapter: HostAdapter, path: Path) -> int:
         "scales": [scales.linears, scales.embedding, scales.lm_head],
         "target_modules": summary.target_modules,
         "warnings": adapter.warnings,
-        "sum": _sum(adapter.image),
+        "sum": _sum_bytes(adapter.image),
     }
     with path.open("wb") as file:
         file.write(json.dumps(line).encode() + b"\n")
@@ -46,18 +46,18 @@ def load_image(
 ) -> HostAdapter:
     """The adapter in the file, in an image that `new_image` makes for its ranks.
 
-    Raises AdapterError where the file is damaged or holds another content or form, OSError where it
+    Raises AdapterError if the file is damaged or holds another content or form, and OSError if it
     cannot be read.
     """
     with path.open("rb") as file:
-        line = _line(file)
+        line = _read_line(file)
         try:
-            return _adapter(file, line, content_id, new_image)
+            return _read_adapter(file, line, content_id, new_image)
         except (KeyError, TypeError, ValueError) as error:
             raise AdapterError(f"{path.name} is damaged: {error}") from error
 
 
-def _line(file: BufferedReader) -> Mapping[str, Any]:
+def _read_line(file: BufferedReader) -> Mapping[str, Any]:
     try:
         line = json.loads(file.readline(_MAX_LINE_BYTES))
     except ValueError as error:
@@ -67,7 +67,7 @@ def _line(file: BufferedReader) -> Mapping[str, Any]:
     return line
 
 
-def _adapter(
+def _read_adapter(
     file: BufferedReader,
     line: Mapping[str, Any],
     content_id: str,
@@ -81,7 +81,7 @@ def _adapter(
     form = (content_id, layout.page_elements, str(image.elements.dtype))
     if form != (line["content_id"], line["page_elements"], line["dtype"]):
         raise AdapterError("the image is of another content or form")
-    if file.readinto(image.content) != image.num_bytes or _sum(image) != line["sum"]:
+    if file.readinto(image.content) != image.num_bytes or _sum_bytes(image) != line["sum"]:
         raise AdapterError("the image is damaged")
     scales = line["scales"]
     return HostAdapter(
@@ -99,7 +99,7 @@ def _adapter(
     )
 
 
-def _sum(image: PageImage) -> int:
+def _sum_bytes(image: PageImage) -> int:
     """The image's bytes as whole numbers, summed."""
     content = numpy.frombuffer(image.content, numpy.uint8)
     whole = len(content) // 8 * 8

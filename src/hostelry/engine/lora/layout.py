@@ -1,10 +1,10 @@
 """Layout of an adapter's rows in its pages, before and after the pages have numbers.
 
 Rows of A (in-features values) and columns of B (out-features values) follow each other, module by
-module in the order of computation, A before B; a row that does not fit into the rest of a page
-starts the next one. So less than one row a page is lost, and no rank is padded. The update of the
-vocabulary (embedding, lm_head) comes last: a row of `rank` values for each token, and a row of
-`hidden` values for each rank.
+module in the order of computation, A before B. A row that does not fit into the rest of a page
+starts the next page. So less than one row of each page is lost, and no rank is padded. The update
+of the vocabulary (embedding, lm_head) comes last: a row of `rank` values for each token, and a row
+of `hidden` values for each rank.
 
 # M modules, R ranks of all modules, V vocabulary, P pages of the adapter, E elements of a page
 """
@@ -24,7 +24,7 @@ from hostelry.engine.lora.targets import TargetModule, TargetModules
 class AdapterRanks:
     """The rank of each linear module by number, and of the two modules of the vocabulary.
 
-    0 where a module is not targeted.
+    0 for a module that is not targeted.
     """
 
     linears: tuple[int, ...]
@@ -50,7 +50,7 @@ class AdapterScales:
 class Run:
     """`count` adjacent rows of `width` elements, from `element` of the page on.
 
-    `row` is the number of the first one among the rows of its half of its module.
+    `row` is the number of the first row within its half of the module.
     """
 
     row: int
@@ -92,8 +92,8 @@ class RowOffsets:
         self.ordinals_R: Int32 = page.astype(numpy.int32)
         self.elements_R: Int32 = (element + steps * width).astype(numpy.int32)
 
-    def offsets(self, starts_P: Int64) -> Int64:
-        """Each row's first element in the pool; `starts_P` are the pages' first elements."""
+    def compute_offsets(self, starts_P: Int64) -> Int64:
+        """Each row's first element in the pool. `starts_P` are the pages' first elements."""
         offsets: Int64 = starts_P[self.ordinals_R]
         offsets += self.elements_R
         return offsets
@@ -111,9 +111,10 @@ class WideLayout:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class AdapterLayout:
-    """The layout of an adapter; adapters of equal ranks share one.
+    """The layout of an adapter.
 
-    `fills_P` are the elements in use of each page, from its start on.
+    Adapters of equal ranks share one. `fills_P` are the used elements of each page, from its start
+    on.
     """
 
     ranks: AdapterRanks
@@ -136,7 +137,7 @@ class AdapterLayout:
 def plan_layout(targets: TargetModules, ranks: AdapterRanks, page_elements: int) -> AdapterLayout:
     """The layout of an adapter of these ranks in pages of `page_elements` elements.
 
-    Raises AdapterError where a row is longer than a page.
+    Raises AdapterError if a row is longer than a page.
     """
     cursor = _Cursor(page_elements)
     linears = []
@@ -145,13 +146,13 @@ def plan_layout(targets: TargetModules, ranks: AdapterRanks, page_elements: int)
         up = cursor.place(target.path, rank, target.out_features)
         linears.append(ModuleRuns(down, up))
     vocab_size = targets.embedding.in_features
-    embedding = _wide(cursor, targets.embedding, ranks.embedding, vocab_size)
-    lm_head = _wide(cursor, targets.lm_head, ranks.lm_head, vocab_size)
+    embedding = _place_wide(cursor, targets.embedding, ranks.embedding, vocab_size)
+    lm_head = _place_wide(cursor, targets.lm_head, ranks.lm_head, vocab_size)
     ranks_M = numpy.array(ranks.linears, numpy.int32)
     return AdapterLayout(
         ranks=ranks,
         page_elements=page_elements,
-        fills_P=cursor.fills(),
+        fills_P=cursor.count_fills(),
         linears=tuple(linears),
         down=RowOffsets([run for module in linears for run in module.first]),
         up=RowOffsets([run for module in linears for run in module.second]),
@@ -162,7 +163,7 @@ def plan_layout(targets: TargetModules, ranks: AdapterRanks, page_elements: int)
     )
 
 
-def adapter_index(
+def build_index(
     layout: AdapterLayout, scales: AdapterScales, page_numbers: Sequence[int]
 ) -> AdapterIndex:
     """The index of an adapter in the pages of these numbers."""
@@ -173,10 +174,10 @@ def adapter_index(
         ranks_M=layout.ranks_M,
         scales_M=numpy.array(scales.linears, numpy.float32),
         firsts_M=layout.firsts_M,
-        down_offsets_R=layout.down.offsets(starts_P),
-        up_offsets_R=layout.up.offsets(starts_P),
-        embedding=_wide_rows(layout.embedding, scales.embedding, starts_P),
-        lm_head=_wide_rows(layout.lm_head, scales.lm_head, starts_P),
+        down_offsets_R=layout.down.compute_offsets(starts_P),
+        up_offsets_R=layout.up.compute_offsets(starts_P),
+        embedding=_build_wide_rows(layout.embedding, scales.embedding, starts_P),
+        lm_head=_build_wide_rows(layout.lm_head, scales.lm_head, starts_P),
     )
 
 
@@ -186,7 +187,7 @@ class _Cursor:
     def __init__(self, page_elements: int) -> None:
         self._page_elements = page_elements
         self._page = -1
-        self._element = page_elements  # the next free one; there is no page yet
+        self._element = page_elements  # the next free element. There is no page yet
         self._fills: list[int] = []
 
     def place(self, path: str, count: int, width: int) -> Runs:
@@ -209,7 +210,7 @@ class _Cursor:
             self._element += taken * width
         return tuple(runs)
 
-    def fills(self) -> tuple[int, ...]:
+    def count_fills(self) -> tuple[int, ...]:
         """The elements in use of each page."""
         return (*self._fills, self._element) if self._page >= 0 else ()
 
@@ -220,7 +221,9 @@ class _Cursor:
         self._element = 0
 
 
-def _wide(cursor: _Cursor, target: TargetModule, rank: int, vocab_size: int) -> WideLayout | None:
+def _place_wide(
+    cursor: _Cursor, target: TargetModule, rank: int, vocab_size: int
+) -> WideLayout | None:
     if not rank:
         return None
     vocabulary = cursor.place(target.path, vocab_size, rank)
@@ -231,7 +234,7 @@ def _wide(cursor: _Cursor, target: TargetModule, rank: int, vocab_size: int) -> 
     )
 
 
-def _wide_rows(
+def _build_wide_rows(
     layout: WideLayout | None, scale: float, starts_P: NDArray[numpy.int64]
 ) -> WideRows | None:
     if layout is None:
@@ -239,6 +242,6 @@ def _wide_rows(
     return WideRows(
         rank=layout.rank,
         scale=scale,
-        vocab_offsets_V=layout.vocabulary.offsets(starts_P),
-        hidden_offsets_R=layout.hidden.offsets(starts_P),
+        vocab_offsets_V=layout.vocabulary.compute_offsets(starts_P),
+        hidden_offsets_R=layout.hidden.compute_offsets(starts_P),
     )

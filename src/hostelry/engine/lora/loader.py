@@ -1,4 +1,4 @@
-"""Loading of adapters into host memory from their sources; blocks, and runs in other threads."""
+"""Loading of adapters into host memory from their sources. Blocks, and runs in other threads."""
 
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,7 +18,7 @@ from hostelry.engine.lora.sources import (
     RemoteSource,
     Source,
     check_fetched,
-    fetcher_of,
+    find_fetcher,
     parse_source,
 )
 
@@ -26,8 +26,8 @@ from hostelry.engine.lora.sources import (
 class StorageTier(Enum):
     """A storage level that holds a copy of an adapter, the fastest first.
 
-    Not an `AdapterState`: an adapter has copies in several tiers at once, and a transfer between
-    two of them is no tier.
+    Unlike an `AdapterState`, an adapter has copies in several tiers at once, and a transfer between
+    tiers is not a tier.
     """
 
     POOL = "pool"
@@ -46,7 +46,7 @@ class FolderReader(Protocol):
 
     @property
     def form_name(self) -> str:
-        """Names the form adapters are read into."""
+        """The name of the form that adapters are read into."""
         ...
 
     def read(self, folder: Path) -> HostAdapter:
@@ -54,11 +54,14 @@ class FolderReader(Protocol):
         ...
 
     def save(self, adapter: HostAdapter, folder: Path) -> int:
-        """Write the adapter in its form into `folder`; bytes written. Raises OSError."""
+        """Write the adapter in its form into `folder`.
+
+        Returns the bytes written. Raises OSError.
+        """
         ...
 
     def restore(self, folder: Path, content_id: str) -> HostAdapter:
-        """The adapter that `save` wrote there. Raises AdapterError where damaged, OSError."""
+        """The adapter that `save` wrote. Raises AdapterError if it is damaged, and OSError."""
         ...
 
 
@@ -75,8 +78,8 @@ class Prepared:
 class AdapterLoader:
     """Reads local folders and remote sources, both through a disk cache.
 
-    Remote adapters are cached at once, local ones when they are loaded again: they are on disk
-    already, so that only a second load repays the copy.
+    Remote adapters are cached at once. Local adapters are cached at their second load: they are on
+    disk already, so that the copy of the first load would not pay.
 
         `load` tries, in this order     tier     then
         ------------------------------  -------  --------------------------------
@@ -99,9 +102,10 @@ class AdapterLoader:
         self.cache = cache
 
     def prepare(self, place: str | Path) -> Prepared:
-        """Read the adapter at a path or URI as it is now; a remote one is always fetched.
+        """Read the adapter at a path or URI in its present state.
 
-        Raises AdapterError with the reason why it cannot be applied, or OSError.
+        A remote adapter is always fetched. Raises AdapterError with the reason why it cannot be
+        applied, or OSError.
         """
         source = parse_source(place)
         started_at = self._clock.now()
@@ -111,11 +115,11 @@ class AdapterLoader:
             adapter, tier = self._fetch(source, None), StorageTier.REMOTE
         return Prepared(adapter, source, tier, self._clock.now() - started_at)
 
-    def nearest(self, content_id: str, sources: Sequence[Source]) -> StorageTier:
+    def find_tier(self, content_id: str, sources: Sequence[Source]) -> StorageTier:
         """The tier where `load` would find that content."""
         if any(isinstance(source, LocalSource) for source in sources):
             return StorageTier.DISK
-        is_cached = self.cache is not None and self.cache.has(self._key(content_id))
+        is_cached = self.cache is not None and self.cache.has(self._build_key(content_id))
         return StorageTier.DISK if is_cached else StorageTier.REMOTE
 
     def load(self, content_id: str, sources: Sequence[Source]) -> Prepared:
@@ -124,7 +128,7 @@ class AdapterLoader:
         Raises AdapterError with the reason of each source.
         """
         started_at = self._clock.now()
-        adapter = self._cached(content_id)
+        adapter = self._load_cached(content_id)
         if adapter is not None:
             return Prepared(adapter, sources[0], StorageTier.DISK, self._clock.now() - started_at)
         reasons = []
@@ -142,35 +146,35 @@ class AdapterLoader:
                 return Prepared(adapter, source, tier, self._clock.now() - started_at)
         raise AdapterError("; ".join(reasons))
 
-    def _cached(self, content_id: str) -> HostAdapter | None:
-        """The copy on disk; a damaged one is deleted."""
+    def _load_cached(self, content_id: str) -> HostAdapter | None:
+        """The copy on disk, if any. Deletes a damaged copy."""
         if self.cache is None:
             return None
-        with self.cache.open(self._key(content_id)) as folder:
+        with self.cache.open(self._build_key(content_id)) as folder:
             if folder is None:
                 return None
             try:
                 return self._reader.restore(folder, content_id)
             except (AdapterError, OSError):
                 pass
-        self.cache.drop(self._key(content_id))
+        self.cache.drop(self._build_key(content_id))
         return None
 
     def _keep(self, adapter: HostAdapter) -> None:
-        """Write it to the cache; a disk that is full or fails does not fail the load."""
+        """Write it to the cache. A disk that is full or fails does not fail the load."""
         if self.cache is None:
             return
         with suppress(OSError), self.cache.partial() as folder:
             num_bytes = self._reader.save(adapter, folder)
-            self.cache.keep(folder, self._key(adapter.content_id), num_bytes)
+            self.cache.keep(folder, self._build_key(adapter.content_id), num_bytes)
 
-    def _key(self, content_id: str) -> str:
+    def _build_key(self, content_id: str) -> str:
         return f"{content_id}-{self._reader.form_name}"
 
     def _fetch(self, source: RemoteSource, content_id: str | None) -> HostAdapter:
-        """Fetch, read, and cache; raises AdapterError for another content than `content_id`."""
-        fetcher = fetcher_of(source, self._fetchers)
-        with self._partial() as folder:
+        """Fetch, read and cache. Raises AdapterError for another content than `content_id`."""
+        fetcher = find_fetcher(source, self._fetchers)
+        with self._make_folder() as folder:
             fetcher.fetch(source.uri, folder)
             check_fetched(folder, max_bytes=self._reader.max_folder_bytes)
             adapter = self._reader.read(folder)
@@ -180,7 +184,7 @@ class AdapterLoader:
         return adapter
 
     @contextmanager
-    def _partial(self) -> Iterator[Path]:
+    def _make_folder(self) -> Iterator[Path]:
         if self.cache is not None:
             with self.cache.partial() as folder:
                 yield folder

@@ -1,6 +1,6 @@
 """Queue of loads into host memory: one for each content, with time-outs and retry back-off.
 
-Belongs to the engine's thread; the work runs on executors.
+Belongs to the engine's thread. The work runs on executors.
 
     a content is requested and                        result
     ------------------------------------------------  ------------------------------------------
@@ -12,7 +12,7 @@ Belongs to the engine's thread; the work runs on executors.
     ------------------------------------------------  ------------------------------------------
     `max_stuck` loads from its tier hang              failed
     otherwise                                         started
-    it takes longer than its time-out                 failed; its thread counts as stuck, and
+    it takes longer than its time-out                 failed, its thread counts as stuck, and
                                                         another thread is started
 """
 
@@ -28,11 +28,11 @@ from hostelry.engine.lora.loader import Prepared, StorageTier
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadLimits:
-    """Bounds of loading; seconds, and concurrent loads for each tier loaded from.
+    """Bounds of loading: seconds, and concurrent loads for each tier loaded from.
 
-    A load that takes longer than its time-out has failed, and another thread replaces its thread,
-    `max_stuck` in all. After the n-th failure in a row the next try waits for
-    min(`retry_s` * 2 ** (n - 1), `max_retry_s`).
+    A load that takes longer than its time-out has failed. Another thread replaces its thread,
+    `max_stuck` in all. After the n-th failure in a row the next try waits for min(`retry_s` * 2 **
+    (n - 1), `max_retry_s`).
     """
 
     disk_timeout_s: float = 60.0
@@ -54,7 +54,7 @@ class LoadLimits:
 
 @dataclass(frozen=True, slots=True)
 class LoadOutcome:
-    """The end of a load: an adapter, or the reason why there is none."""
+    """The end of a load: an adapter, or the reason of the failure."""
 
     content_id: str
     prepared: Prepared | None
@@ -114,7 +114,7 @@ class LoadQueue:
         )
 
     def enqueue(self, content_id: str, now: float) -> str | None:
-        """Queue a load; returns the reason where a failure is too recent to try again."""
+        """Queue a load. Returns the reason if a failure is too recent to try again."""
         if self.is_in_progress(content_id):
             return None
         failure = self._failures.get(content_id)
@@ -124,7 +124,7 @@ class LoadQueue:
         return None
 
     def forget(self, content_id: str) -> None:
-        """Drop a queued load and past failures; the result of a running one is not used."""
+        """Drop a queued load and past failures. The result of a running load is not used."""
         self._waiting.pop(content_id, None)
         self._failures.pop(content_id, None)
 
@@ -136,12 +136,12 @@ class LoadQueue:
     def start(
         self, content_id: str, tier: StorageTier, work: _Work, now: float
     ) -> LoadOutcome | None:
-        """Start a queued load; its outcome where it fails at once."""
+        """Start a queued load. Returns its outcome if it fails at once."""
         del self._waiting[content_id]
         num_stuck = sum(it is tier for it in self._stuck.values())
         if num_stuck >= self._limits.max_stuck:
             reason = f"{num_stuck} loads from {tier.value} hang; another is not started"
-            return self._failed(content_id, reason, now)
+            return self._record_failure(content_id, reason, now)
         ticket = self._next_ticket
         self._next_ticket += 1
         self._flights[ticket] = _Flight(content_id, tier, now)
@@ -157,13 +157,13 @@ class LoadQueue:
             if flight is None:
                 del self._stuck[ticket]
             elif isinstance(result, str):
-                outcomes.append(self._failed(flight.content_id, result, now))
+                outcomes.append(self._record_failure(flight.content_id, result, now))
             else:
                 self._failures.pop(flight.content_id, None)
                 outcomes.append(LoadOutcome(flight.content_id, result))
-        return outcomes + self._late(now)
+        return outcomes + self._time_out(now)
 
-    def _late(self, now: float) -> list[LoadOutcome]:
+    def _time_out(self, now: float) -> list[LoadOutcome]:
         outcomes = []
         for ticket, flight in list(self._flights.items()):
             timeout_s = self._limits.timeout_s(flight.tier)
@@ -172,10 +172,10 @@ class LoadQueue:
                 self._stuck[ticket] = flight.tier
                 self._executors[flight.tier].add_thread()
                 reason = f"loading from {flight.tier.value} took longer than {timeout_s:g} s"
-                outcomes.append(self._failed(flight.content_id, reason, now))
+                outcomes.append(self._record_failure(flight.content_id, reason, now))
         return outcomes
 
-    def _failed(self, content_id: str, reason: str, now: float) -> LoadOutcome:
+    def _record_failure(self, content_id: str, reason: str, now: float) -> LoadOutcome:
         before = self._failures.get(content_id)
         num = before.num_in_row + 1 if before else 1
         pause_s = min(self._limits.retry_s * 2.0 ** min(num - 1, 32), self._limits.max_retry_s)
@@ -183,12 +183,12 @@ class LoadQueue:
         return LoadOutcome(content_id, None, reason)
 
     def _work(self, ticket: int, work: _Work) -> None:
-        """Run in an executor's thread; the flight ends, whatever `work` raises."""
+        """Run in an executor's thread. The flight ends, whatever `work` raises."""
         try:
             result: Prepared | str = work()
         except (AdapterError, OSError) as error:
             result = str(error)
-        except Exception as error:  # noqa: BLE001 - fetchers are foreign code; becomes the reason
+        except Exception as error:  # noqa: BLE001 - fetchers are foreign code
             result = f"{type(error).__name__}: {error}"
         self._done.append((ticket, result))
         self._wakeup.set()

@@ -1,7 +1,7 @@
-"""Matcher of patterns that look around, which RE2 refuses; it never backtracks.
+"""Matcher of patterns that look around, which RE2 refuses. It never backtracks.
 
 A set of positions in the text is an integer with a bit for each. Position i is before character i.
-Each part of a pattern maps the set of positions where it may begin to the set where it may end.
+Each part of a pattern maps the set of its possible starts to the set of its possible ends.
 Patterns without back references need no more. Repeats within repeats can still take many steps.
 Therefore the steps are counted, and a pattern that takes too many is refused.
 """
@@ -27,7 +27,7 @@ _CATEGORIES: dict[str, Callable[[str], bool]] = {
 
 
 class Unsupported(Exception):  # noqa: N818
-    """The pattern has a part that is not supported beside looking around."""
+    """The pattern looks around and has an unsupported part."""
 
 
 class LookAroundPattern:
@@ -40,19 +40,19 @@ class LookAroundPattern:
         parsed = _parser.parse(pattern)
         if parsed.state.flags & ~re.UNICODE:
             raise Unsupported("flags")
-        self._ends = _sequence(parsed, 0)
+        self._ends = _build_sequence(parsed, 0)
         self._shown = text_shown
         self._steps_left = MAX_STEPS
 
     def match(self, text: str) -> "Matched | None":
         """A match at the beginning of `text`. Raises AdapterError once it took too many steps."""
-        return Matched() if self._positions(text) else None
+        return Matched() if self._match_positions(text) else None
 
     def fullmatch(self, text: str) -> "Matched | None":
         """A match of the whole `text`. Raises AdapterError once it took too many steps."""
-        return Matched() if self._positions(text) >> len(text) else None
+        return Matched() if self._match_positions(text) >> len(text) else None
 
-    def _positions(self, text: str) -> int:
+    def _match_positions(self, text: str) -> int:
         scan = _Scan(text, self._steps_left)
         try:
             return self._ends(scan, 1)
@@ -93,11 +93,11 @@ class _Scan:
         if self.steps_left < 0:
             raise _TooManyStepsError
 
-    def of_char(self, char: str) -> int:
+    def find_char(self, char: str) -> int:
         """The positions of a character."""
         return self._of_char.get(char, 0)
 
-    def of_class(self, has: Callable[[str], bool]) -> int:
+    def find_class(self, has: Callable[[str], bool]) -> int:
         """The positions of the characters that a class has."""
         found = self._of_class.get(has)
         if found is None:
@@ -114,10 +114,10 @@ Ends = Callable[[_Scan, int], int]
 Class = Callable[[str], bool]
 
 
-def _sequence(items: Any, depth: int) -> Ends:
+def _build_sequence(items: Any, depth: int) -> Ends:
     if depth > MAX_DEPTH:
         raise Unsupported(f"more than {MAX_DEPTH} groups in groups")
-    parts = [_part(str(operator), value, depth) for operator, value in items]
+    parts = [_build_part(str(operator), value, depth) for operator, value in items]
 
     def ends(scan: _Scan, starts: int) -> int:
         for part in parts:
@@ -130,40 +130,40 @@ def _sequence(items: Any, depth: int) -> Ends:
     return ends
 
 
-def _part(operator: str, value: Any, depth: int) -> Ends:
+def _build_part(operator: str, value: Any, depth: int) -> Ends:
     if operator == "LITERAL":
-        return lambda scan, starts: (starts & scan.of_char(chr(value))) << 1
+        return lambda scan, starts: (starts & scan.find_char(chr(value))) << 1
     if operator in ("NOT_LITERAL", "ANY", "IN"):
-        has = _class(operator, value)
-        return lambda scan, starts: (starts & scan.of_class(has)) << 1
+        has = _build_class(operator, value)
+        return lambda scan, starts: (starts & scan.find_class(has)) << 1
     if operator == "AT":
-        return _place(str(value))
+        return _build_place(str(value))
     if operator == "BRANCH":
-        return _branch([_sequence(items, depth + 1) for items in value[1]])
+        return _build_branch([_build_sequence(items, depth + 1) for items in value[1]])
     if operator == "SUBPATTERN" and not value[1] and not value[2]:  # flags that it adds and drops
-        return _sequence(value[3], depth + 1)
+        return _build_sequence(value[3], depth + 1)
     if operator in ("MAX_REPEAT", "MIN_REPEAT"):
         low, high, items = value
-        return _repeat(_sequence(items, depth + 1), int(low), int(high))
+        return _build_repeat(_build_sequence(items, depth + 1), int(low), int(high))
     if operator in ("ASSERT", "ASSERT_NOT"):
         direction, items = value
         width = items.getwidth()[0] if direction < 0 else None
-        return _look(_sequence(items, depth + 1), width, is_wanted=operator == "ASSERT")
+        return _build_look(_build_sequence(items, depth + 1), width, is_wanted=operator == "ASSERT")
     raise Unsupported(operator.lower().replace("_", " "))
 
 
-def _class(operator: str, value: Any) -> Class:
+def _build_class(operator: str, value: Any) -> Class:
     if operator == "ANY":
         return lambda char: char != "\n"
     if operator == "NOT_LITERAL":
         return lambda char: ord(char) != value
-    tests = [_class_item(str(kind), item) for kind, item in value if str(kind) != "NEGATE"]
+    tests = [_build_class_item(str(kind), item) for kind, item in value if str(kind) != "NEGATE"]
     is_negated = len(tests) < len(value)
     # A class may have as many parts as the pattern has characters: each character is tested once.
     return cache(lambda char: any(test(char) for test in tests) != is_negated)
 
 
-def _class_item(kind: str, item: Any) -> Class:
+def _build_class_item(kind: str, item: Any) -> Class:
     if kind == "LITERAL":
         return lambda char: ord(char) == item
     if kind == "RANGE":
@@ -174,7 +174,7 @@ def _class_item(kind: str, item: Any) -> Class:
     return (lambda char: not test(char)) if name.startswith("NOT_") else test
 
 
-def _place(name: str) -> Ends:
+def _build_place(name: str) -> Ends:
     def ends(scan: _Scan, starts: int) -> int:
         last = len(scan.text)
         if name in ("AT_BEGINNING", "AT_BEGINNING_STRING"):
@@ -183,7 +183,7 @@ def _place(name: str) -> Ends:
             return starts & 1 << last
         if name == "AT_END":
             return starts & (1 << last | (1 << last - 1 if scan.text.endswith("\n") else 0))
-        words = scan.of_class(_CATEGORIES["WORD"])
+        words = scan.find_class(_CATEGORIES["WORD"])
         borders = words ^ words << 1
         if name == "AT_BOUNDARY":
             return starts & borders
@@ -192,7 +192,7 @@ def _place(name: str) -> Ends:
     return ends
 
 
-def _branch(choices: Sequence[Ends]) -> Ends:
+def _build_branch(choices: Sequence[Ends]) -> Ends:
     def ends(scan: _Scan, starts: int) -> int:
         found = 0
         for choice in choices:
@@ -203,8 +203,8 @@ def _branch(choices: Sequence[Ends]) -> Ends:
     return ends
 
 
-def _repeat(body: Ends, low: int, high: int) -> Ends:
-    """Between `low` and `high` times; after as many as there are positions nothing changes."""
+def _build_repeat(body: Ends, low: int, high: int) -> Ends:
+    """Between `low` and `high` times. More repeats than positions change nothing."""
 
     def ends(scan: _Scan, starts: int) -> int:
         most = len(scan.text) + 1
@@ -225,7 +225,7 @@ def _repeat(body: Ends, low: int, high: int) -> Ends:
     return ends
 
 
-def _look(body: Ends, width: int | None, *, is_wanted: bool) -> Ends:
+def _build_look(body: Ends, width: int | None, *, is_wanted: bool) -> Ends:
     """The starts that text which `body` matches follows, or precedes with that width."""
 
     def is_there(scan: _Scan, position: int) -> bool:

@@ -1,7 +1,7 @@
-"""An adapter merged into base weights: W + scale * B A, in tensors of their own.
+"""An adapter merged into base weights: W + scale * B A, in separate tensors.
 
-The base's tensors are read and never written: they may be mapped files, or shared with the decoder
-that computes with them. Sums are fp32 and rounded once to the model's dtype.
+The base's tensors are never written: they may be mapped files, or shared with the base's decoder.
+Sums are fp32 and rounded once to the model's dtype.
 
 # O out-features, I in-features, R rank, V vocabulary, H hidden
 """
@@ -27,10 +27,10 @@ _GROUPS = {
 
 
 class AdapterMerge:
-    """The weights of `base` with `adapter` added; layers are merged as they are read.
+    """The weights of `base` with `adapter` added.
 
-    `changed` are the numbers of the linear modules that differ from the base's. `num_bytes` counts
-    the tensors made so far.
+    Layers are merged as they are read. `changed` has the numbers of the linear modules that differ
+    from the base's. `num_bytes` counts the tensors made so far.
     """
 
     def __init__(self, base: DecoderWeights, adapter: HostAdapter) -> None:
@@ -42,61 +42,65 @@ class AdapterMerge:
 
     @torch.inference_mode()
     def weights(self) -> DecoderWeights:
-        """The merged weights. Raises AdapterError where a sum is too large for the dtype."""
+        """The merged weights. Raises AdapterError if a sum is too large for the dtype."""
         base, layout, scales = self._base, self._adapter.layout, self._adapter.scales
         embedding_VH, lm_head_VH = base.embedding_VH, base.lm_head_VH
         if layout.embedding is not None:
             runs = layout.embedding.runs
-            update = (self._rows(runs.first), self._rows(runs.second), scales.embedding)
-            embedding_VH = self._sum(embedding_VH, "embed_tokens", *update)
+            update = (self._read_rows(runs.first), self._read_rows(runs.second), scales.embedding)
+            embedding_VH = self._add_update(embedding_VH, "embed_tokens", *update)
         if layout.lm_head is not None:
             runs = layout.lm_head.runs
-            update = (self._rows(runs.first), self._rows(runs.second), scales.lm_head)
-            lm_head_VH = self._sum(lm_head_VH, "lm_head", *update)
-        return replace(base, embedding_VH=embedding_VH, lm_head_VH=lm_head_VH, layer=self._layer)
+            update = (self._read_rows(runs.first), self._read_rows(runs.second), scales.lm_head)
+            lm_head_VH = self._add_update(lm_head_VH, "lm_head", *update)
+        return replace(
+            base, embedding_VH=embedding_VH, lm_head_VH=lm_head_VH, layer=self._merge_layer
+        )
 
     @torch.inference_mode()
-    def _layer(self, index: int) -> LayerWeights:
+    def _merge_layer(self, index: int) -> LayerWeights:
         layer = self._base.layer(index)
         return replace(
             layer,
-            qkv=self._projection(layer.qkv, index, "qkv"),
-            o=self._projection(layer.o, index, "o"),
-            gate_up=self._projection(layer.gate_up, index, "gate_up"),
-            down=self._projection(layer.down, index, "down"),
+            qkv=self._merge_projection(layer.qkv, index, "qkv"),
+            o=self._merge_projection(layer.o, index, "o"),
+            gate_up=self._merge_projection(layer.gate_up, index, "gate_up"),
+            down=self._merge_projection(layer.down, index, "down"),
         )
 
-    def _projection(self, projection: Projection, layer: int, group: str) -> Projection:
+    def _merge_projection(self, projection: Projection, layer: int, group: str) -> Projection:
         first = layer * len(MODULES)
         numbers = [first + MODULES.index(name) for name in _GROUPS[group]]
         if self.changed.isdisjoint(numbers):
             return projection
-        sizes = _widths(self._base, group)
+        sizes = _list_widths(self._base, group)
         parts = torch.split(projection.weight_OI, sizes)
-        merged = [self._linear(part, number) for part, number in zip(parts, numbers, strict=True)]
+        merged = [
+            self._merge_linear(part, number) for part, number in zip(parts, numbers, strict=True)
+        ]
         weight_OI = merged[0] if len(merged) == 1 else torch.cat(merged)
         return replace(projection, weight_OI=weight_OI)
 
-    def _linear(self, weight_OI: torch.Tensor, number: int) -> torch.Tensor:
+    def _merge_linear(self, weight_OI: torch.Tensor, number: int) -> torch.Tensor:
         if number not in self.changed:
-            self.num_bytes += weight_OI.nbytes  # copied beside the others of its product
+            self.num_bytes += weight_OI.nbytes  # copied with the other modules of its product
             return weight_OI
         runs = self._adapter.layout.linears[number]
         layer, module = divmod(number, len(MODULES))
-        return self._sum(
+        return self._add_update(
             weight_OI,
             f"{MODULES[module]} of layer {layer}",
-            self._rows(runs.second).T,
-            self._rows(runs.first),
+            self._read_rows(runs.second).T,
+            self._read_rows(runs.first),
             self._adapter.scales.linears[number],
         )
 
-    def _rows(self, runs: Runs) -> torch.Tensor:
+    def _read_rows(self, runs: Runs) -> torch.Tensor:
         """One half of a module, fp32."""
         rows = torch.cat(tuple(self._adapter.image.rows(runs)))
         return rows.to(self._base.embedding_VH.device, torch.float32)
 
-    def _sum(
+    def _add_update(
         self,
         base_OI: torch.Tensor,
         name: str,
@@ -116,7 +120,7 @@ class AdapterMerge:
         return merged_OI
 
 
-def _widths(weights: DecoderWeights, group: str) -> list[int]:
+def _list_widths(weights: DecoderWeights, group: str) -> list[int]:
     """Columns of each module of a fused product."""
     query = weights.num_heads * weights.head_dim
     key = weights.num_kv_heads * weights.head_dim

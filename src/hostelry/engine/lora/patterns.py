@@ -17,7 +17,7 @@ from hostelry.engine.lora.look_around import LookAroundPattern, Unsupported
 
 _MAX_CHARS = 2000
 _MAX_BYTES = 1 << 18  # of one pattern's program and of what matching remembers of it
-MAX_INSTRUCTIONS = 200_000  # of all patterns of one adapter; a character takes about two
+MAX_INSTRUCTIONS = 200_000  # of all patterns of one adapter. A character takes about two
 # RE2 reads the first as a class of letters and the second as itself.
 _READ_DIFFERENTLY = ("[:", "{,")
 _LOOKING_AROUND = ("(?=", "(?!", "(?<=", "(?<!")
@@ -48,7 +48,7 @@ class Pattern(Protocol):
         ...
 
 
-def compiled(name: str, pattern: object, form: str = "{}") -> Pattern:
+def compile_pattern(name: str, pattern: object, form: str = "{}") -> Pattern:
     """Compile the pattern of field `name`, inserted into `form`.
 
     Raises AdapterError if it is invalid or cannot be matched in bounded time.
@@ -61,23 +61,27 @@ def compiled(name: str, pattern: object, form: str = "{}") -> Pattern:
         )
     text = next((it for it in _READ_DIFFERENTLY if it in pattern), None)
     if text is not None:
-        raise AdapterError(f"{name} holds {shown(pattern)}; {text} in a pattern is not supported")
+        raise AdapterError(
+            f"{name} holds {quote_value(pattern)}; {text} in a pattern is not supported"
+        )
     whole = form.replace("{}", pattern)
     try:
         for text in (pattern, whole):
             re.compile(text)
     except (re.error, OverflowError, RecursionError) as error:
-        raise AdapterError(f"{name} holds {shown(pattern)}, no valid pattern: {error}") from error
+        raise AdapterError(
+            f"{name} holds {quote_value(pattern)}, no valid pattern: {error}"
+        ) from error
     try:
         if "(?P<" not in form and any(mark in pattern for mark in _LOOKING_AROUND):
-            return LookAroundPattern(whole, f"{name} {shown(pattern)}")
+            return LookAroundPattern(whole, f"{name} {quote_value(pattern)}")
         return _re2_pattern(whole)
     except Unsupported as part:
         reason = f"{part}, beside looking around"
     except (re2.error, UnicodeEncodeError) as error:
         reason = _reason(error)
     raise AdapterError(
-        f"{name} holds {shown(pattern)}, which cannot be matched in linear time ({reason}); "
+        f"{name} holds {quote_value(pattern)}, which cannot be matched in linear time ({reason}); "
         "patterns are RE2's, and may look around"
     )
 
@@ -91,7 +95,7 @@ def _re2_pattern(pattern: str) -> Pattern:
 
 
 def check_size(patterns: Iterable[Pattern]) -> None:
-    """Raise AdapterError where an adapter's patterns together could take too long to match."""
+    """Raise AdapterError if an adapter's patterns together could take too long to match."""
     size = sum(pattern.programsize for pattern in patterns)
     if size > MAX_INSTRUCTIONS:
         raise AdapterError(
@@ -101,12 +105,12 @@ def check_size(patterns: Iterable[Pattern]) -> None:
 
 
 def _reason(error: Exception) -> str:
-    """The message of an RE2 error, which has it as bytes."""
+    """The message of an RE2 error, which RE2 gives as bytes."""
     reason = error.args[0] if error.args else ""
     return reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(error)
 
 
-def shown(value: object) -> str:
-    """A value as a message shows it, cut to a readable length."""
+def quote_value(value: object) -> str:
+    """The value for a message, cut to a readable length."""
     text = repr(value)
     return text if len(text) <= 80 else text[:77] + "..."

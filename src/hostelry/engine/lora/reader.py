@@ -21,9 +21,9 @@ from hostelry.engine.lora.tensors import (
     ModuleTensors,
     TensorTable,
     content_id,
+    drop_absent,
     take_modules,
-    untouched,
-    without_absent,
+    warn_about_absent,
 )
 from hostelry.engine.lora.weights_file import read_tensors
 
@@ -37,9 +37,10 @@ _IMAGE = "image"
 class BaseModel:
     """The base model that adapters are checked against.
 
-    `vocabulary` gives the base's weights (V, H) of the embedding or of lm_head by path; PEFT saves
-    copies of them with adapters that target these, which are accepted where they are equal.
-    `has_lm_head` False: a pooled base, whose adapters may name its modules without "model.".
+    `vocabulary` gives the base's weights (V, H) of the embedding or of lm_head by path. PEFT saves
+    copies of these weights with adapters that target them. A copy is accepted if it equals the
+    base's weight. Without `has_lm_head` the base is pooled, and its adapters may name their modules
+    without "model.".
     """
 
     targets: TargetModules
@@ -59,7 +60,7 @@ class AdapterRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageForm:
-    """The form that adapters are read into; `is_pinned` where a GPU copies from host memory."""
+    """The form that adapters are read into. `is_pinned`: a GPU copies from host memory."""
 
     page_elements: int
     dtype: torch.dtype
@@ -67,7 +68,7 @@ class PageForm:
 
 
 class AdapterReader:
-    """Reads adapters of one base model; `read` may run in several threads at once."""
+    """Reads adapters of one base model. `read` may run in several threads at once."""
 
     def __init__(self, base: BaseModel, rules: AdapterRules, form: PageForm) -> None:
         self._base = base
@@ -75,7 +76,7 @@ class AdapterReader:
         self._form = form
         self._layouts: dict[AdapterRanks, AdapterLayout] = {}
         self._lock = threading.Lock()
-        self._max_file_bytes = _largest_file(base.targets, rules.max_rank)
+        self._max_file_bytes = _compute_largest_file(base.targets, rules.max_rank)
 
     @property
     def max_folder_bytes(self) -> int:
@@ -89,14 +90,14 @@ class AdapterReader:
         selection = select(config, self._base.targets, max_rank=self._rules.max_rank)
         file_name, tensors = read_tensors(folder, max_bytes=self._max_file_bytes)
         if not self._base.has_lm_head:
-            tensors = _of_pooled_base(tensors, selection)
-        selection, absent = without_absent(selection, self._base.targets, tensors)
-        warnings = (*config.warnings, *untouched(absent, config), *warnings)
+            tensors = _rename_pooled(tensors, selection)
+        selection, absent = drop_absent(selection, self._base.targets, tensors)
+        warnings = (*config.warnings, *warn_about_absent(absent, config), *warnings)
         table = TensorTable(file_name, tensors)
         modules = take_modules(table, selection, self._base.targets)
-        check_saved(config, self._take_copies_of_base(table))
+        check_saved(config, self._take_base_copies(table))
         table.check_empty()
-        image = self._image(selection.ranks)
+        image = self._new_image(selection.ranks)
         layout = image.layout
         for module in modules:
             image.fill(module.runs(layout), *module.halves)
@@ -104,30 +105,33 @@ class AdapterReader:
         if not self._rules.allow_zero_effect:
             _check_effect(image, modules)
         return HostAdapter(
-            summary=_summary(selection, modules, image),
+            summary=_summarize(selection, modules, image),
             layout=layout,
             scales=selection.scales,
             image=image,
-            warnings=(*warnings, *_rounding(modules, self._form.dtype)),
+            warnings=(*warnings, *_warn_about_rounding(modules, self._form.dtype)),
         )
 
     @property
     def form_name(self) -> str:
-        """Names the form adapters are read into; images of another form are of no use."""
-        return f"{_name(self._form.dtype)}-{self._form.page_elements}"
+        """The name of the form that adapters are read into. Images of another form are unusable."""
+        return f"{_name_dtype(self._form.dtype)}-{self._form.page_elements}"
 
     def save(self, adapter: HostAdapter, folder: Path) -> int:
-        """Write the adapter in page form into `folder`; bytes written. Raises OSError."""
+        """Write the adapter in page form into `folder`.
+
+        Returns the bytes written. Raises OSError.
+        """
         return save_image(adapter, folder / _IMAGE)
 
     def restore(self, folder: Path, content_id: str) -> HostAdapter:
-        """The adapter that `save` wrote there. Raises AdapterError where damaged, OSError."""
-        return load_image(folder / _IMAGE, content_id, self._image)
+        """The adapter that `save` wrote. Raises AdapterError if it is damaged, and OSError."""
+        return load_image(folder / _IMAGE, content_id, self._new_image)
 
-    def _image(self, ranks: AdapterRanks) -> PageImage:
-        return PageImage(self._layout(ranks), self._form.dtype, is_pinned=self._form.is_pinned)
+    def _new_image(self, ranks: AdapterRanks) -> PageImage:
+        return PageImage(self._get_layout(ranks), self._form.dtype, is_pinned=self._form.is_pinned)
 
-    def _layout(self, ranks: AdapterRanks) -> AdapterLayout:
+    def _get_layout(self, ranks: AdapterRanks) -> AdapterLayout:
         """The layout shared by all adapters of these ranks."""
         layout = self._layouts.get(ranks)
         if layout is None:
@@ -138,8 +142,8 @@ class AdapterReader:
                 layout = self._layouts.setdefault(ranks, layout)
         return layout
 
-    def _take_copies_of_base(self, table: TensorTable) -> set[str]:
-        """Drop copies of the base's own weights; the modules that have one.
+    def _take_base_copies(self, table: TensorTable) -> set[str]:
+        """Drop copies of the base's own weights, and return the modules that have one.
 
         Raises AdapterError for any other values.
         """
@@ -160,7 +164,7 @@ class AdapterReader:
         return found
 
     def _is_base(self, path: str, copy: torch.Tensor) -> bool:
-        """Whether `copy` is the base's weight at `path`, in the dtype that is computed in."""
+        """True if `copy` is the base's weight at `path`, in the computing dtype."""
         if self._base.vocabulary is None:
             return False
         base = self._base.vocabulary(path)
@@ -174,7 +178,7 @@ class AdapterReader:
 
 
 def check_saved(config: AdapterConfig, copies: Iterable[str]) -> None:
-    """Raise AdapterError for a module of modules_to_save of which there is no copy of the base's.
+    """Raise AdapterError for a module of modules_to_save without a copy of the base's weights.
 
     `copies` are the paths of modules whose weights lie with the adapter and equal the base's.
     """
@@ -187,7 +191,7 @@ def check_saved(config: AdapterConfig, copies: Iterable[str]) -> None:
             )
 
 
-def _of_pooled_base(
+def _rename_pooled(
     tensors: dict[str, torch.Tensor], selection: Selection
 ) -> dict[str, torch.Tensor]:
     """The tensors as named in the generating model. Raises AdapterError for one of lm_head."""
@@ -205,7 +209,7 @@ def _of_pooled_base(
     return renamed
 
 
-def _largest_file(targets: TargetModules, max_rank: int) -> int:
+def _compute_largest_file(targets: TargetModules, max_rank: int) -> int:
     """Bytes that the weights of the largest acceptable adapter can take."""
     wide = (targets.embedding, targets.lm_head)
     numbers = sum(max_rank * (it.in_features + it.out_features) for it in (*targets.linears, *wide))
@@ -213,7 +217,7 @@ def _largest_file(targets: TargetModules, max_rank: int) -> int:
     return (numbers + copies) * _WIDEST_BYTES + _HEADER_BYTES
 
 
-def _summary(
+def _summarize(
     selection: Selection, modules: Sequence[ModuleTensors], image: PageImage
 ) -> AdapterSummary:
     names = {module.target.path.rsplit(".", 1)[-1] for module in modules}
@@ -227,7 +231,7 @@ def _summary(
 
 
 def _check_finite(image: PageImage, modules: Sequence[ModuleTensors]) -> None:
-    """Raise AdapterError where any number is nan or infinite, in the file or once rounded."""
+    """Raise AdapterError if any number is nan or infinite, in the file or once rounded."""
     if image.is_finite:
         return
     for module in modules:
@@ -255,19 +259,20 @@ def _check_effect(image: PageImage, modules: Sequence[ModuleTensors]) -> None:
     raise AdapterError("the adapter has no effect: A or B of every module is all zeros")
 
 
-def _rounding(modules: Sequence[ModuleTensors], dtype: torch.dtype) -> tuple[str, ...]:
-    """A warning where the pool's dtype cannot hold the file's numbers exactly."""
+def _warn_about_rounding(modules: Sequence[ModuleTensors], dtype: torch.dtype) -> tuple[str, ...]:
+    """A warning if the pool's dtype cannot hold the file's numbers exactly."""
     for module in modules:
         for name, tensor in module.named:
             if torch.promote_types(tensor.dtype, dtype) == dtype:
                 continue
             if not torch.equal(tensor.to(dtype).to(tensor.dtype), tensor):
+                stored, rounded = _name_dtype(tensor.dtype), _name_dtype(dtype)
                 return (
-                    f"weights are rounded from {_name(tensor.dtype)} to {_name(dtype)}, which this "
-                    f"model computes in (tensor {name} and perhaps others)",
+                    f"weights are rounded from {stored} to {rounded}, which this model computes in "
+                    f"(tensor {name} and perhaps others)",
                 )
     return ()
 
 
-def _name(dtype: torch.dtype) -> str:
+def _name_dtype(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")

@@ -1,4 +1,4 @@
-"""The safetensors format: tensors as views of a file's bytes; its header is untrusted.
+"""The safetensors format: tensors as views of a file's bytes. The header is untrusted.
 
 Source: the format's description at github.com/huggingface/safetensors.
 """
@@ -29,14 +29,14 @@ _DTYPES = {
 def parse_safetensors(file_name: str, content: NDArray[numpy.uint8]) -> dict[str, torch.Tensor]:
     """The tensors in the file's bytes, by name.
 
-    Raises AdapterError naming `file_name`, and the tensor, where header and bytes contradict each
-    other, or for a dtype that is no float of 2, 4 or 8 bytes.
+    Raises AdapterError naming `file_name`, and the tensor, if header and bytes contradict each
+    other, or for a dtype other than a float of 2, 4 or 8 bytes.
     """
-    header, start = _header(file_name, content)
+    header, start = _read_header(file_name, content)
     data = _Data(content[start:])
     try:
         return {
-            name: _tensor(name, entry, data)
+            name: _read_tensor(name, entry, data)
             for name, entry in header.items()
             if name != "__metadata__"
         }
@@ -48,7 +48,7 @@ class _MisfitError(Exception):
     """The header and the bytes do not agree."""
 
 
-def _header(file_name: str, content: NDArray[numpy.uint8]) -> tuple[Mapping[str, Any], int]:
+def _read_header(file_name: str, content: NDArray[numpy.uint8]) -> tuple[Mapping[str, Any], int]:
     """The parsed header, and where the tensors' bytes begin."""
     size = int.from_bytes(content[:8].tobytes(), "little")
     limit = min(_MAX_HEADER_BYTES, len(content) - 8)
@@ -59,7 +59,7 @@ def _header(file_name: str, content: NDArray[numpy.uint8]) -> tuple[Mapping[str,
         )
     try:
         header = json.loads(
-            content[8 : 8 + size].tobytes().decode(), object_pairs_hook=_without_doubles
+            content[8 : 8 + size].tobytes().decode(), object_pairs_hook=_refuse_doubles
         )
     except (ValueError, RecursionError) as error:
         raise AdapterError(f"{file_name} cannot be read: its header is not JSON") from error
@@ -68,7 +68,7 @@ def _header(file_name: str, content: NDArray[numpy.uint8]) -> tuple[Mapping[str,
     return header, 8 + size
 
 
-def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _refuse_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     table = dict(pairs)
     if len(table) != len(pairs):
         raise ValueError("a name twice")
@@ -86,7 +86,7 @@ class _Data:
         self._views: dict[torch.dtype, torch.Tensor] = {}
 
     def tensor(self, dtype: torch.dtype, begin: int, shape: tuple[int, ...]) -> torch.Tensor:
-        """The numbers from byte `begin` on, of that shape; the caller has checked the bounds."""
+        """The numbers from byte `begin` on, of that shape. The caller has checked the bounds."""
         if begin % dtype.itemsize:
             count = math.prod(shape) * dtype.itemsize
             return self._content[begin : begin + count].clone().view(dtype).view(shape)
@@ -98,14 +98,14 @@ class _Data:
         return numbers.as_strided(shape, strides, begin // dtype.itemsize)
 
 
-def _tensor(name: str, entry: object, data: _Data) -> torch.Tensor:
+def _read_tensor(name: str, entry: object, data: _Data) -> torch.Tensor:
     if not isinstance(entry, dict):
         raise _MisfitError(f"tensor {name} has no description")
     dtype = _DTYPES.get(str(entry.get("dtype")))
     if dtype is None:
         raise AdapterError(f"tensor {name} has dtype {entry.get('dtype')}; it must be a float type")
-    shape = _integers(name, "shape", entry.get("shape"))
-    offsets = _integers(name, "data_offsets", entry.get("data_offsets"))
+    shape = _check_integers(name, "shape", entry.get("shape"))
+    offsets = _check_integers(name, "data_offsets", entry.get("data_offsets"))
     if len(offsets) != 2 or not offsets[0] <= offsets[1] <= data.num_bytes:
         raise _MisfitError(
             f"tensor {name} lies at {offsets} in {data.num_bytes} bytes of tensors; the file is "
@@ -117,7 +117,7 @@ def _tensor(name: str, entry: object, data: _Data) -> torch.Tensor:
     return data.tensor(dtype, begin, shape)
 
 
-def _integers(name: str, field: str, value: object) -> tuple[int, ...]:
+def _check_integers(name: str, field: str, value: object) -> tuple[int, ...]:
     if isinstance(value, list) and len(value) <= _MAX_DIMENSIONS:
         for item in value:
             if type(item) is not int or not 0 <= item < _MAX_INTEGER:

@@ -30,8 +30,8 @@ class Selection:
 def select(config: AdapterConfig, targets: TargetModules, *, max_rank: int) -> Selection:
     """The modules that `config` targets.
 
-    Raises AdapterError where it targets none, where a rank is above `max_rank`, or where a scale
-    is no number in fp32.
+    Raises AdapterError without any module, for a rank above `max_rank`, and for a scale that does
+    not fit in fp32.
     """
     ties = config.ensure_weight_tying and targets.is_tied and config.names_vocabulary
     wide = not config.targets_all_linear  # which leaves out the embedding and lm_head
@@ -42,25 +42,27 @@ def select(config: AdapterConfig, targets: TargetModules, *, max_rank: int) -> S
         has_embedding = has_lm_head = True
     ranks = AdapterRanks(
         linears=tuple(
-            _rank(config, target, max_rank) if config.targets(target.path) else 0
+            _check_rank(config, target, max_rank) if config.targets(target.path) else 0
             for target in targets.linears
         ),
-        embedding=_rank(config, targets.embedding, max_rank) if has_embedding else 0,
-        lm_head=_rank(config, targets.lm_head, max_rank) if has_lm_head else 0,
+        embedding=_check_rank(config, targets.embedding, max_rank) if has_embedding else 0,
+        lm_head=_check_rank(config, targets.lm_head, max_rank) if has_lm_head else 0,
     )
     if not ranks.largest:
         raise AdapterError(
             f"target_modules is {config.target_modules.text}, which names no module of the base"
         )
-    return Selection(ranks=ranks, scales=_scales(config, targets, ranks), ties_vocabulary=ties)
+    return Selection(
+        ranks=ranks, scales=_compute_scales(config, targets, ranks), ties_vocabulary=ties
+    )
 
 
 def _check_tie(config: AdapterConfig, targets: TargetModules) -> None:
-    """Raise AdapterError where PEFT would fail, or its result would depend on the load order."""
+    """Raise AdapterError if PEFT would fail, or its result would depend on the load order."""
     embedding, lm_head = targets.embedding.path, targets.lm_head.path
     if config.excludes(embedding):
         raise AdapterError(f"exclude_modules includes {embedding}, which ensure_weight_tying needs")
-    ranks = config.rank_of(embedding), config.rank_of(lm_head)
+    ranks = config.get_rank(embedding), config.get_rank(lm_head)
     if ranks[0] != ranks[1]:
         raise AdapterError(
             f"r is {ranks[0]} at {embedding} and {ranks[1]} at {lm_head}; ensure_weight_tying asks "
@@ -68,26 +70,28 @@ def _check_tie(config: AdapterConfig, targets: TargetModules) -> None:
         )
 
 
-def _rank(config: AdapterConfig, target: TargetModule, max_rank: int) -> int:
-    rank = config.rank_of(target.path)
+def _check_rank(config: AdapterConfig, target: TargetModule, max_rank: int) -> int:
+    rank = config.get_rank(target.path)
     if rank > max_rank:
         raise AdapterError(f"r is {rank} at {target.path}; max_lora_rank is {max_rank}")
     return rank
 
 
-def _scales(config: AdapterConfig, targets: TargetModules, ranks: AdapterRanks) -> AdapterScales:
+def _compute_scales(
+    config: AdapterConfig, targets: TargetModules, ranks: AdapterRanks
+) -> AdapterScales:
     return AdapterScales(
         linears=tuple(
-            _scale(config, target) if rank else 0.0
+            _compute_scale(config, target) if rank else 0.0
             for target, rank in zip(targets.linears, ranks.linears, strict=True)
         ),
-        embedding=_scale(config, targets.embedding) if ranks.embedding else 0.0,
-        lm_head=_scale(config, targets.lm_head) if ranks.lm_head else 0.0,
+        embedding=_compute_scale(config, targets.embedding) if ranks.embedding else 0.0,
+        lm_head=_compute_scale(config, targets.lm_head) if ranks.lm_head else 0.0,
     )
 
 
-def _scale(config: AdapterConfig, target: TargetModule) -> float:
-    scale = config.scale_of(target.path)
+def _compute_scale(config: AdapterConfig, target: TargetModule) -> float:
+    scale = config.get_scale(target.path)
     if abs(scale) > _LARGEST_SCALE:
         raise AdapterError(
             f"lora_alpha makes the scale of {target.path} {scale:g}; that is no fp32"

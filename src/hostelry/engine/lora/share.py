@@ -1,7 +1,8 @@
-"""A rank's share of an adapter, where several ranks hold a model together.
+"""A rank's share of an adapter, if several ranks hold a model together.
 
-`kernels.shard.module_share` defines the share. Each rank has as many pages, which hold less, so
-rows are laid out again for the rank, one after another, none across the end of a page.
+`kernels.shard.share_module` defines the share. Each rank has the same number of pages, which hold
+less. Therefore rows are laid out again for the rank, one after another, none across the end of a
+page.
 
 # R ranks of the adapter, I in-features, O out-features, V vocabulary, H hidden, of this rank
 """
@@ -14,7 +15,7 @@ import torch
 
 from hostelry.engine.kernels.batch import AdapterIndex, Int64, WideRows
 from hostelry.engine.kernels.pool import PoolTensor
-from hostelry.engine.kernels.shard import ModuleShare, Shard, module_share
+from hostelry.engine.kernels.shard import ModuleShare, Shard, share_module
 from hostelry.engine.lora.errors import AdapterError
 from hostelry.engine.lora.host_adapter import HostAdapter
 from hostelry.engine.lora.layout import AdapterRanks, Runs
@@ -25,7 +26,7 @@ from hostelry.engine.lora.targets import TargetModule, TargetModules
 class _ModuleOffsets:
     """Positions of both halves of one module: elements from the start of the share.
 
-    Negative where a row is another rank's. `first` and `second` as in `layout.ModuleRuns`.
+    Negative for another rank's row. `first` and `second` as in `layout.ModuleRuns`.
     """
 
     first: Int64
@@ -49,26 +50,26 @@ def plan_share(
 ) -> SharePlan:
     """The plan for pages of `page_elements` elements.
 
-    Raises AdapterError where a row is longer than a page.
+    Raises AdapterError if a row is longer than a page.
     """
     cursor = _Cursor(page_elements)
     return SharePlan(
         linears=tuple(
-            _linear_places(cursor, target, rank, shard)
+            _place_linear(cursor, target, rank, shard)
             for target, rank in zip(targets.linears, ranks.linears, strict=True)
         ),
-        embedding=_embedding_places(cursor, targets.embedding, ranks.embedding, shard),
-        lm_head=_lm_head_places(cursor, targets.lm_head, ranks.lm_head, shard),
+        embedding=_place_embedding(cursor, targets.embedding, ranks.embedding, shard),
+        lm_head=_place_lm_head(cursor, targets.lm_head, ranks.lm_head, shard),
         shard=shard,
         page_elements=page_elements,
         num_pages=cursor.num_pages,
     )
 
 
-def share_pages(
+def count_share_pages(
     targets: TargetModules, ranks: AdapterRanks, world_size: int, page_elements: int
 ) -> int:
-    """Pages of an adapter in every rank's pool: as many as the largest share needs."""
+    """Pages of an adapter in every rank's pool: the number that the largest share needs."""
     return max(
         plan_share(targets, ranks, Shard(rank, world_size), page_elements).num_pages
         for rank in range(world_size)
@@ -76,7 +77,7 @@ def share_pages(
 
 
 class AdapterShare:
-    """A rank's share of `adapter`, in page form; pages beyond its own are not written."""
+    """A rank's share of `adapter`, in page form. Pages beyond its own are not written."""
 
     def __init__(self, adapter: HostAdapter, targets: TargetModules, plan: SharePlan) -> None:
         self._adapter = adapter
@@ -86,7 +87,7 @@ class AdapterShare:
     def write(self, pool: PoolTensor, page_numbers: Sequence[int]) -> None:
         """Copy it into the first of these pages of the rank's pool."""
         size = self._plan.page_elements
-        elements = self._laid_out()
+        elements = self._lay_out()
         for ordinal in range(self._plan.num_pages):
             start = page_numbers[ordinal] * size
             part = elements[ordinal * size : (ordinal + 1) * size]
@@ -121,11 +122,11 @@ class AdapterShare:
             lm_head=wide(layout.ranks.lm_head, scales.lm_head, plan.lm_head),
         )
 
-    def _stored(self, runs: Runs) -> torch.Tensor:
+    def _read_rows(self, runs: Runs) -> torch.Tensor:
         """All rows of one half of a module of the whole adapter."""
         return torch.cat(list(self._adapter.image.rows(runs)))
 
-    def _laid_out(self) -> torch.Tensor:
+    def _lay_out(self) -> torch.Tensor:
         """The elements of its pages, one page after another."""
         plan, layout = self._plan, self._adapter.layout
         dtype = self._adapter.image.elements.dtype
@@ -134,18 +135,18 @@ class AdapterShare:
             self._targets.linears, layout.linears, plan.linears, strict=True
         ):
             if runs.first:
-                share = _share(plan.shard, target, len(places.first))
-                down_RI, up_RO = self._stored(runs.first), self._stored(runs.second)
-                _put(elements, places.first, down_RI[:, share.down_columns])
-                _put(elements, places.second, up_RO[:, share.up_rows])
+                share = _share_target(plan.shard, target, len(places.first))
+                down_RI, up_RO = self._read_rows(runs.first), self._read_rows(runs.second)
+                _write_rows(elements, places.first, down_RI[:, share.down_columns])
+                _write_rows(elements, places.second, up_RO[:, share.up_rows])
         for wide, places in ((layout.embedding, plan.embedding), (layout.lm_head, plan.lm_head)):
             if wide is not None:
-                _put(elements, places.first, self._stored(wide.runs.first))
-                _put(elements, places.second, self._stored(wide.runs.second))
+                _write_rows(elements, places.first, self._read_rows(wide.runs.first))
+                _write_rows(elements, places.second, self._read_rows(wide.runs.second))
         return elements
 
 
-def _put(elements: torch.Tensor, places: Int64, rows: torch.Tensor) -> None:
+def _write_rows(elements: torch.Tensor, places: Int64, rows: torch.Tensor) -> None:
     """Write the rows of this rank to their positions."""
     own = places >= 0
     starts = torch.from_numpy(places[own]).unsqueeze(1)
@@ -183,8 +184,8 @@ class _Cursor:
         return places
 
 
-def _share(shard: Shard, target: TargetModule, rank: int) -> ModuleShare:
-    return module_share(
+def _share_target(shard: Shard, target: TargetModule, rank: int) -> ModuleShare:
+    return share_module(
         shard,
         target.path.rsplit(".", 1)[-1],
         rank=rank,
@@ -193,48 +194,46 @@ def _share(shard: Shard, target: TargetModule, rank: int) -> ModuleShare:
     )
 
 
-def _placed(cursor: _Cursor, target: TargetModule, count: int, own: slice, width: int) -> Int64:
+def _place_rows(cursor: _Cursor, target: TargetModule, count: int, own: slice, width: int) -> Int64:
     """Positions of rows `own` of `count`, -1 for the others."""
     places = numpy.full(count, -1, numpy.int64)
     places[own] = cursor.place(target.path, own.stop - own.start, width)
     return places
 
 
-def _width(columns: slice) -> int:
+def _measure(columns: slice) -> int:
     return int(columns.stop - columns.start)
 
 
-def _linear_places(
-    cursor: _Cursor, target: TargetModule, rank: int, shard: Shard
-) -> _ModuleOffsets:
-    share = _share(shard, target, rank)
+def _place_linear(cursor: _Cursor, target: TargetModule, rank: int, shard: Shard) -> _ModuleOffsets:
+    share = _share_target(shard, target, rank)
     return _ModuleOffsets(
-        first=_placed(cursor, target, rank, share.down_rows, _width(share.down_columns)),
-        second=_placed(cursor, target, rank, slice(0, rank), _width(share.up_rows)),
+        first=_place_rows(cursor, target, rank, share.down_rows, _measure(share.down_columns)),
+        second=_place_rows(cursor, target, rank, slice(0, rank), _measure(share.up_rows)),
     )
 
 
-def _embedding_places(
+def _place_embedding(
     cursor: _Cursor, target: TargetModule, rank: int, shard: Shard
 ) -> _ModuleOffsets:
     """Rows of `rank` values by token, then rows of the whole hidden size."""
     tokens = target.in_features if rank else 0
-    share = _share(shard, target, rank)
+    share = _share_target(shard, target, rank)
     own = share.down_columns if rank else slice(0, 0)
     return _ModuleOffsets(
-        first=_placed(cursor, target, tokens, own, rank),
-        second=_placed(cursor, target, rank, slice(0, rank), target.out_features),
+        first=_place_rows(cursor, target, tokens, own, rank),
+        second=_place_rows(cursor, target, rank, slice(0, rank), target.out_features),
     )
 
 
-def _lm_head_places(
+def _place_lm_head(
     cursor: _Cursor, target: TargetModule, rank: int, shard: Shard
 ) -> _ModuleOffsets:
     """Rows of `rank` values by token, then this rank's rows of the hidden size."""
     tokens = target.out_features if rank else 0
-    share = _share(shard, target, rank)
+    share = _share_target(shard, target, rank)
     own = share.up_rows if rank else slice(0, 0)
     return _ModuleOffsets(
-        first=_placed(cursor, target, tokens, own, rank),
-        second=_placed(cursor, target, rank, share.down_rows, target.in_features),
+        first=_place_rows(cursor, target, tokens, own, rank),
+        second=_place_rows(cursor, target, rank, share.down_rows, target.in_features),
     )

@@ -6,15 +6,15 @@ from pathlib import Path
 from hostelry.engine.lora.host_adapter import HostAdapter
 from hostelry.engine.lora.layout import AdapterRanks
 from hostelry.engine.lora.reader import AdapterReader
-from hostelry.engine.lora.share import share_pages
+from hostelry.engine.lora.share import count_share_pages
 from hostelry.engine.lora.targets import TargetModules
 
 
 class SharedReader:
     """A FolderReader whose adapters have the number of pages that they take in every rank's pool.
 
-    The adapters themselves are whole. Methods raise what those of `reader.AdapterReader` raise, and
-    AdapterError where a row does not fit into a page.
+    The adapters themselves are whole. Its methods raise the errors of `reader.AdapterReader`, and
+    AdapterError if a row does not fit into a page.
     """
 
     def __init__(
@@ -33,31 +33,33 @@ class SharedReader:
 
     @property
     def form_name(self) -> str:
-        """Names the form adapters are read into."""
+        """The name of the form that adapters are read into."""
         return self._reader.form_name
 
     def read(self, folder: Path) -> HostAdapter:
         """The checked adapter in `folder`."""
-        return self._shared(self._reader.read(folder))
+        return self._replace_num_pages(self._reader.read(folder))
 
     def save(self, adapter: HostAdapter, folder: Path) -> int:
-        """Write the adapter in its form into `folder`; bytes written."""
+        """Write the adapter in its form into `folder`. Returns the bytes written."""
         return self._reader.save(adapter, folder)
 
     def restore(self, folder: Path, content_id: str) -> HostAdapter:
         """The adapter that `save` wrote there."""
-        return self._shared(self._reader.restore(folder, content_id))
+        return self._replace_num_pages(self._reader.restore(folder, content_id))
 
     def num_pages(self, ranks: AdapterRanks) -> int:
         """Pages of an adapter of these ranks in every pool."""
         num_pages = self._num_pages.get(ranks)
         if num_pages is None:
-            num_pages = share_pages(self._targets, ranks, self._world_size, self._page_elements)
+            num_pages = count_share_pages(
+                self._targets, ranks, self._world_size, self._page_elements
+            )
             if len(self._num_pages) >= 256:
                 self._num_pages.clear()
             self._num_pages[ranks] = num_pages
         return num_pages
 
-    def _shared(self, adapter: HostAdapter) -> HostAdapter:
+    def _replace_num_pages(self, adapter: HostAdapter) -> HostAdapter:
         num_pages = self.num_pages(adapter.layout.ranks)
         return replace(adapter, summary=replace(adapter.summary, num_pages=num_pages))

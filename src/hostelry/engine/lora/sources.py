@@ -11,7 +11,7 @@ from hostelry.engine.lora.errors import AdapterError
 
 
 class Fetcher(Protocol):
-    """A client of one kind of remote source; called from several threads."""
+    """A client of one kind of remote source. Called from several threads."""
 
     def fetch(self, uri: str, into: Path) -> None:
         """Copy the adapter's files into the empty folder `into`, at its top.
@@ -34,7 +34,7 @@ class LocalSource:
 
 @dataclass(frozen=True, slots=True)
 class RemoteSource:
-    """A remote URI; the fetcher of its scheme handles it."""
+    """A remote URI. The fetcher of its scheme handles it."""
 
     uri: str
 
@@ -74,8 +74,8 @@ def is_remote(place: str) -> bool:
     return bool(mark) and scheme != "file"
 
 
-def fetcher_of(source: RemoteSource, fetchers: Mapping[str, Fetcher]) -> Fetcher:
-    """The fetcher for the source's scheme. Raises AdapterError naming the schemes there are."""
+def find_fetcher(source: RemoteSource, fetchers: Mapping[str, Fetcher]) -> Fetcher:
+    """The fetcher for the source's scheme. Raises AdapterError naming the known schemes."""
     fetcher = fetchers.get(source.scheme)
     if fetcher is None:
         known = ", ".join(sorted((*fetchers, "file"))) if fetchers else "file"
@@ -84,9 +84,9 @@ def fetcher_of(source: RemoteSource, fetchers: Mapping[str, Fetcher]) -> Fetcher
 
 
 def check_fetched(folder: Path, *, max_bytes: int) -> None:
-    """Raise AdapterError where fetched files are links or odd, or have more than `max_bytes`.
+    """Raise AdapterError if fetched files are links or odd, or have more than `max_bytes`.
 
-    Folders among them, checkpoints and the like, are no part of an adapter.
+    Folders among them, such as checkpoints, are not part of an adapter.
     """
     num_bytes = 0
     for path in sorted(folder.iterdir()):

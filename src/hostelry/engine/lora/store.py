@@ -1,6 +1,6 @@
 """Adapters by name, and the tiers below the pool: host memory, disk, remote sources.
 
-Everything but `prepare` belongs to the engine's thread and returns at once; slow work runs on
+Everything but `prepare` belongs to the engine's thread and returns at once. Slow work runs on
 executors, and `poll` returns its events between two steps. A requested content stays in host memory
 until it is in the pool, or for `hold_s`.
 """
@@ -45,7 +45,7 @@ _DEFAULT_LOADS = LoadLimits()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreLimits:
-    """Bounds of the tiers; see also `disk_cache.DiskCache`."""
+    """Bounds of the tiers. See also `disk_cache.DiskCache`."""
 
     host_bytes: int
     hold_s: float = 5.0
@@ -61,7 +61,7 @@ class StoreExecutors:
     upload: JobExecutor
 
     @classmethod
-    def of_threads(cls, limits: LoadLimits) -> "StoreExecutors":
+    def create(cls, limits: LoadLimits) -> "StoreExecutors":
         """Executors on threads of this process, started with their first job."""
         return cls(
             disk=ThreadJobExecutor("adapter-disk", limits.num_disk),
@@ -77,7 +77,7 @@ class StoreExecutors:
 
 @dataclass(frozen=True, slots=True)
 class RegisteredAdapter:
-    """A name and the adapter registered under it; `warnings` are those of reading it."""
+    """A name, its adapter, and the warnings from reading it."""
 
     version: AdapterVersion
     summary: AdapterSummary
@@ -108,7 +108,7 @@ class AdapterStore:
         limits: StoreLimits,
         executors: StoreExecutors | None = None,
     ) -> None:
-        executors = self._executors = executors or StoreExecutors.of_threads(limits.loads)
+        executors = self._executors = executors or StoreExecutors.create(limits.loads)
         self._loader = loader
         self._clock = clock
         self._limits = limits
@@ -130,14 +130,14 @@ class AdapterStore:
         self._num_failed_loads = 0
 
     def prepare(self, place: str | Path) -> Prepared:
-        """Read and check the adapter at a path or URI; blocks, and may be called in any thread.
+        """Read and check the adapter at a path or URI.
 
-        Raises AdapterError naming field or tensor and value, or OSError.
+        Blocks, in any thread. Raises AdapterError naming field or tensor and value, or OSError.
         """
         return self._loader.prepare(place)
 
     def check_fits(self, adapter: HostAdapter) -> None:
-        """Raise AdapterTooLargeError where host memory could never hold the adapter."""
+        """Raise AdapterTooLargeError if host memory could never hold the adapter."""
         if adapter.num_bytes > self._host.max_bytes:
             raise AdapterTooLargeError(
                 f"the adapter takes {adapter.num_bytes} bytes of host memory; all adapters have "
@@ -145,9 +145,10 @@ class AdapterStore:
             )
 
     def register(self, name: str, prepared: Prepared) -> AdapterVersion:
-        """Register the adapter as `name` from the next request on; a former version drains.
+        """Register the adapter as `name` from the next request on.
 
-        Raises AdapterError for an empty name, AdapterTooLargeError as `check_fits` does.
+        A former version drains. Raises AdapterError for an empty name, AdapterTooLargeError as
+        `check_fits` does.
         """
         adapter = prepared.adapter
         self.check_fits(adapter)
@@ -161,34 +162,35 @@ class AdapterStore:
         content.load_s[prepared.tier] = prepared.load_s
         if self._host.get(adapter.content_id) is None:
             self._keep(content, prepared)
-        self._orphan(unused)
+        self._mark_orphan(unused)
         return version
 
     def retire(self, name: str) -> bool:
-        """Remove the name; requests that hold the adapter finish with it. False if unknown."""
+        """Remove the name. Requests that hold the adapter finish with it. False if unknown."""
         retired = self._versions.retire(name)
         if retired is None:
             return False
         version, unused = retired
         if not self._versions.num_requests(version):
             self._names.pop(name, None)
-        self._orphan(unused)
+        self._mark_orphan(unused)
         return True
 
     def get(self, name: str) -> RegisteredAdapter | None:
-        """The adapter registered under the name; None where there is none."""
+        """The adapter registered under the name, if any."""
         version = self._versions.get(name)
-        return self._registered(version) if version else None
+        return self._describe(version) if version else None
 
     @property
     def adapters(self) -> Sequence[RegisteredAdapter]:
         """The registered adapters, in order of registration."""
-        return [self._registered(version) for version in self._versions.current]
+        return [self._describe(version) for version in self._versions.current]
 
     def acquire(self, name: str, *, in_pool: bool) -> AdapterVersion | None:
-        """Hold the name's current version for one request; None where there is no such name.
+        """Hold the name's current version for one request.
 
-        `in_pool`, whether the adapter is in the pool already, is for the counts of hits.
+        None for an unknown name. `in_pool`, whether the adapter is in the pool already, is for the
+        counts of hits.
         """
         version = self._versions.acquire(name)
         if version is not None:
@@ -210,7 +212,7 @@ class AdapterStore:
         unused = self._versions.release(version)
         if self._versions.get(version.name) is None and not self._versions.num_requests(version):
             self._names.pop(version.name, None)
-        self._orphan(unused)
+        self._mark_orphan(unused)
 
     def summary(self, content_id: str) -> AdapterSummary:
         """The summary of a content that a version has. Raises KeyError."""
@@ -229,13 +231,14 @@ class AdapterStore:
         return upload_s + content.load_s.get(tier, max(content.load_s.values(), default=0.0))
 
     def host(self, content_id: str) -> HostAdapter | None:
-        """The adapter in page form, None where it is not in host memory."""
+        """The adapter in page form. None if it is not in host memory."""
         return self._host.get(content_id)
 
     def request(self, content_id: str) -> None:
-        """Load the content into host memory; `poll` returns one LoadedToHost or LoadFailed.
+        """Load the content into host memory.
 
-        No content is evicted for it before the next `poll`, which returns LeftHost then.
+        `poll` returns one LoadedToHost or LoadFailed. No content is evicted for it before the next
+        `poll`, which then returns LeftHost.
         """
         now = self._clock.now()
         if not self._versions.is_used(content_id):
@@ -251,16 +254,16 @@ class AdapterStore:
             self._wakeup.set()  # the next poll may have to make room
 
     def evict(self, content_id: str) -> bool:
-        """Evict a content from host memory; False where it is held, loading or not there."""
+        """Evict a content from host memory. False if it is held, loading or absent."""
         if not self._host.evict(content_id):
             return False
-        self._left_host((content_id,))
+        self._note_left_host((content_id,))
         return True
 
     def start_upload(self, content_id: str, page_numbers: Sequence[int]) -> None:
-        """Copy the content into those pages; `poll` returns Uploaded or UploadFailed.
+        """Copy the content into those pages.
 
-        Raises KeyError where it is not in host memory.
+        `poll` returns Uploaded or UploadFailed. Raises KeyError if it is not in host memory.
         """
         adapter = self._host.get(content_id)
         if adapter is None:
@@ -270,14 +273,14 @@ class AdapterStore:
         self._uploads.start(adapter, page_numbers)
 
     def poll(self) -> list[AdapterEvent]:
-        """The events since the last call, in order; starts loads that there is room for."""
+        """The events since the last call, in order. Starts loads that there is room for."""
         self._wakeup.clear()
         now = self._clock.now()
         self._drop_orphans()
         for upload in self._uploads.collect():
-            self._upload_ended(upload)
+            self._finish_upload(upload)
         for outcome in self._loads.collect(now):
-            self._load_ended(outcome, now)
+            self._finish_load(outcome, now)
         for content_id in [it for it, until in self._holds.items() if until <= now]:
             self._unhold(content_id)
         self._start_loads(now, may_evict=True)
@@ -285,11 +288,11 @@ class AdapterStore:
         return events
 
     def wait(self, timeout_s: float) -> bool:
-        """Block until `poll` has an event of a load or an upload; False after `timeout_s`."""
+        """Block until `poll` has an event of a load or an upload. False after `timeout_s`."""
         return bool(self._events or self._orphans) or self._wakeup.wait(timeout_s)
 
     def close(self) -> None:
-        """End the threads; the store is of no use afterwards."""
+        """End the threads. The store is unusable afterwards."""
         self._executors.close()
 
     def metrics(self, name: str) -> AdapterMetrics | None:
@@ -314,7 +317,7 @@ class AdapterStore:
             is_in_host=self._host.get(version.content_id) is not None,
         )
 
-    def nearest(self, limit: int, in_pool: Container[str]) -> list[str]:
+    def list_nearest(self, limit: int, in_pool: Container[str]) -> list[str]:
         """At most `limit` names: adapters in the pool, then in host memory, then the busiest."""
 
         def rank(version: AdapterVersion) -> tuple[bool, bool, int]:
@@ -357,14 +360,14 @@ class AdapterStore:
         )
 
     def check_integrity(self) -> None:
-        """Raise AssertionError where the parts do not agree."""
+        """Raise AssertionError if the parts do not agree."""
         self._host.check_integrity()
         for content_id in set(self._contents) - self._orphans:
             assert self._versions.is_used(content_id), f"{content_id} outlived its versions"
         for content_id in self._holds:
             assert self._host.get(content_id) is not None, f"{content_id} is held but not there"
 
-    def _registered(self, version: AdapterVersion) -> RegisteredAdapter:
+    def _describe(self, version: AdapterVersion) -> RegisteredAdapter:
         content = self._contents[version.content_id]
         return RegisteredAdapter(
             version=version,
@@ -378,20 +381,20 @@ class AdapterStore:
         """The fastest tier below the pool that has the content."""
         if self._host.get(content_id) is not None:
             return StorageTier.HOST
-        return self._loader.nearest(content_id, self._contents[content_id].sources)
+        return self._loader.find_tier(content_id, self._contents[content_id].sources)
 
     def _start_loads(self, now: float, *, may_evict: bool) -> None:
         """Start queued loads, in order, while there are threads and room in host memory."""
         for content_id in self._loads.waiting:
             content = self._contents[content_id]
-            tier = self._loader.nearest(content_id, content.sources)
+            tier = self._loader.find_tier(content_id, content.sources)
             if not self._loads.has_room(tier):
                 continue
             num_bytes = content.summary.num_bytes
             evicted = self._host.reserve(content_id, num_bytes, may_evict=may_evict)
             if evicted is None:
                 return
-            self._left_host(evicted)
+            self._note_left_host(evicted)
             sources = tuple(content.sources)
             failed = self._loads.start(
                 content_id,
@@ -400,9 +403,9 @@ class AdapterStore:
                 now,
             )
             if failed is not None:
-                self._load_ended(failed, now)
+                self._finish_load(failed, now)
 
-    def _load_ended(self, outcome: LoadOutcome, now: float) -> None:
+    def _finish_load(self, outcome: LoadOutcome, now: float) -> None:
         content = self._contents.get(outcome.content_id)
         if content is None:
             return
@@ -415,24 +418,24 @@ class AdapterStore:
             return
         prepared = outcome.prepared
         content.load_s[prepared.tier] = prepared.load_s
-        content.counts.loaded(prepared.tier, prepared.load_s)
+        content.counts.count_load(prepared.tier, prepared.load_s)
         if self._host.get(outcome.content_id) is None and not self._keep(content, prepared):
             self._loads.enqueue(outcome.content_id, now)  # dropped and registered again meanwhile
             return
         self._hold(outcome.content_id, now)
 
     def _keep(self, content: _Content, prepared: Prepared) -> bool:
-        """Put the adapter into host memory; False where there is no room for it now."""
+        """Put the adapter into host memory. False if there is not enough room now."""
         adapter = prepared.adapter
         evicted = self._host.reserve(adapter.content_id, adapter.num_bytes)
         if evicted is None:
             return False
-        self._left_host(evicted)
+        self._note_left_host(evicted)
         self._host.put(adapter, reload_cost_s=prepared.load_s)
         self._events.append(LoadedToHost(adapter.content_id, prepared.tier, prepared.load_s))
         return True
 
-    def _upload_ended(self, outcome: UploadOutcome) -> None:
+    def _finish_upload(self, outcome: UploadOutcome) -> None:
         content_id = outcome.content_id
         if content_id in self._upload_holds:
             self._upload_holds.discard(content_id)
@@ -459,15 +462,15 @@ class AdapterStore:
         if self._holds.pop(content_id, None) is not None:
             self._host.unhold(content_id)
 
-    def _left_host(self, content_ids: Sequence[str]) -> None:
+    def _note_left_host(self, content_ids: Sequence[str]) -> None:
         for content_id in content_ids:
             content = self._contents.get(content_id)
             if content is not None:
                 content.counts.num_host_evictions += 1
             self._events.append(LeftHost(content_id))
 
-    def _orphan(self, content_id: str | None) -> None:
-        """Mark a content without versions; `poll` forgets it unless it is registered again."""
+    def _mark_orphan(self, content_id: str | None) -> None:
+        """Mark a content without versions. `poll` forgets it unless it is registered again."""
         if content_id is not None:
             self._orphans.add(content_id)
 

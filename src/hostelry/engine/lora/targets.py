@@ -8,7 +8,7 @@ from hostelry.engine.kernels.batch import MODULES
 
 
 class DecoderSizes(Protocol):
-    """The sizes of a decoder; a model's spec has them."""
+    """The sizes of a decoder, such as a model's spec."""
 
     @property
     def num_layers(self) -> int: ...  # noqa: D102

@@ -1,4 +1,4 @@
-"""Assignment of the tensors in an adapter's file to modules; none may be left over.
+"""Assignment of the tensors in an adapter's file to modules. None may be left over.
 
 # I in-features, O out-features, R rank, V vocabulary, H hidden
 """
@@ -28,7 +28,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModuleTensors:
-    """One targeted module's A and B as the file has them; `number` counts linear modules."""
+    """One targeted module's A and B as in the file. `number` counts linear modules."""
 
     target: TargetModule
     kind: Kind
@@ -61,7 +61,7 @@ class TensorTable:
         self._tensors = dict(tensors)
 
     def take(self, name: str) -> torch.Tensor | None:
-        """The tensor of that name, once; None where there is none."""
+        """The tensor of that name, once. None if it is absent or taken."""
         return self._tensors.pop(name, None)
 
     def take_checked(self, name: str, path: str, shape: tuple[int, ...]) -> torch.Tensor:
@@ -73,37 +73,37 @@ class TensorTable:
         return tensor
 
     def check_empty(self) -> None:
-        """Raise AdapterError where a tensor is left: it would be ignored."""
+        """Raise AdapterError if a tensor is left: it would be ignored."""
         if self._tensors:
             raise AdapterError(
                 f"{self._file_name} holds {min(self._tensors)}, which no targeted module uses"
             )
 
 
-def without_absent(
+def drop_absent(
     selection: Selection, targets: TargetModules, names: Collection[str]
 ) -> tuple[Selection, Sequence[str]]:
-    """The selection without modules of which `names` has neither A nor B, and their paths.
+    """The selection without modules that have neither A nor B in `names`, and their paths.
 
-    Tied modules stay, and all do if none is there.
+    Tied modules stay. If all are absent, all stay.
     """
     absent: list[str] = []
 
-    def kept(target: TargetModule, kind: Kind, rank: int) -> int:
-        if not rank or any(name in names for name in _names(target.path, kind)):
+    def keep_rank(target: TargetModule, kind: Kind, rank: int) -> int:
+        if not rank or any(name in names for name in _name_tensors(target.path, kind)):
             return rank
         absent.append(target.path)
         return 0
 
     ranks, scales = selection.ranks, selection.scales
     linears = tuple(
-        kept(target, Kind.LINEAR, rank)
+        keep_rank(target, Kind.LINEAR, rank)
         for target, rank in zip(targets.linears, ranks.linears, strict=True)
     )
     embedding, lm_head = ranks.embedding, ranks.lm_head
     if not selection.ties_vocabulary:
-        embedding = kept(targets.embedding, Kind.EMBEDDING, embedding)
-        lm_head = kept(targets.lm_head, Kind.LM_HEAD, lm_head)
+        embedding = keep_rank(targets.embedding, Kind.EMBEDDING, embedding)
+        lm_head = keep_rank(targets.lm_head, Kind.LM_HEAD, lm_head)
     there = AdapterRanks(linears=linears, embedding=embedding, lm_head=lm_head)
     if not there.largest or not absent:
         return selection, ()
@@ -117,8 +117,8 @@ def without_absent(
     return replace(selection, ranks=there, scales=scales), absent
 
 
-def untouched(paths: Sequence[str], config: AdapterConfig) -> tuple[str, ...]:
-    """The warning that targeted modules have no tensors, so that PEFT leaves them as they are.
+def warn_about_absent(paths: Sequence[str], config: AdapterConfig) -> tuple[str, ...]:
+    """The warning for targeted modules without tensors, which PEFT leaves as they are.
 
     Raises AdapterError if PEFT would start them with random numbers.
     """
@@ -139,9 +139,9 @@ def untouched(paths: Sequence[str], config: AdapterConfig) -> tuple[str, ...]:
 def take_modules(
     table: TensorTable, selection: Selection, targets: TargetModules
 ) -> Sequence[ModuleTensors]:
-    """The targeted modules, linear ones by number, then the embedding, then lm_head.
+    """The targeted modules: linear ones by number, then the embedding, then lm_head.
 
-    Raises AdapterError where a tensor is missing, of another shape, or of no float type.
+    Raises AdapterError if a tensor is missing, of another shape, or not of a float type.
     """
     ranks, scales = selection.ranks, selection.scales
     modules = [
@@ -187,14 +187,14 @@ def _take(
     shapes = (rank, target.in_features), (target.out_features, rank)
     named = tuple(
         (name, table.take_checked(name, target.path, shape))
-        for name, shape in zip(_names(target.path, kind), shapes, strict=True)
+        for name, shape in zip(_name_tensors(target.path, kind), shapes, strict=True)
     )
     return ModuleTensors(
         target=target, kind=kind, number=number, scale=scale, named=(named[0], named[1])
     )
 
 
-def _names(path: str, kind: Kind) -> tuple[str, str]:
+def _name_tensors(path: str, kind: Kind) -> tuple[str, str]:
     """A's and B's names in the file. The embedding's are parameters, not modules with a weight."""
     end = "embedding_{}" if kind is Kind.EMBEDDING else "{}.weight"
     start = f"base_model.model.{path}.lora_"
@@ -202,7 +202,7 @@ def _names(path: str, kind: Kind) -> tuple[str, str]:
 
 
 def _check_tied(embedding: ModuleTensors, lm_head: ModuleTensors) -> None:
-    """Raise AdapterError where tied tensors differ: PEFT keeps one copy, so one would be lost."""
+    """Raise AdapterError if tied tensors differ: PEFT keeps one copy, so one would be lost."""
     (_, embedding_a), (_, embedding_b) = embedding.named
     (name_a, a), (name_b, b) = lm_head.named
     for name, tensor, other in ((name_a, a, embedding_b), (name_b, b, embedding_a)):

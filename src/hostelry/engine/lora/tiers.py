@@ -1,6 +1,6 @@
 """The host-memory tier: adapters in page form, bounded in bytes.
 
-The one with the lowest priority is evicted first; held ones, and loads in progress, never are:
+The adapter with the lowest priority is evicted first. Held adapters and loads in progress stay.
 
     priority = age + number of uses * reload cost in seconds / bytes
 
@@ -18,7 +18,7 @@ from hostelry.engine.lora.host_adapter import HostAdapter
 
 @dataclass(slots=True)
 class _Entry:
-    """An adapter's entry; `adapter` is None while it is being loaded into reserved room."""
+    """An adapter's entry. `adapter` is set once it is loaded into its reserved room."""
 
     num_bytes: int
     adapter: HostAdapter | None = None
@@ -44,7 +44,7 @@ class HostTier:
         return sum(entry.adapter is not None for entry in self._entries.values())
 
     def get(self, content_id: str) -> HostAdapter | None:
-        """The adapter; None where it is not loaded."""
+        """The adapter, if it is loaded."""
         entry = self._entries.get(content_id)
         return entry.adapter if entry else None
 
@@ -58,7 +58,7 @@ class HostTier:
     def reserve(
         self, content_id: str, num_bytes: int, *, may_evict: bool = True
     ) -> tuple[str, ...] | None:
-        """Reserve room for a load; the ids evicted for it, None where there is no room now."""
+        """Reserve room for a load. Returns the evicted ids, or None if there is not enough room."""
         if content_id in self._entries:
             return ()
         if not may_evict and num_bytes > self.max_bytes - self.num_bytes:
@@ -80,11 +80,11 @@ class HostTier:
         self._rank(adapter.content_id, entry)
 
     def hold(self, content_id: str) -> None:
-        """Keep it until `unhold` was called as often. Raises KeyError where it is not loaded."""
+        """Keep it until `unhold` was called as often. Raises KeyError if it is not loaded."""
         self._entries[content_id].num_holds += 1
 
     def unhold(self, content_id: str) -> None:
-        """Release a hold; no effect where it is not loaded."""
+        """Release a hold. No effect if it is not loaded."""
         entry = self._entries.get(content_id)
         if entry is not None:
             entry.num_holds -= 1
@@ -92,7 +92,7 @@ class HostTier:
             self._rank(content_id, entry)
 
     def evict(self, content_id: str) -> bool:
-        """Evict it; False where it is held, being loaded or not loaded."""
+        """Evict the adapter. False if it is held, loading or absent."""
         entry = self._entries.get(content_id)
         if entry is None or entry.num_holds or entry.adapter is None:
             return False
@@ -107,7 +107,7 @@ class HostTier:
             self.num_bytes -= entry.num_bytes
 
     def check_integrity(self) -> None:
-        """Raise AssertionError where the counts are wrong or the bound is not kept."""
+        """Raise AssertionError if the counts are wrong or the bound is exceeded."""
         assert self.num_bytes == sum(entry.num_bytes for entry in self._entries.values())
         assert self.num_bytes <= self.max_bytes
         ranked = set(self._heap)
@@ -128,7 +128,7 @@ class HostTier:
         return entry is not None and entry.adapter is not None and entry.priority == item[0]
 
     def _make_room(self, num_bytes: int) -> tuple[str, ...] | None:
-        """Evict until there is room; nothing where that is not enough."""
+        """Evict until there is enough room. None, evicting nothing, if that is impossible."""
         victims: list[str] = []
         kept: list[tuple[float, str]] = []  # held ones, which stay in the order
         room = self.max_bytes - self.num_bytes

@@ -1,6 +1,6 @@
 """Uploads: copies of adapters from host memory into the pool, concurrent with steps.
 
-Belongs to the engine's thread; an executor copies page by page, without the interpreter's lock.
+Belongs to the engine's thread. An executor copies page by page, without the interpreter's lock.
 """
 
 import threading
@@ -22,12 +22,12 @@ class Uploader(Protocol):
     """Copies adapters into a pool."""
 
     def begin(self, adapter: HostAdapter, page_numbers: Sequence[int]) -> Callable[[], None]:
-        """A function for another thread; when it returns, the pages hold the adapter."""
+        """A function for another thread. When it returns, the pages hold the adapter."""
         ...
 
 
 class Placer(Uploader, Protocol):
-    """An Uploader that also indexes adapters in the pool; `index` is called before `begin`."""
+    """An Uploader that also indexes adapters in the pool. `index` is called before `begin`."""
 
     def index(self, adapter: HostAdapter, page_numbers: Sequence[int]) -> AdapterIndex:
         """The index of its rows once it is in those pages."""
@@ -39,7 +39,7 @@ class Placer(Uploader, Protocol):
 
 
 class PoolUploader:
-    """A Placer for a pool on a CPU or a GPU; on a GPU it copies on a stream of its own."""
+    """A Placer for a pool on a CPU or a GPU. On a GPU it copies on a separate stream."""
 
     def __init__(self, pool: PoolTensor) -> None:
         self._pool = pool
@@ -54,7 +54,7 @@ class PoolUploader:
         """Do nothing: this placer keeps no record of adapters."""
 
     def begin(self, adapter: HostAdapter, page_numbers: Sequence[int]) -> Callable[[], None]:
-        """A function for another thread; on a GPU it copies after all work queued so far."""
+        """A function for another thread. On a GPU it copies after all work queued so far."""
         pages = tuple(page_numbers)
         if self._stream is None:
             return lambda: adapter.write(self._pool, pages)
@@ -75,7 +75,7 @@ class PoolUploader:
 
 @dataclass(frozen=True, slots=True)
 class UploadOutcome:
-    """The end of an upload after `upload_s`; `reason` is empty where it succeeded."""
+    """The end of an upload after `upload_s`. `reason` is empty if it succeeded."""
 
     content_id: str
     upload_s: float
@@ -121,12 +121,12 @@ class Uploads:
         return outcomes
 
     def _work(self, content_id: str, job: Callable[[], None]) -> None:
-        """Run in the executor's thread; the upload ends, whatever `job` raises."""
+        """Run in the executor's thread. The upload ends, whatever `job` raises."""
         started_at = self._clock.now()
         reason = ""
         try:
             job()
-        except Exception as error:  # noqa: BLE001 - devices raise many types; becomes the reason
+        except Exception as error:  # noqa: BLE001 - devices raise many types
             reason = f"{type(error).__name__}: {error}"
         self._done.append(UploadOutcome(content_id, self._clock.now() - started_at, reason))
         self._wakeup.set()

@@ -1,7 +1,7 @@
 """Names of adapters, their versions, and the requests that hold each version.
 
-A request holds one version from its start to its end; a new version of a name applies to later
-requests, and the old one lives until its last request has ended.
+A request holds one version from its start to its end. A new version of a name applies to later
+requests, and the old version lives until its last request has ended.
 """
 
 import itertools
@@ -13,7 +13,7 @@ from hostelry.engine.lora.errors import AdapterError
 
 @dataclass(frozen=True, slots=True)
 class AdapterVersion:
-    """A name's adapter at the time of a look-up; later versions have greater numbers."""
+    """A name's adapter at the time of a look-up. Later versions have greater numbers."""
 
     name: str
     number: int
@@ -43,7 +43,7 @@ class Versions:
         return tuple(self._current.values())
 
     def get(self, name: str) -> AdapterVersion | None:
-        """The current version of the name; None where there is no such name."""
+        """The current version of the name. None for an unknown name."""
         return self._current.get(name)
 
     def is_used(self, content_id: str) -> bool:
@@ -58,7 +58,7 @@ class Versions:
     def register(self, name: str, content_id: str) -> tuple[AdapterVersion, str | None]:
         """Give `name` a new current version of that content.
 
-        Returns the version, and the content that became unused, if any. No effect where the current
+        Returns the version, and the content that became unused, if any. No effect if the current
         version has that content already. Raises AdapterError for an empty name.
         """
         if not name:
@@ -74,9 +74,10 @@ class Versions:
         return version, unused
 
     def retire(self, name: str) -> tuple[AdapterVersion, str | None] | None:
-        """Remove a name; returns its current version, and the content that became unused, if any.
+        """Remove a name.
 
-        None where there is no such name. Requests that hold the version keep it.
+        Returns its current version, and the content that became unused, if any. None for an unknown
+        name. Requests that hold the version keep it.
         """
         version = self._current.pop(name, None)
         if version is None:
@@ -91,7 +92,7 @@ class Versions:
         return version
 
     def release(self, version: AdapterVersion) -> str | None:
-        """Release a hold; returns the content that became unused, if any."""
+        """Release a hold. Returns the content that became unused, if any."""
         use = self._uses[version]
         assert use.num_requests > 0, f"{version} is released more often than held"
         use.num_requests -= 1

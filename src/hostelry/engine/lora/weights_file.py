@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from hostelry.engine.lora.errors import AdapterError
-from hostelry.engine.lora.folder import regular_file
+from hostelry.engine.lora.folder import find_regular_file
 from hostelry.engine.lora.safetensors_file import parse_safetensors
 
 FILE_NAMES = ("adapter_model.safetensors", "adapter_model.bin")
@@ -35,17 +35,17 @@ _DAMAGE = (
 
 
 def read_tensors(folder: Path, *, max_bytes: int) -> tuple[str, dict[str, torch.Tensor]]:
-    """The file's name and its tensors by name; read once, whole.
+    """The file's name and its tensors by name, read once, whole.
 
-    Raises AdapterError where there is no such file, where it has more than `max_bytes`, or where it
-    holds anything but plain tensors.
+    Raises AdapterError without such a file, and for a file of more than `max_bytes` or with
+    anything but plain tensors.
     """
     for name in FILE_NAMES:
-        path = regular_file(folder, name, max_bytes=max_bytes)
+        path = find_regular_file(folder, name, max_bytes=max_bytes)
         if path is not None:
             if path.suffix == ".bin":
-                return name, _unpickled(path)
-            return name, parse_safetensors(name, _bytes(path))
+                return name, _unpickle(path)
+            return name, parse_safetensors(name, _read_bytes(path))
     raise AdapterError(f"there is neither {FILE_NAMES[0]} nor {FILE_NAMES[1]}")
 
 
@@ -61,7 +61,7 @@ def check_tensor(name: str, tensor: torch.Tensor, shape: tuple[int, ...]) -> Non
         raise AdapterError(f"tensor {name} has no plain values")
 
 
-def _bytes(path: Path) -> NDArray[numpy.uint8]:
+def _read_bytes(path: Path) -> NDArray[numpy.uint8]:
     """The whole file. Not mapped: truncating a mapped file would kill the process."""
     try:
         return numpy.fromfile(path, numpy.uint8)
@@ -69,15 +69,15 @@ def _bytes(path: Path) -> NDArray[numpy.uint8]:
         raise AdapterError(f"{path.name} cannot be read: {error}") from error
 
 
-def _unpickled(path: Path) -> dict[str, torch.Tensor]:
-    """All tensors of a pickle. Raises AdapterError for one that holds anything else."""
+def _unpickle(path: Path) -> dict[str, torch.Tensor]:
+    """All tensors of a pickle. Raises AdapterError for a pickle that holds anything else."""
     try:
         _refuse_compressed(path)
         tensors = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise AdapterError(
             f"{path.name} holds more than tensors, or is damaged"
-            f"{_named_global(str(error))}; code in it is never run"
+            f"{_find_global(str(error))}; code in it is never run"
         ) from error
     except _DAMAGE as error:
         reason = f"{type(error).__name__}: {error}"
@@ -104,7 +104,7 @@ def _refuse_compressed(path: Path) -> None:
             raise AdapterError(f"{path.name} holds compressed entries; torch writes none")
 
 
-def _named_global(message: str) -> str:
+def _find_global(message: str) -> str:
     """The function or class that a refused pickle asks for, as torch names it."""
     found = re.search(r"GLOBAL (\S+)", message)
     return f" (it asks for {found[1]})" if found else ""

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from hostelry.engine.kernels.weights import DecoderWeights, RopeTables
-from hostelry.engine.layers.rotary import inverse_frequencies, rope_tables
+from hostelry.engine.layers.rotary import build_rope_tables, compute_inverse_frequencies
 from hostelry.engine.models.architecture import Architecture
 from hostelry.engine.models.architectures.gemma3 import GEMMA3
 from hostelry.engine.models.architectures.llama import LLAMA
@@ -136,8 +136,8 @@ def _head(
 
 def _ropes(spec: ModelSpec, max_len: int, device: torch.device) -> tuple[RopeTables, ...]:
     return tuple(
-        rope_tables(
-            inverse_frequencies(
+        build_rope_tables(
+            compute_inverse_frequencies(
                 spec.head_dim,
                 rope.theta,
                 kind=rope.kind,

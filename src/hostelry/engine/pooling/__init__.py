@@ -1,1 +1,1 @@
-"""One vector a text instead of tokens: poolers, which run in place of sampling."""
+"""One vector per text instead of tokens: poolers, which replace sampling."""

@@ -1,4 +1,4 @@
-"""Vectors of decoders: of the last token, or the mean of all.
+"""Vectors of decoders: the last token's vector, or the mean of all tokens.
 
 The decoder's `lm_head` is the identity, or the rows of a classification head: its logits are then
 the normed hidden states, or the classes.
@@ -15,15 +15,15 @@ import torch
 from hostelry.engine.kernels.decoder import Decoder
 from hostelry.engine.kernels.pool import PoolTensor
 from hostelry.engine.pooling.pooler import PartialSum, PooledState
-from hostelry.engine.pooling.reduce import DenseLayer, finished
-from hostelry.engine.runner.rows import SequenceRows, forward_batch
+from hostelry.engine.pooling.reduce import DenseLayer, finish_vectors
+from hostelry.engine.runner.rows import SequenceRows, build_batch
 from hostelry.engine.sampling.sampler import Sampled
 
 DECODER_MODES = ("lasttoken", "mean")
 
 
 class DecoderPooler:
-    """Pools the rows of a step; with `is_mean` sums are kept from chunk to chunk."""
+    """Pools the rows of a step. With `is_mean` it keeps sums from chunk to chunk."""
 
     def __init__(
         self, decoder: Decoder, pool: PoolTensor, dense: Sequence[DenseLayer], *, is_mean: bool
@@ -38,16 +38,18 @@ class DecoderPooler:
         self, ordered: Sequence[SequenceRows], states: Mapping[str, PooledState]
     ) -> list[tuple[str, Sampled]]:
         """See Pooler."""
-        batch = forward_batch(ordered)
+        batch = build_batch(ordered)
         ids = [part.request_id for part in ordered if part.samples]
         if not self._is_mean:
             vectors_SV = self._decoder.forward(batch, self._pool)
-            return list(zip(ids, finished(vectors_SV, self._dense), strict=True)) if ids else []
+            return (
+                list(zip(ids, finish_vectors(vectors_SV, self._dense), strict=True)) if ids else []
+            )
         every_row = numpy.arange(batch.num_rows, dtype=numpy.int32)
         rows_TV = self._decoder.forward(replace(batch, logit_rows_S=every_row), self._pool)
         sums = self._sums(ordered, rows_TV, states)
         means = [sums[name].sum_H / sums[name].num_tokens for name in ids]
-        results = finished(torch.stack(means), self._dense) if means else []
+        results = finish_vectors(torch.stack(means), self._dense) if means else []
         for name, partial in sums.items():
             states[name].partial_sum = partial
         return list(zip(ids, results, strict=True))
@@ -56,7 +58,7 @@ class DecoderPooler:
     def _sums(
         ordered: Sequence[SequenceRows], rows_TV: torch.Tensor, states: Mapping[str, PooledState]
     ) -> dict[str, PartialSum]:
-        """Each text's sum up to the end of its chunk; a text that begins again has no old one."""
+        """Each text's sum up to the end of its chunk. A text that begins again starts a new sum."""
         sums: dict[str, PartialSum] = {}
         parts = torch.split(rows_TV, [len(part.token_ids) for part in ordered])
         for part, rows_tV in zip(ordered, parts, strict=True):

@@ -1,4 +1,4 @@
-"""Vectors of encoders: each text whole, in batches of texts alike in length."""
+"""Vectors of encoders: each text whole, in batches of texts of similar length."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -9,7 +9,7 @@ from hostelry.engine.kernels.decoder import LogitsDecoder
 from hostelry.engine.kernels.pool import PoolTensor
 from hostelry.engine.pooling.encoder import TorchEncoder
 from hostelry.engine.pooling.pooler import PooledState
-from hostelry.engine.pooling.reduce import DenseLayer, finished, pooled
+from hostelry.engine.pooling.reduce import DenseLayer, finish_vectors, pool_states
 from hostelry.engine.request import Request
 from hostelry.engine.runner.rows import SequenceRows
 from hostelry.engine.sampling.sampler import Sampled
@@ -45,20 +45,20 @@ class EncoderPooler:
         """See Pooler."""
         requests = [states[part.request_id].request for part in ordered if part.samples]
         results: list[tuple[str, Sampled]] = []
-        for batch in length_batches(requests, self._max_tokens):
+        for batch in batch_by_length(requests, self._max_tokens):
             hidden_BLH, seen_BL = self._encoder.forward(
                 [it.prompt_token_ids for it in batch], [it.token_types for it in batch]
             )
             if self._has_head:
-                vectors_BP = self._encoder.classes(hidden_BLH[:, 0])
+                vectors_BP = self._encoder.classify(hidden_BLH[:, 0])
             else:
-                vectors_BP = pooled(hidden_BLH, seen_BL, self._modes)
+                vectors_BP = pool_states(hidden_BLH, seen_BL, self._modes)
             ids = [it.id for it in batch]
-            results += zip(ids, finished(vectors_BP, self._dense), strict=True)
+            results += zip(ids, finish_vectors(vectors_BP, self._dense), strict=True)
         return results
 
 
-def length_batches(requests: Sequence[Request], max_tokens: int) -> Iterator[list[Request]]:
+def batch_by_length(requests: Sequence[Request], max_tokens: int) -> Iterator[list[Request]]:
     """The requests by length, longest first, in batches of bounded size and little padding."""
     batch: list[Request] = []
     num_tokens = 0
@@ -78,5 +78,5 @@ class NoDecoder(LogitsDecoder):
     """The decoder of an engine whose pooler computes all of a step."""
 
     def forward(self, batch: ForwardBatch, pool: PoolTensor) -> torch.Tensor:
-        """Raise RuntimeError: there is no decoder."""
+        """Raise RuntimeError."""
         raise RuntimeError("an encoder has no decoder to run")

@@ -20,7 +20,7 @@ class PartialSum:
 
 
 class PooledState(Protocol):
-    """What the engine keeps of a request that is pooled."""
+    """The engine's state of a request that is pooled."""
 
     partial_sum: PartialSum | None
 
@@ -36,6 +36,7 @@ class Pooler(Protocol):
     ) -> list[tuple[str, Sampled]]:
         """The vector of each part that samples, by request id, in any order.
 
-        `ordered` are in the order of `runner.rows.by_adapter`; `states` by request id.
+        `ordered` is in the order from `runner.rows.order_by_adapter`, and `states` is by request
+        id.
         """
         ...

@@ -1,4 +1,4 @@
-"""From hidden states to one vector a text.
+"""From hidden states to one vector per text.
 
 # B texts, L tokens of the longest, H hidden, P pooled, S texts' rows, C classes
 """
@@ -43,15 +43,17 @@ def load_dense(files: Sequence[DenseFiles], device: torch.device) -> tuple[Dense
     return tuple(layers)
 
 
-def pooled(hidden_BLH: torch.Tensor, seen_BL: torch.Tensor, modes: Sequence[str]) -> torch.Tensor:
+def pool_states(
+    hidden_BLH: torch.Tensor, seen_BL: torch.Tensor, modes: Sequence[str]
+) -> torch.Tensor:
     """The vectors of all `modes` side by side, (B, P) fp32.
 
     Source: the modes of sentence-transformers' Pooling.
     """
-    return torch.cat([_by_mode(hidden_BLH, seen_BL, mode) for mode in modes], 1)
+    return torch.cat([_pool_by_mode(hidden_BLH, seen_BL, mode) for mode in modes], 1)
 
 
-def _by_mode(hidden_BLH: torch.Tensor, seen_BL: torch.Tensor, mode: str) -> torch.Tensor:
+def _pool_by_mode(hidden_BLH: torch.Tensor, seen_BL: torch.Tensor, mode: str) -> torch.Tensor:
     if mode == "cls":
         return hidden_BLH[:, 0]
     lengths_B = seen_BL.sum(1)
@@ -67,8 +69,8 @@ def _by_mode(hidden_BLH: torch.Tensor, seen_BL: torch.Tensor, mode: str) -> torc
     return sums_BH / (total_B1.sqrt() if mode == "mean_sqrt_len" else total_B1)
 
 
-def finished(vectors_BP: torch.Tensor, dense: Sequence[DenseLayer]) -> list[Sampled]:
-    """The vectors after the dense layers, or the error of one that is not finite."""
+def finish_vectors(vectors_BP: torch.Tensor, dense: Sequence[DenseLayer]) -> list[Sampled]:
+    """The vectors after the dense layers, or an error for a vector that is not finite."""
     for layer in dense:
         vectors_BP = functional.linear(
             vectors_BP, layer.projection.weight_OI, layer.projection.bias_O

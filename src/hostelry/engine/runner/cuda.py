@@ -10,21 +10,21 @@ from hostelry.engine.layers.decoder import TorchDecoder
 from hostelry.engine.runner.graphs import CudaCapture, GraphedDecoder, GraphLimits
 
 
-def cuda_kernels(device: torch.device) -> tuple[str, str | None]:
-    """The kernels for the device, triton or torch, and a warning where it is torch."""
+def choose_cuda_kernels(device: torch.device) -> tuple[str, str | None]:
+    """Choose triton or torch for the device. Returns a warning with torch."""
     reason = why_unavailable(device)
     if reason is None:
         return "triton", None
     return "torch", f"steps are computed by torch, launch by launch and slower: {reason}"
 
 
-def cuda_decoder(
+def build_cuda_decoder(
     weights: DecoderWeights, kernels: str, *, limits: GraphLimits, clock: Clock
 ) -> Decoder:
-    """The decoder that computes with `kernels`, as `cuda_kernels` chose them."""
+    """The decoder that computes with `kernels`, as `choose_cuda_kernels` chose them."""
     if kernels == "torch":
         return TorchDecoder(weights)
-    # Importing triton takes seconds; only a process that computes with it should wait for that.
+    # Importing triton takes seconds. Only a process that computes with it waits for that.
     from hostelry.engine.layers.cuda_decoder import CudaDecoder
 
     decoder = CudaDecoder(weights)

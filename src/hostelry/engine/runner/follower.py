@@ -28,7 +28,7 @@ from hostelry.engine.models.spec import TORCH_DTYPES
 from hostelry.engine.runner.parallel import (
     RankConnections,
     SharePlacer,
-    failed_ranks,
+    find_failed_ranks,
     follow,
     join,
     leave,
@@ -36,9 +36,10 @@ from hostelry.engine.runner.parallel import (
 
 
 class FollowerJob(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings of a rank; all but `rank` and `device` are the same on all of them.
+    """Settings of a rank.
 
-    `num_pages`: pages of every rank's pool. `init_method` as `join` has it.
+    All but `rank` and `device` are equal on all ranks. `num_pages` counts the pages of every rank's
+    pool. `init_method` is explained at `join`.
     """
 
     folder: str
@@ -68,10 +69,9 @@ class RankDeps:
 
 
 def load_part(job: FollowerJob, collective: Collective) -> RankDeps:
-    """This rank's part of the model in `job.folder`.
+    """Load this rank's part of the model in `job.folder`.
 
-    Raises UnsupportedModelError for the folder, and ValueError where the ranks cannot share the
-    model.
+    Raises UnsupportedModelError for the folder, and ValueError if the ranks cannot share the model.
     """
     shard, device = collective.shard, torch.device(job.device)
     folder, dtype = Path(job.folder), TORCH_DTYPES[job.dtype]
@@ -109,10 +109,11 @@ def load_part(job: FollowerJob, collective: Collective) -> RankDeps:
 def start_followers(
     job: FollowerJob, devices: Sequence[str] | None = None
 ) -> list[subprocess.Popen[bytes]]:
-    """Start a process for each rank but 0, whose job `job` is; rank r on `devices[r]`.
+    """Start a process for each rank but 0.
 
-    Each writes a line to its stdout when it is about to join. They end with `LeadingDecoder.stop`,
-    or when their stdin ends, as it does with this process; the caller waits for them.
+    Rank r runs on `devices[r]`. Each writes a line to its stdout when it is about to join. They end
+    with `LeadingDecoder.stop`, or when their stdin ends, as it does with this process. The caller
+    waits for them.
     """
     processes = []
     for rank in range(1, job.world_size):
@@ -139,9 +140,9 @@ def take_part(job: FollowerJob) -> None:
     try:
         part = load_part(job, ranks.collective)
     except Exception as error:
-        ranks.channel.reasons(f"{type(error).__name__}: {error}")
+        ranks.channel.exchange_reasons(f"{type(error).__name__}: {error}")
         raise
-    if failed_ranks(ranks.channel):
+    if find_failed_ranks(ranks.channel):
         sys.exit(1)
     indexes: dict[int, AdapterIndex] = {}
     adapters = threading.Thread(
@@ -177,7 +178,7 @@ def _end_with_rank_0() -> None:
 
 
 def _end_if_failed(work: Callable[[], None]) -> None:
-    """End the process where `work` fails, threads that wait for other ranks too."""
+    """End the process if `work` fails, including threads that wait for other ranks."""
     try:
         work()
     except Exception:  # noqa: BLE001 - an outermost edge: rank 0 sees the connection end

@@ -1,12 +1,12 @@
-"""Decode steps as captured graphs: one launch a step instead of hundreds.
+"""Decode steps as captured graphs: one launch per step instead of hundreds.
 
-A graph is made for a number of rows (a bucket) and for steps with or without adapters; a step takes
-the smallest bucket that holds it, and steps without adapters omit their kernels altogether. What
-differs between steps of a bucket (tokens, pages, which adapter each row has, of which ranks) lies
-in the bucket's block of words, which is filled again before each replay. Graphs are captured when a
-bucket is used again, within bounds of memory and time; other steps are computed launch by launch.
+A graph is made for a number of rows (a bucket) and for steps with or without adapters. A step takes
+the smallest bucket that holds it. Steps without adapters omit their kernels altogether. The inputs
+that differ between steps of a bucket (tokens, pages, each row's adapter and its ranks) lie in the
+bucket's block of words, which is filled again before each replay. Graphs are captured when a bucket
+is used again, within bounds of memory and time. Other steps are computed launch by launch.
 
-Adapters are copied into the pool on a stream of their own (`lora.uploads`). The copy waits for an
+Adapters are copied into the pool on a separate stream (`lora.uploads`). The copy waits for an
 event that the engine's thread records on its current stream, on which graphs are replayed too, so
 that no replay reads a page while it is given to another adapter. The engine uses an adapter only
 once its copy has ended, so that replays that read it are queued later. Captures allow other threads
@@ -34,11 +34,11 @@ _log = logging.getLogger(__name__)
 _USES_BEFORE_CAPTURE = 2
 
 Compute = Callable[[], torch.Tensor]
-"""Queues the same work at each call, on tensors at fixed addresses; returns the tensor it fills."""
+"""Queues the same work at each call, on tensors at fixed addresses. Returns the result tensor."""
 
 
 class GraphableDecoder(Decoder, Protocol):
-    """A decoder whose steps can be captured; `layers.cuda_decoder.CudaDecoder`."""
+    """A decoder whose steps can be captured, such as `layers.cuda_decoder.CudaDecoder`."""
 
     device: torch.device
     max_len: int
@@ -52,7 +52,7 @@ class GraphableDecoder(Decoder, Protocol):
         ...
 
     def compute(self, step: DeviceStep, pool: PoolTensor) -> torch.Tensor:
-        """Logits (S, V) of a step; queues work only."""
+        """Logits (S, V) of a step. Only queues work."""
         ...
 
 
@@ -97,7 +97,7 @@ class CudaCapture:
         return replay
 
     def num_bytes(self) -> int:
-        """Memory that the graphs' tensors take; free memory would count other processes' too."""
+        """Memory that the graphs' tensors take, without other processes' memory."""
         segments = torch.cuda.memory_snapshot()  # type: ignore[no-untyped-call]
         own = tuple(self._memory)
         return sum(it["total_size"] for it in segments if tuple(it["segment_pool_id"]) == own)
@@ -122,7 +122,7 @@ class GraphLimits:
         return (*(it for it in sizes if it < self.max_batch_size), self.max_batch_size)
 
     def bucket(self, num_rows: int) -> int | None:
-        """The smallest bucket that holds so many rows; None where none does."""
+        """The smallest bucket that holds `num_rows` rows. None if no bucket does."""
         return next((it for it in self.buckets if it >= num_rows), None)
 
 
@@ -138,7 +138,8 @@ class GraphKind:
 class GraphedDecoder(LogitsDecoder):
     """A decoder that replays decode steps and passes all others to the decoder it wraps.
 
-    `warnings` has what could not be captured, and why. One pool: that of the first step.
+    `warnings` says what could not be captured, and why. It serves one pool, the pool of the first
+    step.
     """
 
     def __init__(
@@ -162,26 +163,26 @@ class GraphedDecoder(LogitsDecoder):
 
     @torch.inference_mode()
     def forward(self, batch: ForwardBatch, pool: PoolTensor) -> torch.Tensor:
-        """Logits (S, V) fp32 of `batch.logit_rows_S`; writes the rows' keys and values."""
+        """Logits (S, V) fp32 of `batch.logit_rows_S`. Writes the rows' keys and values."""
         if self._pool is None:
             self._pool = pool
         adapters = self._decoder.adapters(batch.segments)
-        kind = self._kind(batch, adapters, pool)
+        kind = self._find_kind(batch, adapters, pool)
         if kind is None or not self._is_due(kind):
             return self._decoder.forward(batch, pool)
-        block = self._block(kind.bucket, pool.layout)
+        block = self._get_block(kind.bucket, pool.layout)
         block.send(batch, adapters, tile_rows=self._decoder.tile_rows(pool.layout))
-        graph = self._graphs.get(kind) or self._captured(kind, block, pool)
+        graph = self._graphs.get(kind) or self._capture_graph(kind, block, pool)
         if graph is None:
             return self._decoder.forward(batch, pool)
         return graph()[: len(batch.logit_rows_S)]
 
-    def _kind(
+    def _find_kind(
         self, batch: ForwardBatch, adapters: StepAdapters, pool: PoolTensor
     ) -> GraphKind | None:
-        """The graph that computes the step; None where no graph can."""
+        """The kind of graph that computes the step. None if no graph can."""
         bucket = self._limits.bucket(batch.num_rows)
-        longest = self._num_pages(pool.layout)
+        longest = self._count_pages(pool.layout)
         if (
             bucket is None
             or not is_decode(batch)
@@ -195,15 +196,15 @@ class GraphedDecoder(LogitsDecoder):
         return GraphKind(bucket, adapters.has_linear, adapters.is_aligned)
 
     def _is_due(self, kind: GraphKind) -> bool:
-        """Whether there is a graph, or one is worth capturing now."""
+        """True if there is a graph, or one is worth capturing now."""
         if kind in self._graphs:
             return True
         uses = self._uses.get(kind, 0) + 1
         self._uses[kind] = uses
         return uses >= _USES_BEFORE_CAPTURE and not self._is_closed
 
-    def _captured(self, kind: GraphKind, block: StepBlock, pool: PoolTensor) -> Compute | None:
-        """The graph, captured now; None where that fails, and then nothing more is captured."""
+    def _capture_graph(self, kind: GraphKind, block: StepBlock, pool: PoolTensor) -> Compute | None:
+        """Capture the graph. After a failure returns None, and nothing more is captured."""
         step = block.view(
             max_rank=self._limits.max_lora_rank if kind.has_adapters else 0,
             is_aligned=kind.is_aligned,
@@ -234,18 +235,18 @@ class GraphedDecoder(LogitsDecoder):
         self.warnings = (*self.warnings, message)
         _log.warning(message)
 
-    def _block(self, bucket: int, layout: PoolLayout) -> StepBlock:
+    def _get_block(self, bucket: int, layout: PoolLayout) -> StepBlock:
         block = self._blocks.get(bucket)
         if block is None:
             sizes = StepSizes(
                 num_rows=bucket,
                 num_sequences=bucket,
-                num_pages=self._num_pages(layout),
+                num_pages=self._count_pages(layout),
                 num_logits=bucket,
                 num_decode_tiles=bucket,
             )
             block = self._blocks[bucket] = StepBlock(sizes, self._decoder.device)
         return block
 
-    def _num_pages(self, layout: PoolLayout) -> int:
+    def _count_pages(self, layout: PoolLayout) -> int:
         return -(-self._decoder.max_len // layout.page_tokens)

@@ -24,7 +24,7 @@ from hostelry.engine.runner.parallel import (
     LeadingDecoder,
     ParallelError,
     RankConnections,
-    failed_ranks,
+    find_failed_ranks,
     join,
     leave,
 )
@@ -41,16 +41,17 @@ class Followers:
         self._processes = start_followers(job, devices)
 
     def wait_ready(self) -> None:
-        """Wait until all are about to join. Raises ParallelError where one has ended."""
+        """Wait until all are about to join. Raises ParallelError if one has ended."""
         for process in self._processes:
             assert process.stdout is not None, "start_followers makes pipes"
             if not process.stdout.readline():
-                raise ParallelError(self.ended(_EXIT_S) or "a rank closed its output")
+                raise ParallelError(self.find_ended(_EXIT_S) or "a rank closed its output")
 
-    def ended(self, wait_s: float = 0.0) -> str | None:
-        """A process that has ended, and how; None if all still run after `wait_s`.
+    def find_ended(self, wait_s: float = 0.0) -> str | None:
+        """Describe a process that has ended.
 
-        Of several, one that a signal ended: the others may have ended because of it.
+        None if all still run after `wait_s`. If several ended, a process ended by a signal comes
+        first: the others may have ended because of it.
         """
         if wait_s and all(process.poll() is None for process in self._processes):
             with suppress(subprocess.TimeoutExpired):
@@ -60,10 +61,10 @@ class Followers:
         if not ended:
             return None
         status, rank = min(ended)
-        return f"rank {rank} {_ending(status)}"
+        return f"rank {rank} {_describe_exit(status)}"
 
     def close(self, timeout_s: float) -> None:
-        """Wait until all have ended; those that take longer than `timeout_s` are killed."""
+        """Wait until all have ended. Kills those that take longer than `timeout_s`."""
         for process in self._processes:
             try:
                 process.wait(timeout_s)
@@ -78,14 +79,14 @@ class Followers:
 class Leader(LogitsDecoder):
     """The Decoder of rank 0, and the Placer that puts adapters on every rank.
 
-    Steps belong to one thread; adapters are placed in another. After the first failure of a step or
-    a process the ranks no longer agree: `failure` has the reason, and no step is computed.
+    Steps belong to one thread, placements to another. After the first failure of a step or a
+    process the ranks no longer agree: `failure` has the reason, and no step is computed.
     """
 
     def __init__(
         self, part: RankDeps, ranks: RankConnections, followers: Followers, folder: Path
     ) -> None:
-        """`folder` is for adapters on their way to other ranks; `close` deletes it."""
+        """`folder` is for adapters on their way to other ranks. `close` deletes it."""
         self.pool = part.pool
         self._targets = part.targets
         self._shard = ranks.collective.shard
@@ -103,9 +104,9 @@ class Leader(LogitsDecoder):
 
     @property
     def failure(self) -> str | None:
-        """Why no more steps can be computed; None while they can."""
+        """Why no more steps can be computed. None while they can."""
         if self._failure is None and not self._is_closed:
-            self._fail(self._followers.ended())
+            self._fail(self._followers.find_ended())
         return self._failure
 
     def forward(self, batch: ForwardBatch, pool: PoolTensor) -> torch.Tensor:
@@ -115,18 +116,21 @@ class Leader(LogitsDecoder):
         try:
             return self._leading.forward(batch, pool)
         except Exception as error:
-            reason = self._followers.ended(_EXIT_S) or f"a rank failed: {error}"
+            reason = self._followers.find_ended(_EXIT_S) or f"a rank failed: {error}"
             self._fail(reason)
             raise ParallelError(self._failure) from error
 
     def index(self, adapter: HostAdapter, page_numbers: Sequence[int]) -> AdapterIndex:
-        """Where rank 0's part of the adapter lies once it is in those pages."""
-        index = self._share(adapter).index(page_numbers)
+        """The positions of rank 0's part of the adapter once it is in those pages."""
+        index = self._build_share(adapter).index(page_numbers)
         self._indexes[adapter.content_id] = index
         return index
 
     def begin(self, adapter: HostAdapter, page_numbers: Sequence[int]) -> Callable[[], None]:
-        """The work that puts every rank's part of it there, in another thread; after `index`."""
+        """The work that puts every rank's part into the pages, for another thread.
+
+        Call `index` first.
+        """
         index, pages = self._indexes[adapter.content_id], list(page_numbers)
         return lambda: self._place(adapter, index, pages)
 
@@ -157,11 +161,11 @@ class Leader(LogitsDecoder):
             try:
                 self._leading.place(adapter.content_id, index, pages, name)
             except RuntimeError as error:
-                self._fail(self._followers.ended(_EXIT_S) or f"a rank failed: {error}")
+                self._fail(self._followers.find_ended(_EXIT_S) or f"a rank failed: {error}")
                 raise ParallelError(self._failure) from error
-            self._share(adapter).write(self.pool, pages)
+            self._build_share(adapter).write(self.pool, pages)
 
-    def _share(self, adapter: HostAdapter) -> AdapterShare:
+    def _build_share(self, adapter: HostAdapter) -> AdapterShare:
         ranks = adapter.layout.ranks
         plan = self._plans.get(ranks)
         if plan is None:
@@ -177,10 +181,10 @@ class Leader(LogitsDecoder):
 
 
 def start_leader(job: FollowerJob, devices: Sequence[str]) -> Leader:
-    """Start the other ranks, load this one's part of the model, and wait for the others'.
+    """Start the other ranks, load this rank's part of the model, and wait for the others.
 
-    `job` needs no `init_method`; rank r is on `devices[r]`. Raises ParallelError where another rank
-    failed, UnsupportedModelError for the model, ValueError where this process leads ranks already.
+    `job` needs no `init_method`. Rank r is on `devices[r]`. Raises ParallelError if another rank
+    failed, UnsupportedModelError for the model, and ValueError if this process leads ranks already.
     """
     if distributed.is_initialized():
         raise ValueError(
@@ -211,15 +215,15 @@ def _lead(job: FollowerJob, device: str, followers: Followers, folder: Path) -> 
     )
     part = load_part(msgspec.structs.replace(job, device=device), ranks.collective)
     try:
-        failed = failed_ranks(ranks.channel)
+        failed = find_failed_ranks(ranks.channel)
     except RuntimeError as error:
-        raise ParallelError(followers.ended(_EXIT_S) or str(error)) from error
+        raise ParallelError(followers.find_ended(_EXIT_S) or str(error)) from error
     if failed:
         raise ParallelError(f"the model could not be loaded: {failed}")
     return Leader(part, ranks, followers, folder)
 
 
-def _ending(status: int) -> str:
+def _describe_exit(status: int) -> str:
     if status >= 0:
         return f"ended with status {status}"
     return f"was ended by {signal.Signals(-status).name}"

@@ -1,9 +1,9 @@
 """Tensor parallelism: rank 0 plans and sends each step, the other ranks compute it with rank 0.
 
-All ranks have pools of equally many pages; a page holds each rank's own part of the same tokens or
-of the same adapter, so one list of pages serves all. A rank that dies ends the others: their next
+All ranks have pools of equally many pages. A page holds each rank's part of the same tokens or of
+the same adapter, so one list of pages serves all. A rank that dies ends the others: their next
 operation raises. Ranks exchange steps, low-rank and hidden-sized tensors, never weights. Adapters
-are placed over a channel of their own, read by another thread, so that no step waits for them.
+are placed over a separate channel, read by another thread, so that no step waits for them.
 """
 
 import os
@@ -33,7 +33,7 @@ from hostelry.engine.lora.targets import TargetModules
 
 
 class StepMessage(msgspec.Struct, tag="step", array_like=True):
-    """A ForwardBatch; arrays as bytes of int32, segments as (row start, row end, placement)."""
+    """A ForwardBatch. Arrays are bytes of int32, segments (row start, row end, placement)."""
 
     token_ids: bytes
     positions: bytes
@@ -57,7 +57,7 @@ class PlaceMessage(msgspec.Struct, tag="place", array_like=True):
 
 
 class RemoveMessage(msgspec.Struct, tag="remove", array_like=True):
-    """Forget a placement, whose pages are used for something else from now on."""
+    """Forget a placement, whose pages will hold something else."""
 
     placement: int
 
@@ -80,29 +80,29 @@ def parse(content: bytes) -> Message:
     return _DECODER.decode(content)
 
 
-def step_message(batch: ForwardBatch, placements: Mapping[AdapterIndex, int]) -> StepMessage:
-    """The step as a message; `placements` are those of the adapters' indexes on rank 0."""
+def to_message(batch: ForwardBatch, placements: Mapping[AdapterIndex, int]) -> StepMessage:
+    """The step as a message. `placements` are numbers by the adapters' indexes on rank 0."""
     return StepMessage(
-        token_ids=_packed(batch.token_ids_T),
-        positions=_packed(batch.positions_T),
-        row_starts=_packed(batch.row_starts_B1),
-        lengths=_packed(batch.lengths_B),
-        pages=_packed(batch.pages_BP),
-        logit_rows=_packed(batch.logit_rows_S),
+        token_ids=_pack(batch.token_ids_T),
+        positions=_pack(batch.positions_T),
+        row_starts=_pack(batch.row_starts_B1),
+        lengths=_pack(batch.lengths_B),
+        pages=_pack(batch.pages_BP),
+        logit_rows=_pack(batch.logit_rows_S),
         segments=[(it.row_start, it.row_end, placements[it.index]) for it in batch.segments],
     )
 
 
-def step_batch(message: StepMessage, indexes: Mapping[int, AdapterIndex]) -> ForwardBatch:
-    """The step of a message; `indexes` are this rank's, by placement."""
-    lengths_B = _unpacked(message.lengths)
+def from_message(message: StepMessage, indexes: Mapping[int, AdapterIndex]) -> ForwardBatch:
+    """The step of a message. `indexes` are this rank's, by placement."""
+    lengths_B = _unpack(message.lengths)
     return ForwardBatch(
-        token_ids_T=_unpacked(message.token_ids),
-        positions_T=_unpacked(message.positions),
-        row_starts_B1=_unpacked(message.row_starts),
+        token_ids_T=_unpack(message.token_ids),
+        positions_T=_unpack(message.positions),
+        row_starts_B1=_unpack(message.row_starts),
         lengths_B=lengths_B,
-        pages_BP=_unpacked(message.pages).reshape(len(lengths_B), -1),
-        logit_rows_S=_unpacked(message.logit_rows),
+        pages_BP=_unpack(message.pages).reshape(len(lengths_B), -1),
+        logit_rows_S=_unpack(message.logit_rows),
         segments=[
             LoraSegment(row_start=start, row_end=end, index=indexes[placement])
             for start, end, placement in message.segments
@@ -110,37 +110,37 @@ def step_batch(message: StepMessage, indexes: Mapping[int, AdapterIndex]) -> For
     )
 
 
-def _packed(values: NDArray[Any]) -> bytes:
+def _pack(values: NDArray[Any]) -> bytes:
     return numpy.ascontiguousarray(values, numpy.int32).tobytes()
 
 
-def _unpacked(content: bytes) -> Int32:
+def _unpack(content: bytes) -> Int32:
     return numpy.frombuffer(bytearray(content), numpy.int32)
 
 
-# A follower may wait for a step as long as the server is idle; a rank 0 that dies closes the
-# connection, which ends the wait at once.
+# A follower may wait for a step as long as the server is idle. If rank 0 dies, its connection
+# closes and ends the wait at once.
 _IDLE = timedelta(days=365)
 _REASON_BYTES = 300
 
 
 class ParallelError(Exception):
-    """A rank could not carry out a message of rank 0; names the rank and its reason."""
+    """A rank could not carry out a message of rank 0. Names the rank and its reason."""
 
 
 class RankChannel(Protocol):
     """Messages from rank 0 to the other ranks, and their answers."""
 
     def send(self, content: bytes) -> None:
-        """Send to all others; for rank 0."""
+        """Send to all others. Only for rank 0."""
         ...
 
     def receive(self) -> bytes:
-        """The next message of rank 0; for the others. Raises RuntimeError once it has died."""
+        """The next message of rank 0, for the others. Raises RuntimeError once it has died."""
         ...
 
-    def reasons(self, own: str) -> list[str]:
-        """Exchange with all ranks why each of them failed, "" where it did not."""
+    def exchange_reasons(self, own: str) -> list[str]:
+        """Exchange with all ranks why each of them failed. Empty for a rank without failure."""
         ...
 
 
@@ -153,15 +153,16 @@ class TorchChannel:
         answer_timeout: timedelta,
         send_timeout: timedelta,
     ) -> None:
-        """`reasons` and `send` raise RuntimeError where they take longer than these."""
+        """`reasons` and `send` raise RuntimeError if they take longer than these times."""
         self._group = group
         self._answer_timeout = answer_timeout
         self._send_timeout = send_timeout
 
     def send(self, content: bytes) -> None:
-        """Broadcast the length, then the bytes. Raises RuntimeError where a rank is too slow.
+        """Broadcast the length, then the bytes.
 
-        In a thread, because gloo's broadcast ignores its own time-out.
+        Raises RuntimeError if a rank is too slow. In a thread, because gloo's broadcast ignores its
+        own time-out.
         """
         ended = threading.Event()
         failures: list[RuntimeError] = []
@@ -189,7 +190,7 @@ class TorchChannel:
         self._broadcast(content)
         return content.numpy().tobytes()
 
-    def reasons(self, own: str) -> list[str]:
+    def exchange_reasons(self, own: str) -> list[str]:
         """Every rank's reason, cut to 300 bytes."""
         text = own.encode()[:_REASON_BYTES].ljust(_REASON_BYTES)
         mine = torch.frombuffer(bytearray(text), dtype=torch.uint8)
@@ -205,7 +206,7 @@ class TorchChannel:
 
 @dataclass(frozen=True, slots=True)
 class RankConnections:
-    """A process' connections to the other ranks; steps and adapters have a channel each."""
+    """A process' connections to the other ranks. Steps and adapters have separate channels."""
 
     collective: TorchCollective
     channel: TorchChannel
@@ -215,12 +216,12 @@ class RankConnections:
 def join(
     init_method: str, rank: int, world_size: int, *, device: torch.device, step_timeout_s: float
 ) -> RankConnections:
-    """Join the other ranks; returns when all have joined.
+    """Join the other ranks.
 
-    `init_method` as torch.distributed has it: "tcp://127.0.0.1:PORT" or "file:///PATH". Steps use
-    NCCL on a CUDA device and gloo on a CPU; an operation that takes longer than `step_timeout_s`
-    raises RuntimeError. Connections are of this machine only, unless GLOO_SOCKET_IFNAME and
-    NCCL_SOCKET_IFNAME name another interface.
+    Returns when all have joined. `init_method` is as for torch.distributed: "tcp://127.0.0.1:PORT"
+    or "file:///PATH". Steps use NCCL on a CUDA device and gloo on a CPU. An operation that takes
+    longer than `step_timeout_s` raises RuntimeError. Connections stay on this machine, unless
+    GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME name another interface.
     """
     for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
         os.environ.setdefault(name, "lo")
@@ -253,8 +254,8 @@ def leave() -> None:
 class LeadingDecoder(LogitsDecoder):
     """Rank 0's Decoder: sends each step to the others, then computes its own part.
 
-    See `kernels.decoder.Decoder`. An adapter must be placed before a step has rows of it. `place`
-    may run in another thread than the rest where `placements` is a channel of its own.
+    See `kernels.decoder.Decoder`. An adapter must be placed before a step has rows of it. With a
+    separate channel `placements`, `place` may run in another thread than the rest.
     """
 
     def __init__(
@@ -268,30 +269,32 @@ class LeadingDecoder(LogitsDecoder):
         self._num_placed = 0
 
     def forward(self, batch: ForwardBatch, pool: PoolTensor) -> torch.Tensor:
-        """Logits (S, V) fp32. Raises RuntimeError where a rank has died."""
-        self._channel.send(serialize(step_message(batch, self._placements)))
+        """Logits (S, V) fp32. Raises RuntimeError if a rank has died."""
+        self._channel.send(serialize(to_message(batch, self._placements)))
         return self._decoder.forward(batch, pool)
 
     def place(self, key: str, index: AdapterIndex, pages: list[int], source: str) -> None:
-        """Have the others put their part of an adapter into `pages`; rank 0's part is `index`.
+        """Have the others put their part of an adapter into `pages`.
 
-        Returns when they have. Raises ParallelError where one could not; then none has it.
+        Rank 0's part is `index`. Returns when they have. Raises ParallelError if a rank could not.
+        Then no rank has it.
         """
         while self._removed:
             self._send(RemoveMessage(self._removed.popleft()))
         self._num_placed += 1
         placement = self._num_placed
         self._send(PlaceMessage(placement, key, pages, source))
-        failed = failed_ranks(self._adapters)
+        failed = find_failed_ranks(self._adapters)
         if failed:
             self._send(RemoveMessage(placement))
             raise ParallelError(f"adapter {key} could not be placed; {failed}")
         self._placements[index] = placement
 
     def remove(self, index: AdapterIndex) -> None:
-        """Release the adapter's pages; no step has rows of it any more.
+        """Release the adapter's pages.
 
-        The others are notified with the next adapter. No effect for one that was not placed.
+        No step has rows of it any more. The others are notified with the next adapter. No effect if
+        it was not placed.
         """
         placement = self._placements.pop(index, None)
         if placement is not None:
@@ -307,9 +310,9 @@ class LeadingDecoder(LogitsDecoder):
         self._adapters.send(serialize(message))
 
 
-def failed_ranks(channel: RankChannel, own: str = "") -> str:
-    """Why other ranks failed, by number; empty where none did. All ranks must call it at once."""
-    reasons = enumerate(channel.reasons(own))
+def find_failed_ranks(channel: RankChannel, own: str = "") -> str:
+    """Why other ranks failed, by number. Empty if all succeeded. All ranks call it at once."""
+    reasons = enumerate(channel.exchange_reasons(own))
     return "; ".join(f"rank {rank}: {reason}" for rank, reason in reasons if reason)
 
 
@@ -325,10 +328,10 @@ class SharePlacer:
         self._pool = pool
 
     def __call__(self, message: PlaceMessage) -> AdapterIndex:
-        """Read the image of `message.key` from the folder `message.source`, where rank 0 saved it.
+        """Read the image of `message.key` from the folder where rank 0 saved it.
 
-        Raises AdapterError where it is damaged, of another content, or needs more pages than it was
-        given; OSError.
+        Raises AdapterError if the image is damaged, of another content, or needs more pages than
+        given, and OSError.
         """
         adapter = self._reader.restore(Path(message.source), message.key)
         size = self._pool.layout.page_elements
@@ -351,24 +354,23 @@ def follow(
 ) -> None:
     """Carry out the messages of rank 0 until it sends a stop.
 
-    Two threads may follow a channel each, one for adapters, and share `indexes` (by placement).
-
-    `place` writes this rank's part of an adapter into the pool; its ValueErrors and OSErrors are
-    reported to rank 0. Raises RuntimeError where rank 0 or another rank has died.
+    Two threads may each follow a channel, one of them for adapters, and share `indexes` (by
+    placement). `place` writes this rank's part of an adapter into the pool. Its ValueErrors and
+    OSErrors are reported to rank 0. Raises RuntimeError if a rank has died.
     """
     indexes = {} if indexes is None else indexes
     while True:
         message = parse(channel.receive())
         match message:
             case StepMessage():
-                decoder.forward(step_batch(message, indexes), pool)
+                decoder.forward(from_message(message, indexes), pool)
             case PlaceMessage():
                 reason = ""
                 try:
                     indexes[message.placement] = place(message)
                 except (ValueError, OSError) as error:
                     reason = str(error) or type(error).__name__
-                channel.reasons(reason)
+                channel.exchange_reasons(reason)
             case RemoveMessage():
                 indexes.pop(message.placement, None)
             case StopMessage():

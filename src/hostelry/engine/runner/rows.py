@@ -20,8 +20,8 @@ class PageRow:
         self._pages: Int32 = numpy.empty(_FIRST_CAPACITY, numpy.int32)
         self._length = 0
 
-    def updated(self, pages: Sequence[int]) -> Int32:
-        """The table as an array; copies only the pages appended since the last call."""
+    def update(self, pages: Sequence[int]) -> Int32:
+        """The table as an array. Copies only the pages appended since the last call."""
         if len(pages) > len(self._pages):
             grown = numpy.empty(max(len(pages), 2 * len(self._pages)), numpy.int32)
             grown[: self._length] = self._pages[: self._length]
@@ -45,9 +45,9 @@ class PageRow:
 class SequenceRows:
     """One request's part of a step: its next tokens, their first position, all of its pages.
 
-    `adapter` is its adapter's content, empty for the base model, and `index` where that lies in the
-    pool. Logits of the last token if `samples`, and of `scored`, tokens before it by their position
-    in the sequence.
+    `adapter` is its adapter's content, empty for the base model. `index` has the adapter's
+    positions in the pool. With `samples` the last token gives logits, and so do the earlier tokens
+    at the positions `scored` of the sequence.
     """
 
     request_id: str
@@ -60,15 +60,15 @@ class SequenceRows:
     scored: range = range(0)
 
 
-def by_adapter(rows: Sequence[SequenceRows]) -> list[SequenceRows]:
-    """The order of a step: rows of the base model first, then those of one adapter together."""
+def order_by_adapter(rows: Sequence[SequenceRows]) -> list[SequenceRows]:
+    """The order of a step: rows of the base model first, then each adapter's rows together."""
     return sorted(rows, key=lambda part: part.adapter)
 
 
-def forward_batch(ordered: Sequence[SequenceRows], *, has_scored: bool = False) -> ForwardBatch:
-    """The step of `ordered`, which `by_adapter` has put in order; at least one part.
+def build_batch(ordered: Sequence[SequenceRows], *, has_scored: bool = False) -> ForwardBatch:
+    """The step of the parts, at least one, in the order from `order_by_adapter`.
 
-    Logits of each part's scored rows, then of its last one; scored rows only with `has_scored`.
+    Logits are of each part's scored rows, only with `has_scored`, and then of its last row.
     """
     lengths = [len(part.token_ids) for part in ordered]
     row_starts = numpy.zeros(len(ordered) + 1, numpy.int32)
@@ -77,19 +77,19 @@ def forward_batch(ordered: Sequence[SequenceRows], *, has_scored: bool = False) 
     ends_B = starts_B + numpy.array(lengths, numpy.int32)
     sampling = numpy.array([part.samples for part in ordered], numpy.bool_)
     return ForwardBatch(
-        token_ids_T=_token_ids(ordered),
-        positions_T=_positions(starts_B, row_starts),
+        token_ids_T=_join_token_ids(ordered),
+        positions_T=_compute_positions(starts_B, row_starts),
         row_starts_B1=row_starts,
         lengths_B=ends_B,
-        pages_BP=_page_tables(ordered),
+        pages_BP=_join_page_tables(ordered),
         logit_rows_S=(
-            _logit_rows(ordered, row_starts) if has_scored else (row_starts[1:] - 1)[sampling]
+            _find_logit_rows(ordered, row_starts) if has_scored else (row_starts[1:] - 1)[sampling]
         ),
-        segments=_segments(ordered, row_starts),
+        segments=_build_segments(ordered, row_starts),
     )
 
 
-def _logit_rows(ordered: Sequence[SequenceRows], row_starts_B1: Int32) -> Int32:
+def _find_logit_rows(ordered: Sequence[SequenceRows], row_starts_B1: Int32) -> Int32:
     rows: list[int] = []
     for part, first, end in zip(
         ordered, row_starts_B1[:-1].tolist(), row_starts_B1[1:].tolist(), strict=True
@@ -100,11 +100,11 @@ def _logit_rows(ordered: Sequence[SequenceRows], row_starts_B1: Int32) -> Int32:
     return numpy.array(rows, numpy.int32)
 
 
-def _token_ids(ordered: Sequence[SequenceRows]) -> Int32:
+def _join_token_ids(ordered: Sequence[SequenceRows]) -> Int32:
     return numpy.array([token for part in ordered for token in part.token_ids], numpy.int32)
 
 
-def _positions(starts_B: Int32, row_starts_B1: Int32) -> Int32:
+def _compute_positions(starts_B: Int32, row_starts_B1: Int32) -> Int32:
     if row_starts_B1[-1] == len(starts_B):  # every sequence decodes one token
         return starts_B
     rows_each_B = numpy.diff(row_starts_B1)
@@ -112,7 +112,7 @@ def _positions(starts_B: Int32, row_starts_B1: Int32) -> Int32:
     return shift_T + numpy.arange(row_starts_B1[-1], dtype=numpy.int32)
 
 
-def _page_tables(ordered: Sequence[SequenceRows]) -> Int32:
+def _join_page_tables(ordered: Sequence[SequenceRows]) -> Int32:
     width = max(len(part.pages) for part in ordered)
     tables_BP = numpy.full((len(ordered), width), -1, numpy.int32)
     for table, part in zip(tables_BP, ordered, strict=True):
@@ -120,8 +120,10 @@ def _page_tables(ordered: Sequence[SequenceRows]) -> Int32:
     return tables_BP
 
 
-def _segments(ordered: Sequence[SequenceRows], row_starts_B1: Int32) -> tuple[LoraSegment, ...]:
-    """Neighbouring parts of one adapter together; none for the base model's rows."""
+def _build_segments(
+    ordered: Sequence[SequenceRows], row_starts_B1: Int32
+) -> tuple[LoraSegment, ...]:
+    """Join neighbouring parts of one adapter. The base model's rows have no segment."""
     segments: list[LoraSegment] = []
     last = ""
     for part, row_start, row_end in zip(

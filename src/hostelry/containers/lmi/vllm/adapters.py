@@ -47,10 +47,10 @@ from hostelry.engine.lora.sources import (
     Fetcher,
     LocalSource,
     check_fetched,
-    fetcher_of,
+    find_fetcher,
     parse_source,
 )
-from hostelry.engine.lora.tensors import untouched
+from hostelry.engine.lora.tensors import warn_about_absent
 from hostelry.engine.lora.weights_file import check_tensor, read_tensors
 
 MAX_FILE_BYTES = 8 << 30
@@ -99,7 +99,7 @@ class AdapterPreparer:
         halves = by_module(name, self._without_copies(tensors, config), config, self.linears)
         ranks = self._ranks(config, halves)
         absent = without_tensors(config, halves, self.linears)
-        warnings = (*config.warnings, *untouched(absent, config), *warnings)
+        warnings = (*config.warnings, *warn_about_absent(absent, config), *warnings)
         check_values(config, halves)
         content = canonical(config, halves, max(ranks.values()))
         into = Path(tempfile.mkdtemp(prefix="adapter-", dir=self.place))
@@ -135,7 +135,7 @@ class AdapterPreparer:
         """Each module's rank, once its tensors have the shapes that it asks for."""
         ranks: dict[str, int] = {}
         for path, (a, b) in halves.items():
-            rank = ranks[path] = config.rank_of(path)
+            rank = ranks[path] = config.get_rank(path)
             if rank > self.max_rank:
                 raise AdapterError(f"r is {rank} at {path}; max_lora_rank is {self.max_rank}")
             outs, ins = self.linears[path] or (b.shape[0], a.shape[-1])
@@ -154,7 +154,7 @@ def fetch_files(src: str, fetchers: Mapping[str, Fetcher]) -> Iterator[Path]:
     if isinstance(source, LocalSource):
         yield source.folder
         return
-    fetcher = fetcher_of(source, fetchers)
+    fetcher = find_fetcher(source, fetchers)
     with tempfile.TemporaryDirectory(prefix="fetched-") as name:
         fetcher.fetch(source.uri, Path(name))
         check_fetched(Path(name), max_bytes=MAX_FILE_BYTES)
@@ -218,7 +218,7 @@ def check_values(config: AdapterConfig, halves: Halves) -> None:
         for half, tensor in zip("AB", pair, strict=True):
             if not torch.isfinite(tensor).all():
                 raise AdapterError(f"tensor {tensor_name(path, half)} holds nan or inf")
-    if not any(config.scale_of(path) and a.any() and b.any() for path, (a, b) in halves.items()):
+    if not any(config.get_scale(path) and a.any() and b.any() for path, (a, b) in halves.items()):
         raise AdapterError("the adapter has no effect: A or B of every module is all zeros")
 
 
@@ -229,7 +229,7 @@ def canonical(config: AdapterConfig, halves: Halves, rank: int) -> dict[str, tor
         own = a_RI.shape[0]
         a, b = torch.zeros(rank, a_RI.shape[1]), torch.zeros(b_OR.shape[0], rank)
         a[:own] = a_RI
-        b[:, :own] = b_OR.float() * config.scale_of(path)
+        b[:, :own] = b_OR.float() * config.get_scale(path)
         if not (torch.isfinite(a).all() and torch.isfinite(b).all()):
             raise AdapterError(f"{path}: the scaled weights exceed fp32")
         content[tensor_name(path, "A")], content[tensor_name(path, "B")] = a, b
@@ -255,7 +255,7 @@ def content_id(config: AdapterConfig, halves: Halves) -> str:
     digest = hashlib.sha256(b"adapter for vLLM\n")
     for path, pair in sorted(halves.items()):
         for tensor in pair:
-            line = f"{path} {tuple(tensor.shape)} {tensor.dtype} {config.scale_of(path).hex()}\n"
+            line = f"{path} {tuple(tensor.shape)} {tensor.dtype} {config.get_scale(path).hex()}\n"
             digest.update(line.encode())
             digest.update(tensor.contiguous().view(torch.uint8).numpy().data)
     return digest.hexdigest()

@@ -1,1 +1,1 @@
-"""Kernels in C++ for CPUs; plain torch defines their results."""
+"""Kernels in C++ for CPUs. Plain torch defines their results."""

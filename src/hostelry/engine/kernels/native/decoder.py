@@ -42,8 +42,8 @@ _DTYPES = (torch.float32, torch.bfloat16)
 class NativeDecoder:
     """A model on this machine's CPU, its weights packed as they are read.
 
-    See `kernels.decoder.Decoder`; `layers.decoder.TorchDecoder` defines the result. Each row's
-    result is the same, bit for bit, whatever is computed with it and however many threads do.
+    See `kernels.decoder.Decoder`. `layers.decoder.TorchDecoder` defines the result. Each row's
+    result is the same, bit for bit, in any batch and with any number of threads.
     """
 
     warnings: Sequence[str] = ()
@@ -63,25 +63,26 @@ class NativeDecoder:
         library = NativeLibrary.load(variant)
         threads = NativeThreads(library, num_threads, pin=pin_threads)
         packing = _Packing(library, threads, weights, weight_kind)
-        self._begin(weights, packing, packing.decoder(max_rows), threads)
+        self._begin(weights, packing, packing.build_structure(max_rows), threads)
 
-    def changed(self, weights: DecoderWeights, modules: Collection[int]) -> "NativeDecoder":
-        """A decoder of `weights`, which differ from this one's in these linear modules, by number.
+    def derive(self, weights: DecoderWeights, modules: Collection[int]) -> "NativeDecoder":
+        """A decoder of `weights`, which differ in these linear modules, by number.
 
-        The embedding and lm_head differ where they are other tensors. Everything else is shared,
-        threads too: one of the two computes at a time. Any thread may call it; it packs alone.
+        The embedding and lm_head differ if they are other tensors. Everything else is shared,
+        threads too: one of the two computes at a time. Any thread may call it. It packs with one
+        thread.
         """
         old = self._packing
         alone = NativeThreads(old.library, 1)
         packing = _Packing(old.library, alone, weights, old.kind, shared=old)
         decoder = NativeDecoder.__new__(NativeDecoder)
-        structure = packing.altered(self._structure, modules)
+        structure = packing.derive_structure(self._structure, modules)
         decoder._begin(weights, packing, structure, self._threads)
         return decoder
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of the weights that it does not share with the decoder it was changed from."""
+        """Bytes of the weights that it does not share with the decoder it was derived from."""
         return self._packing.num_bytes
 
     def _begin(
@@ -102,7 +103,7 @@ class NativeDecoder:
         self._dtype = weights.dtype
         self._shape = (weights.num_layers, weights.num_kv_heads, weights.head_dim)
         self._adapters = AdapterStructures(
-            _module_widths(weights), weights.num_layers, weights.hidden_size, self._vocabulary
+            _list_module_widths(weights), weights.num_layers, weights.hidden_size, self._vocabulary
         )
         self._limits = {"max_rows": structure.max_rows, "positions": structure.positions}
         functions = self._library.functions
@@ -128,11 +129,11 @@ class NativeDecoder:
         return {name: seconds[number] for number, name in enumerate(PHASES)}
 
     def forward(self, batch: ForwardBatch, pool: PoolTensor) -> torch.Tensor:
-        """Logits (S, V) fp32, overwritten by the next call; writes keys and values into `pool`.
+        """Logits (S, V) fp32, overwritten by the next call.
 
-        Sets `last_greedy_S` to the first largest column of each row, and `last_finite_S` to whether
-        all of the row is finite. Raises ValueError, writing nothing, for a batch that breaks a rule
-        of ForwardBatch, or has more than `max_rows` rows.
+        Writes keys and values into `pool`. Sets `last_greedy_S` to the first largest column of each
+        row, and `last_finite_S` to whether all of the row is finite. Raises ValueError, writing
+        nothing, for a batch that breaks a rule of ForwardBatch, or has more than `max_rows` rows.
         """
         step = self._step
         self._set_pool(pool)
@@ -144,7 +145,7 @@ class NativeDecoder:
             self._handle, ctypes.byref(step), ctypes.byref(refusal)
         )
         if refusal.fault:
-            raise ValueError(self._message(step, refusal))
+            raise ValueError(self._build_message(step, refusal))
         num_logits = step.num_logit_rows
         self.last_greedy_S = self._greedy_S[:num_logits]
         self.last_finite_S = self._finite_S[:num_logits]
@@ -199,7 +200,7 @@ class NativeDecoder:
         if len(segments) > len(self._segments):
             self._segments = (SegmentStructure * (2 * len(segments)))()
         for number, segment in enumerate(segments):
-            index = self._adapters.of(segment.index, self._pool_elements)
+            index = self._adapters.get(segment.index, self._pool_elements)
             self._segments[number] = SegmentStructure(segment.row_start, segment.row_end, index)
         step.segments = ctypes.addressof(self._segments)
         step.num_segments = len(segments)
@@ -213,7 +214,7 @@ class NativeDecoder:
         self._step.greedy = address(self._greedy_S)
         self._step.finite = address(self._finite_S)
 
-    def _message(self, step: Any, refusal: Any) -> str:
+    def _build_message(self, step: Any, refusal: Any) -> str:
         return FAULTS[refusal.fault].format(
             value=refusal.value,
             index=refusal.index,
@@ -244,17 +245,17 @@ class _Packing:
         self._kept: list[Any] = []
         self._ropes = [] if shared else [self._rope(tables) for tables in weights.ropes]
 
-    def decoder(self, max_rows: int) -> DecoderStructure:
-        """The whole model's structure; reads and packs all layers."""
+    def build_structure(self, max_rows: int) -> DecoderStructure:
+        """The whole model's structure. Reads and packs all layers."""
         weights = self._weights
         layers = (LayerStructure * weights.num_layers)()
         for number in range(weights.num_layers):
-            layers[number] = self._layer(weights.layer(number))
+            layers[number] = self._pack_layer(weights.layer(number))
         return DecoderStructure(
             layers=layers,
-            embedding=self._embedding(),
+            embedding=self._address_embedding(),
             final_norm=self._norm(weights.final_norm_H),
-            lm_head=self._packed(weights.lm_head_VH, None),
+            lm_head=self._pack(weights.lm_head_VH, None),
             num_layers=weights.num_layers,
             num_heads=weights.num_heads,
             num_kv_heads=weights.num_kv_heads,
@@ -271,7 +272,9 @@ class _Packing:
             embedding_scale=weights.embedding_scale,
         )
 
-    def altered(self, structure: DecoderStructure, modules: Collection[int]) -> DecoderStructure:
+    def derive_structure(
+        self, structure: DecoderStructure, modules: Collection[int]
+    ) -> DecoderStructure:
         """`structure`, which `shared` made, with these modules of this object's weights."""
         assert self._shared is not None, "the structure is of another object"
         weights, former, count = self._weights, self._shared._weights, len(MODULES)
@@ -280,26 +283,26 @@ class _Packing:
             layers[number] = structure.layers[number]
             own = [it for it in range(count) if number * count + it in modules]
             if own:
-                parts = self._parts(weights.layer(number))
+                parts = self._split_layer(weights.layer(number))
                 for module in own:
-                    layers[number].modules[module] = self._packed(*parts[module])
-        altered = DecoderStructure.from_buffer_copy(structure)
-        altered.layers = layers
+                    layers[number].modules[module] = self._pack(*parts[module])
+        derive_structure = DecoderStructure.from_buffer_copy(structure)
+        derive_structure.layers = layers
         if weights.embedding_VH is not former.embedding_VH:
-            altered.embedding = self._embedding()
+            derive_structure.embedding = self._address_embedding()
         if weights.lm_head_VH is not former.lm_head_VH:
-            altered.lm_head = self._packed(weights.lm_head_VH, None)
-        return altered
+            derive_structure.lm_head = self._pack(weights.lm_head_VH, None)
+        return derive_structure
 
-    def _embedding(self) -> int:
+    def _address_embedding(self) -> int:
         """Address of the embedding."""
         embedding_VH = self._weights.embedding_VH.contiguous()
         self._kept.append(embedding_VH)
         self.num_bytes += embedding_VH.nbytes
         return embedding_VH.data_ptr()
 
-    def _layer(self, layer: LayerWeights) -> LayerStructure:
-        packed = [self._packed(*part) for part in self._parts(layer)]
+    def _pack_layer(self, layer: LayerWeights) -> LayerStructure:
+        packed = [self._pack(*part) for part in self._split_layer(layer)]
         cos, sin = self._ropes[layer.rope]
         return LayerStructure(
             input_norm=self._norm(layer.input_norm_H),
@@ -314,41 +317,39 @@ class _Packing:
             window=layer.window or 0,
         )
 
-    def _parts(self, layer: LayerWeights) -> list[tuple[torch.Tensor, torch.Tensor | None]]:
+    def _split_layer(self, layer: LayerWeights) -> list[tuple[torch.Tensor, torch.Tensor | None]]:
         """Weight and bias of each module in the order of MODULES."""
         weights = self._weights
         query = weights.num_heads * weights.head_dim
         key = weights.num_kv_heads * weights.head_dim
         inner = weights.intermediate_size
         return [
-            *_split(layer.qkv, [query, key, key]),
-            *_split(layer.o, [weights.hidden_size]),
-            *_split(layer.gate_up, [inner, inner]),
-            *_split(layer.down, [weights.hidden_size]),
+            *_split_projection(layer.qkv, [query, key, key]),
+            *_split_projection(layer.o, [weights.hidden_size]),
+            *_split_projection(layer.gate_up, [inner, inner]),
+            *_split_projection(layer.down, [weights.hidden_size]),
         ]
 
-    def _packed(
-        self, weight_OI: torch.Tensor, bias_O: torch.Tensor | None
-    ) -> PackedWeightStructure:
+    def _pack(self, weight_OI: torch.Tensor, bias_O: torch.Tensor | None) -> PackedWeightStructure:
         packed = PackedWeight(self.library, self._threads, weight_OI, kind=self.kind, bias_O=bias_O)
         self._kept.append(packed)
         self.num_bytes += packed.num_bytes
         return packed.structure
 
     def _norm(self, weight: torch.Tensor | None) -> int | None:
-        return None if weight is None else self._floats(weight)
+        return None if weight is None else self._address_floats(weight)
 
     def _rope(self, tables: RopeTables) -> tuple[int, int]:
-        return self._floats(tables.cos_PD), self._floats(tables.sin_PD)
+        return self._address_floats(tables.cos_PD), self._address_floats(tables.sin_PD)
 
-    def _floats(self, tensor: torch.Tensor) -> int:
+    def _address_floats(self, tensor: torch.Tensor) -> int:
         """Address of the tensor as contiguous fp32."""
         kept = tensor.detach().to(torch.float32).contiguous()
         self._kept.append(kept)
         return kept.data_ptr()
 
 
-def _split(
+def _split_projection(
     projection: Projection, columns: list[int]
 ) -> list[tuple[torch.Tensor, torch.Tensor | None]]:
     """Weight and bias of the modules of a fused projection."""
@@ -358,7 +359,7 @@ def _split(
     return list(zip(torch.split(projection.weight_OI, columns), biases, strict=True))
 
 
-def _module_widths(weights: DecoderWeights) -> list[tuple[int, int]]:
+def _list_module_widths(weights: DecoderWeights) -> list[tuple[int, int]]:
     """(in-features, out-features) in the order of MODULES."""
     hidden, inner = weights.hidden_size, weights.intermediate_size
     query, key = (heads * weights.head_dim for heads in (weights.num_heads, weights.num_kv_heads))

@@ -1,4 +1,4 @@
-"""Packed weights and their products in native code; `kernels.products` defines the results.
+"""Packed weights and their products in native code. `kernels.products` defines the results.
 
 # T rows, I in-features, O out-features
 """
@@ -48,9 +48,9 @@ class PackedWeightStructure(ctypes.Structure):
 class PackedWeight:
     """A copy of a weight, packed for one library's products.
 
-    `kind`: the format that is kept and multiplied, "auto" being the tensor's own type; int8
+    `kind` is the format that is stored and multiplied. "auto" is the tensor's own type. int8
     quantizes as `kernels.products.quantize_int8` does. Native code reads `structure`, which is
-    valid as long as this object. Biases are kept in fp32.
+    valid as long as this object. Biases are stored in fp32.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
 """Choice of the compiled library that this CPU runs fastest, and access to its functions.
 
-A library is chosen by the flags that the CPU reports; several may be loaded in one process.
+The flags that the CPU reports decide. A process may load several libraries.
 """
 
 import ctypes
@@ -25,9 +25,10 @@ CHUNK_BYTES = 64 * 2**20
 
 
 class LineMemory:
-    """An allocator of consecutive arrays; memory that is never written costs nothing.
+    """An allocator of consecutive arrays.
 
-    Each step reads all weights from end to end; huge pages save an address lookup for every 4 KiB.
+    Memory that is never written costs nothing. Each step reads all weights from end to end. Huge
+    pages save an address lookup for every 4 KiB.
     """
 
     def __init__(self, chunk_bytes: int = CHUNK_BYTES) -> None:
@@ -35,15 +36,15 @@ class LineMemory:
         self._free: NDArray[numpy.uint8] = numpy.zeros(0, numpy.uint8)
 
     def take(self, num_bytes: int) -> NDArray[numpy.uint8]:
-        """An array of that size, zero; keeps its memory alive."""
+        """A zeroed array of that size, which keeps its memory alive."""
         rounded = -(-num_bytes // LINE_BYTES) * LINE_BYTES
         if rounded > len(self._free):
-            self._free = large_pages(max(rounded, self._chunk_bytes))
+            self._free = allocate_large_pages(max(rounded, self._chunk_bytes))
         taken, self._free = self._free[:num_bytes], self._free[rounded:]
         return taken
 
 
-def large_pages(num_bytes: int) -> NDArray[numpy.uint8]:
+def allocate_large_pages(num_bytes: int) -> NDArray[numpy.uint8]:
     """Zeroed memory that begins at a page, large ones if the system gives them."""
     memory = mmap.mmap(-1, max(num_bytes, 1))
     if hasattr(mmap, "MADV_HUGEPAGE"):
@@ -99,8 +100,8 @@ def _permit_tiles() -> bool:
 class NativeHost:
     """The properties of a machine that decide which library it uses.
 
-    `cpu_flags`: as in /proc/cpuinfo; empty where the system has no such file. `folder`: of the
-    libraries. `sources`: what they must be built from. `permit_tiles`: requests AMX.
+    `cpu_flags` are as in /proc/cpuinfo, empty on a system without that file. `folder` holds the
+    libraries, `sources` the sources that they must be built from. `permit_tiles` requests AMX.
     """
 
     machine: str
@@ -121,7 +122,7 @@ class NativeHost:
 
 
 def read_cpu_flags(path: Path) -> frozenset[str]:
-    """The flags of the first CPU in a file like /proc/cpuinfo; none where there is no such file."""
+    """The flags of the first CPU in a file like /proc/cpuinfo. Empty without the file."""
     try:
         lines = path.read_text().splitlines()
     except OSError:
@@ -136,11 +137,11 @@ def read_cpu_flags(path: Path) -> frozenset[str]:
 def available_variants(host: NativeHost | None = None) -> tuple[str, ...]:
     """Names of the libraries that are built and run on this CPU, the fastest first."""
     host = host or NativeHost.current()
-    return tuple(it.name for it in VARIANTS if _obstacle(it, host) is None)
+    return tuple(it.name for it in VARIANTS if _find_obstacle(it, host) is None)
 
 
 def why_unavailable(host: NativeHost | None = None) -> str | None:
-    """Why no library can be used, and the remedy; None where one can."""
+    """Why no library can be used, and the remedy. None if one can be used."""
     host = host or NativeHost.current()
     if available_variants(host):
         return None
@@ -150,15 +151,15 @@ def why_unavailable(host: NativeHost | None = None) -> str | None:
             "torch, several times slower; install a C++17 compiler (g++ or clang++) and install "
             "hostelry again (`make install` in a checkout)"
         )
-    reasons = "; ".join(f"{it.name}: {_obstacle(it, host)}" for it in VARIANTS)
+    reasons = "; ".join(f"{it.name}: {_find_obstacle(it, host)}" for it in VARIANTS)
     return (
         "none of the built C++ kernels can be used, so that products, attention and LoRA run on "
         f"plain torch, several times slower; install hostelry again (`make install`): {reasons}"
     )
 
 
-def _obstacle(variant: LibraryVariant, host: NativeHost) -> str | None:
-    """Why a library cannot be used; None where it can."""
+def _find_obstacle(variant: LibraryVariant, host: NativeHost) -> str | None:
+    """Why a library cannot be used. None if it can."""
     path = host.folder / variant.file_name
     if not variant.runs_on(host.machine, host.cpu_flags):
         return f"needs {_needs(variant, host)}"
@@ -166,7 +167,7 @@ def _obstacle(variant: LibraryVariant, host: NativeHost) -> str | None:
         return f"not built: {path} is missing"
     if "amx_tile" in variant.cpu_flags and not host.permit_tiles():
         return "the system refuses AMX to this process"
-    return _load_obstacle(path, _wanted_fingerprint(host.sources))
+    return _find_load_obstacle(path, _read_fingerprint(host.sources))
 
 
 def _needs(variant: LibraryVariant, host: NativeHost) -> str:
@@ -176,13 +177,13 @@ def _needs(variant: LibraryVariant, host: NativeHost) -> str:
 
 
 @functools.cache
-def _wanted_fingerprint(sources: Path) -> str | None:
-    """The fingerprint of the installed sources; None where only the libraries are installed."""
+def _read_fingerprint(sources: Path) -> str | None:
+    """The fingerprint of the installed sources. None if only the libraries are installed."""
     return fingerprint(sources) if sources.is_dir() else None
 
 
 @functools.cache
-def _load_obstacle(path: Path, wanted: str | None) -> str | None:
+def _find_load_obstacle(path: Path, wanted: str | None) -> str | None:
     try:
         functions = _load(path)
     except (OSError, AttributeError) as error:
@@ -195,7 +196,10 @@ def _load_obstacle(path: Path, wanted: str | None) -> str | None:
 
 @functools.cache
 def _load(path: Path) -> ctypes.CDLL:
-    """The library with its functions declared. Raises OSError, AttributeError for a missing one."""
+    """The library with its functions declared.
+
+    Raises OSError, or AttributeError for a missing one.
+    """
     functions = ctypes.CDLL(str(path))
     for name, (result, arguments) in _SIGNATURES.items():
         function = getattr(functions, name)
@@ -205,7 +209,10 @@ def _load(path: Path) -> ctypes.CDLL:
 
 
 class NativeLibrary:
-    """One loaded library. `functions` has what cpp/exports.h lists; `memory` is for its weights."""
+    """One loaded library.
+
+    `functions` has the functions of cpp/exports.h. `memory` is for its weights.
+    """
 
     def __init__(self, variant: str, functions: ctypes.CDLL) -> None:
         self.variant = variant
@@ -216,28 +223,28 @@ class NativeLibrary:
     def load(cls, variant: str | None = None, host: NativeHost | None = None) -> "NativeLibrary":
         """The fastest library for this CPU, or the one of that name.
 
-        Raises NativeUnavailableError, with the reason, where there is none.
+        Raises NativeUnavailableError, with the reason, if it cannot be used.
         """
         host = host or NativeHost.current()
         if variant is None:
-            variant = next((it.name for it in VARIANTS if _obstacle(it, host) is None), None)
+            variant = next((it.name for it in VARIANTS if _find_obstacle(it, host) is None), None)
         if variant is None:
             raise NativeUnavailableError(why_unavailable(host) or "no library can be used")
         wanted = next((it for it in VARIANTS if it.name == variant), None)
         if wanted is None:
             known = ", ".join(it.name for it in VARIANTS)
             raise NativeUnavailableError(f"there is no variant {variant!r}; the variants: {known}")
-        obstacle = _obstacle(wanted, host)
+        obstacle = _find_obstacle(wanted, host)
         if obstacle is not None:
             raise NativeUnavailableError(f"the variant {variant} cannot be used: {obstacle}")
         return cls(variant, _load(host.folder / wanted.file_name))
 
 
 class NativeThreads:
-    """The thread pool of the library's functions; ended with this object.
+    """The thread pool of the library's functions, ended with this object.
 
-    `num_threads` counts the calling one. `pin`: with as many threads as CPUs, each of the others is
-    bound to a CPU of its own while all compute. One call at a time.
+    `num_threads` includes the calling thread. With `pin` and as many threads as CPUs, each other
+    thread is bound to its own CPU while all compute. One call at a time.
     """
 
     def __init__(self, library: NativeLibrary, num_threads: int, *, pin: bool = False) -> None:
@@ -248,15 +255,15 @@ class NativeThreads:
         self._end = weakref.finalize(self, library.functions.hostelry_pool_free, self.handle)
 
     def close(self) -> None:
-        """End the threads; the object is of no use afterwards."""
+        """End the threads. The object is unusable afterwards."""
         self._end()
 
     @property
     def num_active(self) -> int:
-        """The number that compute now; fewer while other processes compete for the CPUs."""
+        """Threads that compute now. Fewer while other processes compete for the CPUs."""
         return int(self.library.functions.hostelry_pool_active(self.handle))
 
-    def overhead_s(self, repeats: int = 1000) -> float:
+    def measure_overhead_s(self, repeats: int = 1000) -> float:
         """Mean seconds of `repeats` distributions of empty work."""
         took_ns: float = self.library.functions.hostelry_pool_overhead_ns(self.handle, repeats)
         return took_ns * 1e-9

@@ -1,4 +1,7 @@
-"""Structures passed to the native decoder, and adapters converted to them."""
+"""Structures passed to the native decoder. Each adapter is checked and converted once.
+
+# V vocabulary, M modules, R ranks
+"""
 
 import ctypes
 from collections import OrderedDict
@@ -16,7 +19,7 @@ _Fields = list[tuple[str, type]]
 
 
 class WideRowsStructure(ctypes.Structure):
-    """An update over the vocabulary; rank 0: none."""
+    """An update over the vocabulary. Rank 0: no update."""
 
     _fields_: ClassVar[_Fields] = [
         ("rank", c_int32),
@@ -51,7 +54,7 @@ class SegmentStructure(ctypes.Structure):
 
 
 class LayerStructure(ctypes.Structure):
-    """One layer's weights; window 0: all positions."""
+    """One layer's weights. Window 0: all positions."""
 
     _fields_: ClassVar[_Fields] = [
         ("input_norm", c_void_p),
@@ -69,7 +72,7 @@ class LayerStructure(ctypes.Structure):
 
 
 class DecoderStructure(ctypes.Structure):
-    """All of a decoder; the library copies it and its layers, not what they point to."""
+    """All of a decoder. The library copies it and its layers, not the arrays that they point to."""
 
     _fields_: ClassVar[_Fields] = [
         ("layers", POINTER(LayerStructure)),
@@ -120,7 +123,7 @@ class StepStructure(ctypes.Structure):
 
 
 class RefusalStructure(ctypes.Structure):
-    """Why a step was refused; `fault` indexes `FAULTS`."""
+    """Why a step was refused. `fault` indexes `FAULTS`."""
 
     _fields_: ClassVar[_Fields] = [
         ("fault", c_int32),
@@ -145,12 +148,7 @@ FAULTS = (
 """Messages by number of `Fault` in cpp/step.h."""
 
 
-# Adapters as the native decoder reads them, each checked and converted once.
-#
-# # V vocabulary, M modules, R ranks
-
-
-_MOST = 512  # structures kept; an index is some 50 KB of arrays that stay alive with it
+_MOST = 512  # structures kept. Each keeps an index of some 50 KB alive
 
 
 class AdapterStructures:
@@ -166,12 +164,12 @@ class AdapterStructures:
         self._out_M = numpy.array([width for _, width in widths] * num_layers, numpy.int64)
         self._hidden = hidden
         self._vocabulary = vocabulary
-        # The index is kept with its structure: while it is, no other can have its id.
+        # The index is kept with its structure, so that no other index has its id.
         self._known: OrderedDict[int, tuple[AdapterIndex, int, AdapterIndexStructure]] = (
             OrderedDict()
         )
 
-    def of(self, index: AdapterIndex, pool_elements: int) -> AdapterIndexStructure:
+    def get(self, index: AdapterIndex, pool_elements: int) -> AdapterIndexStructure:
         """The structure of `index`, whose rows lie in a pool of that many elements.
 
         Raises ValueError for arrays of another type or length, and rows outside the pool.

@@ -1,4 +1,4 @@
-"""The instruction sets that the C++ is compiled for; setup.py reads it too, hence stdlib only."""
+"""The instruction sets that the C++ is compiled for. setup.py reads it too: stdlib only."""
 
 import hashlib
 from pathlib import Path

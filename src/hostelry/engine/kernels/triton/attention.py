@@ -1,14 +1,14 @@
 """Attention with grouped queries over the page pool, for decoding rows and for prompts.
 
 A program takes a tile of neighbouring rows of one sequence and the query heads of one key-value
-head. A decoding row's keys are divided among several programs, whose parts `merge` puts together;
-how, depends on the row's own length and the model alone. Keys and values are read page by page
-where they lie; what is beyond a row, or before all windows of a tile, is not read. The softmax is
+head. A decoding row's keys are divided among several programs, whose parts `merge` puts together.
+The division depends on the row's own length and the model alone. Keys and values are read in place,
+page by page. Keys beyond a row, or before all windows of a tile, are not read. The softmax is
 computed as keys come. Twin: `layers.attention_paged`.
 
 Sources: FlashAttention-2 (arXiv:2307.08691), Flash-Decoding (crfm.stanford.edu, 2023-10-12).
 
-# T rows, X tiles, N query heads, K key-value heads, D head dimension, S tokens a page, Z splits
+# T rows, X tiles, N query heads, K key-value heads, D head dimension, S tokens of a page, Z splits
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ import triton
 import triton.language as tl
 
 from hostelry.engine.kernels.pool import PoolLayout, PoolTensor
-from hostelry.engine.kernels.triton.lora import dot_precision
+from hostelry.engine.kernels.triton.lora import get_dot_precision
 from hostelry.engine.kernels.triton.step import DeviceStep
 
 _LEAST_DOT = 16  # rows and columns of the smallest product on tensor cores
@@ -121,7 +121,7 @@ def _launch(
         DIM_PAD=max(_LEAST_DOT, triton.next_power_of_2(layout.head_dim)),
         TOKENS=layout.page_tokens, SPLITS=num_splits, IS_SPLIT=parts_ZTN is not None,
         BLOCK_M=max(_LEAST_DOT, rows * shape.group_padded), BLOCK_N=shape.block_keys,
-        PRECISION=dot_precision(layout.dtype), num_stages=2,
+        PRECISION=get_dot_precision(layout.dtype), num_stages=2,
         num_warps=8 if rows > 1 and layout.head_dim > _WIDE_HEAD else 4,
     )  # fmt: skip
 
@@ -138,7 +138,7 @@ def _blocks(first, last, split, SPLITS: tl.constexpr, BLOCK_N: tl.constexpr):
 
 @triton.jit
 def _page_starts(keys, first, last, pages_ptr, stride, page_elements, TOKENS: tl.constexpr):
-    """The first element of each key's page; page 0 stands in where there is none."""
+    """The first element of each key's page. Page 0 replaces a missing page."""
     ordinals = keys // TOKENS
     # Masked as pages, not as keys, so that the compiler sees which keys share one.
     is_page = (ordinals >= first // TOKENS) & (ordinals <= last // TOKENS)
@@ -155,7 +155,7 @@ def attend_tiles(
     SPLITS: tl.constexpr, IS_SPLIT: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """out[row, n] = sum over keys l seen of softmax(scale q[row, n] . k[l]) v[l]; or a part of it.
+    """out[row, n] = sum over keys l seen of softmax(scale q[row, n] . k[l]) v[l], or a part of it.
 
     A split's part is the weighted sum of values (D), then the largest score and the sum of weights.
     """

@@ -8,7 +8,7 @@ _LEAST_CAPABILITY = (8, 0)  # tensor cores that take tf32
 
 
 def why_unavailable(device: torch.device) -> str | None:
-    """Why this device cannot run Triton's kernels; None where it can."""
+    """Why this device cannot run Triton's kernels. None if it can."""
     if device.type != "cuda":
         return f"Triton's kernels are for CUDA devices; this is {device.type}"
     if importlib.util.find_spec("triton") is None:

@@ -1,7 +1,7 @@
 """Updates of adapters of any ranks in two launches: shrink (low = A x), expand (y += scale B low).
 
-All modules that read one input (q, k, v; gate, up) go together. Rows of A and columns of B are
-read where they lie in the pool, through their offsets; nothing is padded but the scratch for `low`.
+All modules that read one input (q, k, v or gate, up) go together. Rows of A and columns of B are
+read in place in the pool, through their offsets. Only the scratch for `low` is padded.
 Two forms: a program takes one row (decoding: rows of different adapters), or a tile of neighbouring
 rows of one adapter (prompts), which reads its weights once for all of them. Rows without adapter,
 and ranks that an adapter lacks, cost a program that ends at once. Sums are fp32 and their order
@@ -77,7 +77,7 @@ def add_lora(
     expand = {**common, "W0": widths[0], "W1": widths[1], "W2": widths[2]}
     rank_blocks = num_modules * max_rank // _BLOCK_RANKS
     if step.is_tiled:
-        precision = dot_precision(elements.dtype)
+        precision = get_dot_precision(elements.dtype)
         tiles, num_tiles = step.lora_tiles_L2, len(step.lora_tiles_L2)
         common_tile = {"ROWS": LORA_TILE_ROWS, "PRECISION": precision}
         shrink_tiles[(num_tiles, rank_blocks, num_parts)](
@@ -99,10 +99,10 @@ def add_lora(
     )  # fmt: skip
 
 
-def dot_precision(dtype: torch.dtype) -> str:
-    """The precision of a tile's products: exact for fp32; else tf32, on tensor cores.
+def get_dot_precision(dtype: torch.dtype) -> str:
+    """The precision of a tile's products: exact for fp32, else tf32 on tensor cores.
 
-    tf32 holds bf16 and fp16 exactly, so only the other factor, where it is fp32, is rounded.
+    tf32 holds bf16 and fp16 exactly, so only an fp32 factor is rounded.
     """
     return "ieee" if dtype == torch.float32 else "tf32"
 

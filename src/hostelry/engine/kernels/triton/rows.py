@@ -1,7 +1,7 @@
 """Kernels on single rows between products: norms, rotation, storing keys, gating.
 
 Arithmetic is fp32, as in the twins in `layers.decoder`, `layers.rotary` and
-`layers.attention_paged`; what goes into a product is rounded to the model's dtype.
+`layers.attention_paged`. The input of a product is rounded to the model's dtype.
 
 # T rows, H hidden, I intermediate, O columns of q, k and v, D head dimension, P positions
 """
@@ -30,9 +30,10 @@ def add_and_norm(
     eps: float,
     dtype: torch.dtype,
 ) -> torch.Tensor:
-    """The norm of hidden + norm(update), rounded to `dtype`, (T, H); the sum stays in `hidden_TH`.
+    """Add norm(update) to `hidden_TH`, and return the norm of the sum, (T, H) of `dtype`.
 
-    Both are fp32 and contiguous. Without `update_norm_H` the update is added as it is.
+    `hidden_TH` and `update_TH` are fp32 and contiguous. Without `update_norm_H` the update is added
+    as it is.
     """
     num_rows, width = hidden_TH.shape
     x_TH = torch.empty(num_rows, width, dtype=dtype, device=hidden_TH.device)
@@ -47,7 +48,7 @@ def add_and_norm(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeadNorms:
-    """Weights of the norms over each query and key head, where there are any."""
+    """Weights of the norms over each query and key head, if any."""
 
     query_D: torch.Tensor | None
     key_D: torch.Tensor | None
@@ -62,7 +63,10 @@ def rotate_and_store(
     rope: RopeTables,
     norms: HeadNorms,
 ) -> None:
-    """Norm and rotate queries, in `qkv_TO` (fp32, contiguous), and keys; store keys and values."""
+    """Norm and rotate queries and keys, and store keys and values in the pool.
+
+    Queries stay in `qkv_TO`, which is fp32 and contiguous.
+    """
     layout = pool.layout
     num_heads = qkv_TO.shape[1] // layout.head_dim - 2 * layout.num_kv_heads
     all_heads = num_heads + 2 * layout.num_kv_heads
@@ -82,7 +86,7 @@ def rotate_and_store(
 
 
 def gate(gate_up_TO: torch.Tensor, activation: Activation, dtype: torch.dtype) -> torch.Tensor:
-    """act(gate) * up, rounded to `dtype`, (T, I); gate and up lie side by side, fp32."""
+    """act(gate) * up, rounded to `dtype`, (T, I). Gate and up lie side by side, fp32."""
     num_rows, both = gate_up_TO.shape
     width = both // 2
     out_TI = torch.empty(num_rows, width, dtype=dtype, device=gate_up_TO.device)
@@ -93,7 +97,7 @@ def gate(gate_up_TO: torch.Tensor, activation: Activation, dtype: torch.dtype) -
 
 
 @triton.jit
-def _normed(x, weight, eps, WIDTH: tl.constexpr):
+def _normalize(x, weight, eps, WIDTH: tl.constexpr):
     return x * tl.rsqrt(tl.sum(x * x, 0) / WIDTH + eps) * weight
 
 
@@ -103,7 +107,7 @@ def add_norm_rows(
     WIDTH: tl.constexpr, WIDTH_PAD: tl.constexpr, HAS_UPDATE: tl.constexpr,
     HAS_UPDATE_NORM: tl.constexpr,
 ):  # fmt: skip
-    """hidden[row] += norm(update[row]); x[row] = norm(hidden[row]). Source: arXiv:1910.07467."""
+    """hidden[row] += norm(update[row]), x[row] = norm(hidden[row]). Source: arXiv:1910.07467."""
     row = tl.program_id(0).to(tl.int64)
     columns = tl.arange(0, WIDTH_PAD)
     is_in = columns < WIDTH
@@ -112,11 +116,11 @@ def add_norm_rows(
         update = tl.load(update_ptr + row * WIDTH + columns, mask=is_in, other=0.0)
         if HAS_UPDATE_NORM:
             weight = tl.load(update_norm_ptr + columns, mask=is_in, other=0.0).to(tl.float32)
-            update = _normed(update, weight, eps, WIDTH)
+            update = _normalize(update, weight, eps, WIDTH)
         hidden += update
         tl.store(hidden_ptr + row * WIDTH + columns, hidden, mask=is_in)
     weight = tl.load(norm_ptr + columns, mask=is_in, other=0.0).to(tl.float32)
-    x = _normed(hidden, weight, eps, WIDTH)
+    x = _normalize(hidden, weight, eps, WIDTH)
     tl.store(x_ptr + row * WIDTH + columns, x.to(x_ptr.dtype.element_ty), mask=is_in)
 
 
@@ -128,7 +132,7 @@ def store_rows(
     TOKENS: tl.constexpr, HAS_QUERY_NORM: tl.constexpr, HAS_KEY_NORM: tl.constexpr,
     BLOCK_H: tl.constexpr,
 ):  # fmt: skip
-    """Rotate heads (x1, x2) to (x1 cos - x2 sin, x2 cos + x1 sin), q and k; write k and v."""
+    """Rotate q and k heads (x1, x2) to (x1 cos - x2 sin, x2 cos + x1 sin). Write k and v."""
     row = tl.program_id(0).to(tl.int64)
     sequence = tl.load(sequences_ptr + row).to(tl.int64)
     if sequence >= 0:

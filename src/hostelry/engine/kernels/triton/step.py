@@ -1,10 +1,10 @@
 """A step on the device: one block of 32-bit words, sent in one copy, and the arrays in it.
 
 The same block serves steps of one size (computed at once) and captured graphs, whose block has a
-fixed address and is filled again before each replay; the kernels of a graph skip unused entries:
+fixed address and is filled again before each replay. The kernels of a graph skip unused entries:
 rows with sequence -1, tiles without rows.
 
-# T rows, B sequences, P pages a sequence, S logit rows; tiles are neighbouring rows that one
+# T rows, B sequences, P pages of a sequence, S logit rows. Tiles are neighbouring rows that one
 # program takes: D of decoding rows, F of prompts' rows, L of adapters' rows
 """
 
@@ -20,7 +20,7 @@ from hostelry.engine.kernels.batch import ForwardBatch, Int32, Int64
 from hostelry.engine.kernels.triton.tables import StepAdapters
 
 LORA_TILE_ROWS = 16
-_LONG_SEGMENT = 8  # from so many rows of an adapter on, tiles that read it once pay
+_LONG_SEGMENT = 8  # rows of an adapter for which tiles that read it once are faster
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,10 +36,10 @@ class StepSizes:
     num_lora_tiles: int = 0
 
     def spans(self) -> dict[str, tuple[slice, tuple[int, ...]]]:
-        """The words of each array of `HostStep`, and its shape; 64-bit ones first.
+        """The words of each array of `HostStep`, and its shape.
 
-        Pages come last, ordered by ordinal, so that those beyond the longest sequence need not be
-        sent.
+        64-bit arrays come first. Pages come last, ordered by ordinal, so that those beyond the
+        longest sequence need not be sent.
         """
         shapes: dict[str, tuple[int, ...]] = {
             "tables_T": (self.num_rows,),
@@ -68,12 +68,12 @@ class StepSizes:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class DeviceStep:
-    """A step as kernels read it; views of one block.
+    """A step in the kernels' form: views of one block.
 
     A tile of `decode_tiles_D3` and `prefill_tiles_F3` is its first row, its number of rows and
-    their sequence; one of `lora_tiles_L2` its first row and number of rows. `max_rank` is that of
-    any module of any adapter, 0 without adapters; `is_tiled` says that adapters' rows are taken by
-    `lora_tiles_L2`, else one by one.
+    their sequence. A tile of `lora_tiles_L2` is its first row and number of rows. `max_rank` is the
+    largest rank of any module of any adapter, 0 without adapters. With `is_tiled` adapters' rows
+    are taken by `lora_tiles_L2`, else one by one.
     """
 
     tables_T: torch.Tensor
@@ -114,7 +114,7 @@ class StepBlock:
         self._host_W = torch.zeros(sizes.num_words, dtype=torch.int32, pin_memory=is_cuda)
         self._device_W = torch.zeros(sizes.num_words, dtype=torch.int32, device=device)
         self._sent = torch.cuda.Event() if is_cuda else None
-        self._host = HostStep(**_arrays(self._host_W.numpy(), sizes))
+        self._host = HostStep(**_view_arrays(self._host_W.numpy(), sizes))
 
     def send(self, batch: ForwardBatch, adapters: StepAdapters, *, tile_rows: int) -> None:
         """Fill the block with a step and copy it to the device, on the current stream.
@@ -143,10 +143,10 @@ class StepBlock:
         return DeviceStep(**arrays, max_rank=max_rank, is_aligned=is_aligned, is_tiled=is_tiled)
 
 
-def step_sizes(batch: ForwardBatch, *, tile_rows: int, is_tiled: bool) -> StepSizes:
+def get_step_sizes(batch: ForwardBatch, *, tile_rows: int, is_tiled: bool) -> StepSizes:
     """The sizes that this step needs."""
     counts_B = numpy.diff(batch.row_starts_B1)
-    lora_tiles = _lora_tiles(batch) if is_tiled else []
+    lora_tiles = _build_lora_tiles(batch) if is_tiled else []
     return StepSizes(
         num_rows=batch.num_rows,
         num_sequences=len(counts_B),
@@ -159,7 +159,7 @@ def step_sizes(batch: ForwardBatch, *, tile_rows: int, is_tiled: bool) -> StepSi
 
 
 def has_long_segments(batch: ForwardBatch) -> bool:
-    """Whether an adapter has so many rows that tiles of them are faster than single rows."""
+    """True if an adapter has enough rows for tiles to be faster than single rows."""
     return any(it.row_end - it.row_start >= _LONG_SEGMENT for it in batch.segments)
 
 
@@ -182,15 +182,15 @@ def fill(host: HostStep, batch: ForwardBatch, adapters: StepAdapters, *, tile_ro
     host.tables_T[:num_rows] = 0
     for segment, address in zip(batch.segments, adapters.addresses, strict=True):
         host.tables_T[segment.row_start : segment.row_end] = address
-    _fill_tiles(host.decode_tiles_D3, _decode_tiles(batch))
-    _fill_tiles(host.prefill_tiles_F3, list(_prefill_tiles(batch, tile_rows)))
+    _fill_tiles(host.decode_tiles_D3, _build_decode_tiles(batch))
+    _fill_tiles(host.prefill_tiles_F3, list(_build_prefill_tiles(batch, tile_rows)))
     if len(host.lora_tiles_L2):
-        _fill_tiles(host.lora_tiles_L2, _lora_tiles(batch))
+        _fill_tiles(host.lora_tiles_L2, _build_lora_tiles(batch))
     host.logit_rows_S[: len(batch.logit_rows_S)] = batch.logit_rows_S
     host.logit_rows_S[len(batch.logit_rows_S) :] = 0
 
 
-def _arrays(words_W: NDArray[numpy.int32], sizes: StepSizes) -> dict[str, Any]:
+def _view_arrays(words_W: NDArray[numpy.int32], sizes: StepSizes) -> dict[str, Any]:
     names = {field.name for field in fields(HostStep)}
     spans = sizes.spans()
     assert names == set(spans), "host and device have the same arrays"
@@ -202,21 +202,21 @@ def _arrays(words_W: NDArray[numpy.int32], sizes: StepSizes) -> dict[str, Any]:
     }
 
 
-def _decode_tiles(batch: ForwardBatch) -> Int32:
+def _build_decode_tiles(batch: ForwardBatch) -> Int32:
     starts_B1 = batch.row_starts_B1
     sequences = numpy.flatnonzero(numpy.diff(starts_B1) == 1)
     ones = numpy.ones_like(sequences)
     return numpy.stack([starts_B1[sequences], ones, sequences], 1).astype(numpy.int32)
 
 
-def _prefill_tiles(batch: ForwardBatch, tile_rows: int) -> Iterator[tuple[int, int, int]]:
+def _build_prefill_tiles(batch: ForwardBatch, tile_rows: int) -> Iterator[tuple[int, int, int]]:
     for sequence in numpy.flatnonzero(numpy.diff(batch.row_starts_B1) > 1):
         first, end = (int(it) for it in batch.row_starts_B1[sequence : sequence + 2])
         for start in range(first, end, tile_rows):
             yield start, min(tile_rows, end - start), int(sequence)
 
 
-def _lora_tiles(batch: ForwardBatch) -> list[tuple[int, int]]:
+def _build_lora_tiles(batch: ForwardBatch) -> list[tuple[int, int]]:
     return [
         (start, min(LORA_TILE_ROWS, segment.row_end - start))
         for segment in batch.segments

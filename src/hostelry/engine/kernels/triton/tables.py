@@ -1,9 +1,9 @@
-"""Adapters as kernels read them: one table of numbers each, on the device.
+"""Adapters in the kernels' form: one table of numbers each, on the device.
 
 A table is 64-bit words. Module `m` has four: its rank, its scale (the bits of an fp32), and the
 places in this table where the pool's offsets of its rows of A and of its columns of B begin. Then
-all offsets. A step names a table by its address; 0 is no adapter. So a captured graph serves any
-adapters of any ranks: only addresses change.
+all offsets. A step names a table by its address. 0 means the base model. So a captured graph serves
+any adapters of any ranks: only addresses change.
 
 # M modules, R ranks of all modules, W words
 """
@@ -22,7 +22,7 @@ _ALIGNED_ELEMENTS = 8  # rows that begin at multiples of it are read in vectors
 _MOST_BYTES = 256 << 20
 
 
-def adapter_table(index: AdapterIndex) -> Int64:
+def build_adapter_table(index: AdapterIndex) -> Int64:
     """The words (W) of an adapter's table."""
     num_modules, num_ranks = len(index.ranks_M), len(index.down_offsets_R)
     firsts_M = index.firsts_M.astype(numpy.int64) + HEADER_WORDS * num_modules
@@ -40,7 +40,7 @@ def adapter_table(index: AdapterIndex) -> Int64:
 
 @dataclass(frozen=True, slots=True)
 class DeviceAdapterTable:
-    """A table on the device; `address` is 0 for an adapter of the vocabulary alone."""
+    """A table on the device. `address` is 0 for an adapter of the vocabulary alone."""
 
     address: int
     max_rank: int
@@ -63,23 +63,24 @@ class StepAdapters:
 
 
 class AdapterTables:
-    """Tables by identity of their index, whose arrays may not change; each is sent once.
+    """Tables by identity of their index, whose arrays may not change.
 
-    The least recently used are evicted when all take more than `most_bytes`. Their memory is used
-    again only by work that is queued later, so steps in progress still read the right numbers.
+    Each is sent once. The least recently used are evicted when all take more than `most_bytes`.
+    Their memory is used again only by work that is queued later, so steps in progress still read
+    the right numbers.
     """
 
     def __init__(self, device: torch.device, *, most_bytes: int = _MOST_BYTES) -> None:
         self._device = device
         self._most_bytes = most_bytes
-        # The index is kept with its table: while it is, no other can have its id.
+        # The index is kept with its table, so that no other index has its id.
         self._known: OrderedDict[int, tuple[AdapterIndex, DeviceAdapterTable, torch.Tensor]] = (
             OrderedDict()
         )
         self.num_bytes = 0
 
-    def of(self, segments: Sequence[LoraSegment]) -> StepAdapters:
-        """The tables of a step; those that are not on the device yet are sent on this stream."""
+    def get(self, segments: Sequence[LoraSegment]) -> StepAdapters:
+        """The tables of a step. Missing tables are sent to the device on this stream."""
         tables = [self._table(segment.index) for segment in segments]
         self._evict({id(segment.index) for segment in segments})
         return StepAdapters(
@@ -97,7 +98,7 @@ class AdapterTables:
         if known is not None:
             self._known.move_to_end(id(index))
             return known[1]
-        words_W = torch.from_numpy(adapter_table(index))
+        words_W = torch.from_numpy(build_adapter_table(index))
         if self._device.type == "cuda":
             words_W = words_W.pin_memory()
         placed_W = words_W.to(self._device, non_blocking=True)

@@ -39,12 +39,12 @@ def preparer(base: Path, place: Path) -> AdapterPreparer:
     )
 
 
-def updates(folder: Path, scale_of: Any) -> dict[str, torch.Tensor]:
+def updates(folder: Path, get_scale: Any) -> dict[str, torch.Tensor]:
     """B A times its scale, by module, in double precision."""
     tensors = load_file(folder / "adapter_model.safetensors")
     paths = {it.rsplit(".lora_", 1)[0] for it in tensors}
     return {
-        path: scale_of(path, tensors[f"{path}.lora_A.weight"].shape[0])
+        path: get_scale(path, tensors[f"{path}.lora_A.weight"].shape[0])
         * (tensors[f"{path}.lora_B.weight"].double() @ tensors[f"{path}.lora_A.weight"].double())
         for path in paths
     }
