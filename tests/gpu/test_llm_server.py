@@ -62,7 +62,7 @@ class Reference:
             logits_TV = self.peft(input_ids=tokens).logits[0]
         logits_TV = logits_TV[len(prompt) - 1 : -1]
         if within:
-            grammar = self.structures.compiled(STRUCTURES[within][1]).start()
+            grammar = self.structures.compile(STRUCTURES[within][1]).start()
             for logits_V, token in zip(logits_TV, answer, strict=True):
                 forbidden = sorted(set(range(len(logits_V))) - allowed(grammar))
                 logits_V[forbidden] = -torch.inf

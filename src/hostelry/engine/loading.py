@@ -31,7 +31,7 @@ from hostelry.engine.lora.sources import Fetcher
 from hostelry.engine.lora.store import AdapterStore, StoreLimits
 from hostelry.engine.lora.targets import decoder_targets
 from hostelry.engine.lora.uploads import Placer, PoolUploader
-from hostelry.engine.models.pooling_files import PoolingSpec, decoder_config, read_pooling
+from hostelry.engine.models.pooling_files import PoolingSpec, read_pooling, to_decoder_config
 from hostelry.engine.models.registry import load_decoder, load_spec, parse_spec, read_config
 from hostelry.engine.models.spec import TORCH_DTYPES, ModelSpec
 from hostelry.engine.pooled_loading import (
@@ -85,7 +85,7 @@ def load_deps(
         return load_encoder_deps(folder, raw, pooling, pooling.family, config, clock)
     if pooling is not None:
         config = get_pooled_decoder_config(pooling, config)
-    stored = load_spec(folder) if pooling is None else parse_spec(decoder_config(raw), {})
+    stored = load_spec(folder) if pooling is None else parse_spec(to_decoder_config(raw), {})
     dtype_name, dtype_warning = computing_dtype(
         config.dtype,
         stored.dtype,

@@ -59,7 +59,7 @@ def test_only_allowed_tokens_may_come() -> None:
 
 
 def test_a_request_without_bans_has_none() -> None:
-    assert TokenBans.of(SamplingParams(), [1, 2]) is None
+    assert TokenBans.build(SamplingParams(), [1, 2]) is None
     assert TokenHistory(SamplingParams(), 0, [1]).is_plain
     assert not TokenHistory(SamplingParams(bad_words=((1,),)), 0, [1]).is_plain
 

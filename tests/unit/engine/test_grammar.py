@@ -26,7 +26,7 @@ from hostelry.engine.sampling.compile_worker import (
 )
 from hostelry.engine.sampling.grammar import Grammar, GrammarError
 from hostelry.engine.sampling.history import TokenHistory
-from hostelry.engine.sampling.json_schema import kept_json_schema
+from hostelry.engine.sampling.json_schema import rewrite_json_schema
 from hostelry.engine.sampling.sampler import sample
 from hostelry.engine.sampling.structure_compiler import StructureCompiler, StructureLimits
 from hostelry.engine.sampling.xgrammar_binding import XGrammar
@@ -161,7 +161,7 @@ def test_texts_of_the_real_tokenizer_keep_to_their_structure(
     pytestconfig: pytest.Config,
 ) -> None:
     tokenizer = Tokenizer.from_file(str(demo_model_folder() / "tokenizer.json"))
-    compiled = smol.compiled(structure)
+    compiled = smol.compile(structure)
     for seed in chosen(pytestconfig, range(3)):
         tokens = tokens_of(compiled.start(), tokenizer, seed=seed, temperature=temperature)
         text = tokenizer.decode(tokens, skip_special_tokens=False)
@@ -172,7 +172,7 @@ def test_texts_of_the_real_tokenizer_keep_to_their_structure(
 def test_texts_of_bytes_keep_to_their_structure(
     tiny: StructureCompiler, structure: Structure, holds: Callable[[str], bool]
 ) -> None:
-    compiled = tiny.compiled(structure)
+    compiled = tiny.compile(structure)
     for seed in range(10):
         tokens = tokens_of(compiled.start(), byte_tokenizer(), seed=seed, temperature=1.0)
         text = byte_tokenizer().decode(tokens, skip_special_tokens=False)
@@ -180,7 +180,7 @@ def test_texts_of_bytes_keep_to_their_structure(
 
 
 def test_rows_without_a_structure_are_what_they_are_alone(smol: StructureCompiler) -> None:
-    compiled = smol.compiled(Structure("regex", "[0-9]{5}"))
+    compiled = smol.compile(Structure("regex", "[0-9]{5}"))
     generator = torch.Generator().manual_seed(4)
     logits = torch.randn(12, SMOL_VOCAB, generator=generator) * 3
     histories = []
@@ -196,7 +196,7 @@ def test_rows_without_a_structure_are_what_they_are_alone(smol: StructureCompile
 
 
 def test_a_structure_is_in_the_state_of_the_tokens_so_far(tiny: StructureCompiler) -> None:
-    grammar = tiny.compiled(Structure("regex", "ab?c")).start()
+    grammar = tiny.compile(Structure("regex", "ab?c")).start()
     history = TokenHistory(SamplingParams(), 0, (1,), grammar=grammar)
     a, b, c = byte_tokenizer().encode("abc").ids
     history.append(a)
@@ -222,7 +222,7 @@ def allowed(grammar: Grammar, vocab: int = 259) -> set[int]:
 
 
 def test_control_tokens_are_no_text(tiny: StructureCompiler) -> None:
-    grammar = tiny.compiled(Structure("regex", r"(.|\n)*")).start()
+    grammar = tiny.compile(Structure("regex", r"(.|\n)*")).start()
     assert allowed(grammar) & {0, 1, 2} == {EOS}
 
 
@@ -232,7 +232,7 @@ def test_structures_are_compiled_once(folder: Path) -> None:
     assert compiler.submit(Structure("regex", "a")) is first
     first.result()
     for text in ("b", "c"):
-        compiler.compiled(Structure("regex", text))
+        compiler.compile(Structure("regex", text))
     assert compiler.submit(Structure("regex", "a")) is not first  # the oldest is forgotten
     compiler.close()
 
@@ -311,14 +311,14 @@ def test_hostile_structures_are_refused_within_a_bound(
 ) -> None:
     started = monotonic_s()
     with pytest.raises(GrammarError, match=message) as refused:
-        hasty.compiled(Structure(kind, text))
+        hasty.compile(Structure(kind, text))
     assert len(str(refused.value)) < 400
     assert monotonic_s() - started < 60
 
 
 def test_a_structure_with_slow_steps_is_refused(smol: StructureCompiler) -> None:
     with pytest.raises(GrammarError, match="takes more than 30 ms"):
-        smol.compiled(Structure("regex", "(.*.*.*.*.*.*.*.*)*x"))
+        smol.compile(Structure("regex", "(.*.*.*.*.*.*.*.*)*x"))
 
 
 @cases(
@@ -358,7 +358,7 @@ def test_a_structure_with_slow_steps_is_refused(smol: StructureCompiler) -> None
 )  # fmt: skip
 def test_schemas_that_cannot_be_kept_are_refused(schema: Any, message: str) -> None:
     with pytest.raises(GrammarError, match=message) as refused:
-        kept_json_schema(json.dumps(schema))
+        rewrite_json_schema(json.dumps(schema))
     assert len(str(refused.value)) < 400
 
 
@@ -378,7 +378,7 @@ def test_schemas_that_cannot_be_kept_are_refused(schema: Any, message: str) -> N
     case("itself", {"properties": {"next": {"anyOf": [{"$ref": "#"}, {"type": "null"}]}}}),
 )  # fmt: skip
 def test_schemas_that_can_be_kept(tiny: StructureCompiler, schema: Any) -> None:
-    compiled = tiny.compiled(Structure("json_schema", json.dumps(schema)))
+    compiled = tiny.compile(Structure("json_schema", json.dumps(schema)))
     tokens = tokens_of(compiled.start(), byte_tokenizer(), seed=1, temperature=1.0)
     json.loads(byte_tokenizer().decode(tokens, skip_special_tokens=False))
 
@@ -387,7 +387,7 @@ def test_schemas_that_can_be_kept(tiny: StructureCompiler, schema: Any) -> None:
 def test_patterns_of_escaped_characters_are_refused(tiny: StructureCompiler, pattern: str) -> None:
     schema = {"type": "object", "properties": {"a": {"type": "string", "pattern": pattern}}}
     with pytest.raises(GrammarError, match="characters that JSON escapes"):
-        tiny.compiled(Structure("json_schema", json.dumps(schema)))
+        tiny.compile(Structure("json_schema", json.dumps(schema)))
 
 
 @cases(
@@ -401,7 +401,7 @@ def test_patterns_of_escaped_characters_are_refused(tiny: StructureCompiler, pat
 def test_strings_are_json_whatever_they_hold(
     tiny: StructureCompiler, schema: dict[str, Any], pytestconfig: pytest.Config
 ) -> None:
-    compiled = tiny.compiled(Structure("json_schema", json.dumps(schema)))
+    compiled = tiny.compile(Structure("json_schema", json.dumps(schema)))
     for seed in range(30 if runs_all(pytestconfig) else 8):
         tokens = tokens_of(compiled.start(), byte_tokenizer(), seed=seed, temperature=1.0)
         text = json.loads(byte_tokenizer().decode(tokens, skip_special_tokens=False))
@@ -442,13 +442,13 @@ def test_a_model_that_never_ends_has_no_structures(
 ) -> None:
     compiler = StructureCompiler(folder, vocab_size=259, end_token_ids=ends)
     with pytest.raises(GrammarError, match=message):
-        compiler.compiled(Structure("regex", "a"))
+        compiler.compile(Structure("regex", "a"))
 
 
 def test_a_model_without_a_tokenizer_has_no_structures(tmp_path: Path) -> None:
     compiler = StructureCompiler(tmp_path, vocab_size=259, end_token_ids=[EOS])
     with pytest.raises(GrammarError, match=r"tokenizer\.json"):
-        compiler.compiled(Structure("regex", "a"))
+        compiler.compile(Structure("regex", "a"))
 
 
 ALONE = """

@@ -14,11 +14,11 @@ from tests.cases import case, cases
 
 from hostelry.engine.request import Request, SamplingParams, Structure
 from hostelry.engine.sampling.beams import best, fan_out
-from hostelry.engine.sampling.draw import uniform
+from hostelry.engine.sampling.draw import draw_uniform
 from hostelry.engine.sampling.history import TokenCounts, TokenHistory, check_token_ids
 from hostelry.engine.sampling.processors import LogitPositions, add, repetition_penalty
 from hostelry.engine.sampling.sampler import NONE_ALLOWED, NOT_FINITE, Sampled, sample
-from hostelry.engine.sampling.truncate import Floats, TruncationLimits, keep, mass_of
+from hostelry.engine.sampling.truncate import Floats, TruncationLimits, compute_mass, keep
 
 VOCAB = 3000
 
@@ -34,7 +34,7 @@ def finite(logits: torch.Tensor) -> set[int]:
 
 def kept(logits: torch.Tensor, top_k: int = 0, top_p: float = 1.0, min_p: float = 0.0) -> set[int]:
     x_RV: Floats = logits.numpy()
-    mass = mass_of(x_RV, x_RV.max(axis=1), np.ones(1))
+    mass = compute_mass(x_RV, x_RV.max(axis=1), np.ones(1))
     result = keep(
         x_RV, mass, TruncationLimits(np.array([top_k]), np.array([top_p]), np.array([min_p]))
     )
@@ -90,13 +90,13 @@ def test_repetition_penalty_equals_transformers(penalty: float) -> None:
     expected = RepetitionPenaltyLogitsProcessor(penalty)(torch.tensor([tokens]), logits.clone())
     seen = np.array(sorted(set(tokens)))
     changed = logits.numpy().copy()
-    repetition_penalty(changed, LogitPositions.joined([(0, seen, np.full(4, penalty, np.float32))]))
+    repetition_penalty(changed, LogitPositions.join([(0, seen, np.full(4, penalty, np.float32))]))
     assert np.array_equal(changed, expected.numpy())
 
 
 def test_numbers_stay_numbers() -> None:
     x = np.array([[3e38, -3e38, -np.inf]], np.float32)
-    add(x, LogitPositions.joined([(0, np.arange(3), np.array([3e38, -3e38, 5], np.float32))]))
+    add(x, LogitPositions.join([(0, np.arange(3), np.array([3e38, -3e38, 5], np.float32))]))
     assert np.isfinite(x[0, :2]).all()
     assert np.isneginf(x[0, 2])
 
@@ -362,13 +362,13 @@ def test_no_rows() -> None:
 
 @given(st.integers(-(2**70), 2**70), st.integers(0, 2**40))
 def test_draws_lie_in_the_unit_interval(seed: int, index: int) -> None:
-    assert 0 <= uniform(seed, index) < 1
+    assert 0 <= draw_uniform(seed, index) < 1
 
 
 def test_draws_are_spread_evenly() -> None:
     for draws in (
-        [uniform(42, index) for index in range(4000)],
-        [uniform(seed, 3) for seed in range(4000)],
+        [draw_uniform(42, index) for index in range(4000)],
+        [draw_uniform(seed, 3) for seed in range(4000)],
     ):
         tenths = Counter(int(10 * value) for value in draws)
         assert all(300 < tenths[tenth] < 500 for tenth in range(10))

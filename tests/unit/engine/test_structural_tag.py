@@ -42,7 +42,7 @@ def compiler(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StructureComp
 
 def after(compiler: StructureCompiler, tag: Any, text: str) -> Grammar:
     """The state after a text of a tag."""
-    grammar: Grammar = compiler.compiled(Structure("structural_tag", json.dumps(tag))).start()
+    grammar: Grammar = compiler.compile(Structure("structural_tag", json.dumps(tag))).start()
     for token_id in TOKENIZER.encode(text, add_special_tokens=False).ids:
         assert grammar.accept(token_id), (text, token_id)
     return grammar
@@ -114,7 +114,7 @@ def test_what_cannot_be_kept_is_refused(
     compiler: StructureCompiler, tag: Any, message: str
 ) -> None:
     with pytest.raises(GrammarError, match=message):
-        compiler.compiled(Structure("structural_tag", json.dumps(tag)))
+        compiler.compile(Structure("structural_tag", json.dumps(tag)))
 
 
 def test_a_tag_that_nests_too_deep_is_refused(compiler: StructureCompiler) -> None:
@@ -122,7 +122,7 @@ def test_a_tag_that_nests_too_deep_is_refused(compiler: StructureCompiler) -> No
     for _ in range(300):
         tag = {"type": "optional", "content": tag}
     with pytest.raises(GrammarError, match="nests deeper"):
-        compiler.compiled(Structure("structural_tag", json.dumps(tag)))
+        compiler.compile(Structure("structural_tag", json.dumps(tag)))
 
 
 SURROGATE, HANGUL = b"\xed\xa0\x80", "\ud55c".encode()
@@ -138,7 +138,7 @@ def test_a_string_has_characters_only(
     compiler: StructureCompiler, text: bytes, is_kept: bool
 ) -> None:
     structure = Structure("json_schema", json.dumps({"type": "string", "maxLength": 2}))
-    grammar: Grammar = compiler.compiled(structure).start()
+    grammar: Grammar = compiler.compile(structure).start()
     letters = TOKENIZER.get_vocab()
     ids = [letters[BYTE_LETTERS[byte]] for byte in b'"' + text]
     kept = []

@@ -11,10 +11,10 @@ from hostelry.engine.models.tensors import NormNames
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Architecture:
-    """An architecture by the name config.json gives it.
+    """An architecture, named as in config.json.
 
-    `read_spec` reads the fields it knows, with the parsed generation_config.json; the caller
-    refuses the fields that it left.
+    `read_spec` reads the fields it knows, with the parsed generation_config.json. The caller
+    refuses the unread fields.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""The tensors of a model folder, memory-mapped; each is taken once and none may be left over."""
+"""The tensors of a model folder, memory-mapped. Each is taken once and none may be left over."""
 
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -18,7 +18,7 @@ class TensorFiles:
     """The tensors in the safetensors files of a model folder, checked before any is read.
 
     No file stays open: each `read` maps the files again, so that only returned tensors keep a map
-    alive. `renamed` gives the name under which a stored tensor is expected; of two that get the
+    alive. `renamed` gives the name under which a stored tensor is expected. If two tensors get the
     same name, one is left over. Raises UnsupportedModelError for files that cannot be read.
     """
 
@@ -30,10 +30,10 @@ class TensorFiles:
         self._names: dict[str, str] = {}
         self._stored: dict[str, tuple[tuple[int, ...], str]] = {}
         self._identities: dict[Path, tuple[int, ...]] = {}
-        for path in _shards(folder):
-            self._identities[path] = _identity(path)
-            with _opened(path) as reader:
-                for stored_name in reader.keys():  # noqa: SIM118 - the reader is no mapping
+        for path in _find_shards(folder):
+            self._identities[path] = _identify(path)
+            with _open(path) as reader:
+                for stored_name in reader.keys():  # noqa: SIM118 - the reader is not a mapping
                     stored = reader.get_slice(stored_name)
                     name = renamed(stored_name)
                     name = stored_name if name in self._paths else name
@@ -48,9 +48,10 @@ class TensorFiles:
         return self._stored.keys()
 
     def expect(self, shapes: Iterable[tuple[str, tuple[int, ...]]]) -> None:
-        """Check that the tensors are there; raises UnsupportedModelError.
+        """Check that the tensors are there.
 
-        It names the first that is missing, of another shape, or not of a float type.
+        Raises UnsupportedModelError, which names the first tensor that is missing, of another
+        shape, or not of a float type.
         """
         for name, shape in shapes:
             if name not in self._stored:
@@ -67,11 +68,11 @@ class TensorFiles:
             self._left.discard(name)
 
     def ignore(self, names: Iterable[str]) -> None:
-        """Accept tensors that hold nothing beyond what the config says."""
+        """Accept tensors that hold only values that the config repeats."""
         self._left.difference_update(names)
 
     def finish(self) -> None:
-        """Raise UnsupportedModelError where a stored tensor was neither expected nor ignored."""
+        """Raise UnsupportedModelError if a stored tensor was neither expected nor ignored."""
         if self._left:
             raise UnsupportedModelError(
                 f"{len(self._left)} unexpected tensors in {self._folder.name}, "
@@ -86,11 +87,11 @@ class TensorFiles:
             for name in names:
                 path = self._paths[name]
                 if path not in readers:
-                    if _identity(path) not in ((), self._identities[path]):
+                    if _identify(path) not in ((), self._identities[path]):
                         raise UnsupportedModelError(
                             f"{path.name} was replaced while {self._folder.name} was in use"
                         )
-                    readers[path] = stack.enter_context(_opened(path))
+                    readers[path] = stack.enter_context(_open(path))
                 tensors[name] = self._get(readers[path], name)
         return tensors
 
@@ -106,8 +107,8 @@ class TensorFiles:
         return tensor
 
 
-def _identity(path: Path) -> tuple[int, ...]:
-    """Changes when the file is replaced or written to; empty where there is none."""
+def _identify(path: Path) -> tuple[int, ...]:
+    """A value that changes when the file is replaced or written to. Empty without the file."""
     try:
         found = path.stat()
     except FileNotFoundError:
@@ -115,14 +116,14 @@ def _identity(path: Path) -> tuple[int, ...]:
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
-def _opened(path: Path) -> Any:
+def _open(path: Path) -> Any:
     try:
         return safe_open(path, framework="pt")
     except (SafetensorError, OSError) as error:
         raise UnsupportedModelError(f"{path.name} cannot be read: {error}") from error
 
 
-def _shards(folder: Path) -> list[Path]:
+def _find_shards(folder: Path) -> list[Path]:
     index = folder / "model.safetensors.index.json"
     single = folder / "model.safetensors"
     if single.is_file():

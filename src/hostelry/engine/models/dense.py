@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from hostelry.engine.models.fields import ConfigFields, shown
+from hostelry.engine.models.fields import ConfigFields, quote
 from hostelry.engine.models.rope_fields import read_rope
 from hostelry.engine.models.spec import DTYPE_NAMES, ModelSpec, RopeSpec, UnsupportedModelError
 
@@ -14,9 +14,9 @@ FULL, SLIDING = "full_attention", "sliding_attention"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Defaults:
-    """Defaults of transformers for absent fields; `num_kv_heads` None: as many as heads.
+    """Defaults of transformers for absent fields.
 
-    `head_dim` None: hidden size / heads.
+    `num_kv_heads` None is the number of heads, `head_dim` None the hidden size / heads.
     """
 
     max_len: int
@@ -25,17 +25,17 @@ class Defaults:
     tie_embeddings: bool = False
 
 
-def dense_spec(
+def read_dense_spec(
     fields: ConfigFields,
     generation: Mapping[str, Any],
     architecture: str,
     defaults: Defaults,
     ropes: tuple[RopeSpec, ...] = (),
 ) -> ModelSpec:
-    """A spec with full attention, silu and no biases; architectures replace what differs.
+    """A spec with full attention, silu and no biases.
 
-    Without `ropes` there is one, and it is read from `fields`. Raises UnsupportedModelError for
-    sizes that do not fit together.
+    Architectures replace the differences. Without `ropes` one rope is read from `fields`. Raises
+    UnsupportedModelError for sizes that do not fit together.
     """
     num_layers = fields.positive("num_hidden_layers")
     if num_layers > _MOST_LAYERS:
@@ -44,7 +44,7 @@ def dense_spec(
         )
     hidden_size = fields.positive("hidden_size")
     num_heads = fields.positive("num_attention_heads")
-    head_dim = _head_dim(fields, hidden_size, num_heads, defaults.head_dim)
+    head_dim = _read_head_dim(fields, hidden_size, num_heads, defaults.head_dim)
     max_len = fields.positive("max_position_embeddings", defaults.max_len)
     return ModelSpec(
         architecture=architecture,
@@ -53,7 +53,7 @@ def dense_spec(
         intermediate_size=fields.positive("intermediate_size"),
         num_layers=num_layers,
         num_heads=num_heads,
-        num_kv_heads=_num_kv_heads(fields, num_heads, defaults.num_kv_heads),
+        num_kv_heads=_read_num_kv_heads(fields, num_heads, defaults.num_kv_heads),
         head_dim=head_dim,
         rms_norm_eps=fields.number("rms_norm_eps", 1e-6),
         ropes=ropes or (read_rope(fields, 10_000.0, max_len),),
@@ -67,29 +67,29 @@ def dense_spec(
         output_bias=False,
         mlp_bias=False,
         max_model_len=max_len,
-        eos_token_ids=_eos_token_ids(fields, generation),
+        eos_token_ids=_read_eos_token_ids(fields, generation),
         dtype=read_dtype(fields),
     )
 
 
 def read_layer_types(fields: ConfigFields, default: tuple[str, ...]) -> tuple[str, ...]:
-    """Each layer's kind of attention, FULL or SLIDING; `default` where the field is absent."""
+    """Each layer's kind of attention, FULL or SLIDING. `default` if the field is absent."""
     types = fields.value("layer_types")
     if types is None:
         return default
     if not isinstance(types, list) or len(types) != len(default):
         raise UnsupportedModelError(
-            f"config.json: layer_types is {shown(types)}; it must name {len(default)} layers"
+            f"config.json: layer_types is {quote(types)}; it must name {len(default)} layers"
         )
     for kind in types:
         if kind not in (FULL, SLIDING):
             raise UnsupportedModelError(
-                f"config.json: layer_types {shown(kind)} is not supported; {FULL} and {SLIDING} are"
+                f"config.json: layer_types {quote(kind)} is not supported; {FULL} and {SLIDING} are"
             )
     return tuple(types)
 
 
-def layer_windows(types: tuple[str, ...], window: int | None) -> tuple[int | None, ...]:
+def get_layer_windows(types: tuple[str, ...], window: int | None) -> tuple[int | None, ...]:
     """The window of each layer. Raises UnsupportedModelError for a sliding layer without one."""
     if SLIDING in types and window is None:
         raise UnsupportedModelError(
@@ -98,7 +98,9 @@ def layer_windows(types: tuple[str, ...], window: int | None) -> tuple[int | Non
     return tuple(window if kind == SLIDING else None for kind in types)
 
 
-def _head_dim(fields: ConfigFields, hidden_size: int, num_heads: int, default: int | None) -> int:
+def _read_head_dim(
+    fields: ConfigFields, hidden_size: int, num_heads: int, default: int | None
+) -> int:
     head_dim = fields.positive_or_null("head_dim", default)
     if head_dim is None:
         if hidden_size % num_heads:
@@ -114,7 +116,7 @@ def _head_dim(fields: ConfigFields, hidden_size: int, num_heads: int, default: i
     return head_dim
 
 
-def _num_kv_heads(fields: ConfigFields, num_heads: int, default: int | None) -> int:
+def _read_num_kv_heads(fields: ConfigFields, num_heads: int, default: int | None) -> int:
     num_kv_heads = fields.positive_or_null("num_key_value_heads", default) or num_heads
     if num_heads % num_kv_heads:
         raise UnsupportedModelError(
@@ -124,15 +126,15 @@ def _num_kv_heads(fields: ConfigFields, num_heads: int, default: int | None) -> 
     return num_kv_heads
 
 
-def _eos_token_ids(fields: ConfigFields, generation: Mapping[str, Any]) -> tuple[int, ...]:
-    """The generation config's end tokens, else the model config's; a model may have none."""
+def _read_eos_token_ids(fields: ConfigFields, generation: Mapping[str, Any]) -> tuple[int, ...]:
+    """The generation config's end tokens, else the model config's, if any."""
     value = generation.get("eos_token_id")
     if value is None:
         value = fields.value("eos_token_id")
     ids = value if isinstance(value, list) else [] if value is None else [value]
     if any(type(it) is not int or it < 0 for it in ids):
         raise UnsupportedModelError(
-            f"eos_token_id is {shown(value)}; it must be a token id, or a list of them"
+            f"eos_token_id is {quote(value)}; it must be a token id, or a list of them"
         )
     return tuple(ids)
 
@@ -142,6 +144,6 @@ def read_dtype(fields: ConfigFields) -> str:
     name = fields.value("dtype") or fields.value("torch_dtype") or "float32"
     if not isinstance(name, str) or name not in DTYPE_NAMES:
         raise UnsupportedModelError(
-            f"config.json: dtype {shown(name)} is not supported; float32, bfloat16, float16"
+            f"config.json: dtype {quote(name)} is not supported; float32, bfloat16, float16"
         )
     return DTYPE_NAMES[name]

@@ -1,4 +1,4 @@
-"""Encoders of the BERT family as their config.json describes them, one row of a table each."""
+"""Encoders of the BERT family, described by their config.json. Each family is a row of a table."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -20,7 +20,7 @@ _ACTIVATIONS: Mapping[str, EncoderActivation] = {
 }
 _MOST_LAYERS = 1000
 _MOST_BUCKETS = 4096
-# Of training, or of how files were written: without effect on the forward pass.
+# Fields of training or of file formats, without effect on the forward pass.
 _HARMLESS = (
     "attention_probs_dropout_prob", "classifier_dropout", "directionality", "dropout",
     "finetuning_task", "gradient_checkpointing", "hidden_dropout_prob", "output_past",
@@ -36,10 +36,11 @@ _HARMLESS = (
 class EncoderFamily:
     """Names of one family: of fields in config.json, and of tensors within the model.
 
-    `prefix` comes before every name in a checkpoint with a head. `layer` holds "{}" for the
-    number. `positions_after_pad`: the first token has the position after that of the padding id,
-    which is `fixed_pad` or the config's pad_token_id. `head` are the dense layer and the output of
-    the classification head. The fields from `hidden_size` to `activation` are names of config.json.
+    `prefix` comes before every name in a checkpoint with a head. `layer` holds "{}" for the number.
+    With `positions_after_pad` the first token has the position after the position of the padding
+    id, which is `fixed_pad` or the config's pad_token_id. `head` are the dense layer and the output
+    of the classification head. The fields from `hidden_size` to `activation` are names of
+    config.json.
     """
 
     name: str
@@ -141,10 +142,11 @@ FAMILIES = (BERT, ROBERTA, XLM_ROBERTA, DISTILBERT, MPNET)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncoderSpec:
-    """An encoder's shape and constants; lengths in tokens, `dtype` of the stored weights.
+    """An encoder's shape and constants.
 
-    `num_positions` counts rows of the position table, of which a text may use `max_model_len`.
-    `num_relative_buckets` 0: attention has no relative bias.
+    Lengths are in tokens, `dtype` is of the stored weights. `num_positions` counts rows of the
+    position table, of which a text may use `max_model_len`. `num_relative_buckets` 0: attention has
+    no relative bias.
     """
 
     family: EncoderFamily
@@ -165,8 +167,8 @@ class EncoderSpec:
     eos_token_ids: tuple[int, ...] = ()
 
 
-def encoder_family(name: str) -> EncoderFamily | None:
-    """The family of an architecture's name or model type; None where it is no encoder."""
+def find_encoder_family(name: str) -> EncoderFamily | None:
+    """The family of an architecture's name or model type. None for a decoder."""
     for family in FAMILIES:
         if name in (family.model_type, family.name + "Model", family.name + CLASSIFIER):
             return family
@@ -200,7 +202,7 @@ def read_encoder_spec(config: Mapping[str, Any], family: EncoderFamily, name: st
             f"config.json: {family.hidden_size} {hidden_size} is no multiple of "
             f"{family.num_heads} {num_heads}"
         )
-    pad = family.fixed_pad if family.fixed_pad is not None else _pad(fields, family)
+    pad = family.fixed_pad if family.fixed_pad is not None else _read_pad(fields, family)
     num_positions = fields.positive("max_position_embeddings", family.default_max_len)
     max_len = num_positions - (pad + 1 if family.positions_after_pad else 0)
     if max_len < 1:
@@ -232,7 +234,7 @@ def read_encoder_spec(config: Mapping[str, Any], family: EncoderFamily, name: st
     return spec
 
 
-def _pad(fields: ConfigFields, family: EncoderFamily) -> int:
+def _read_pad(fields: ConfigFields, family: EncoderFamily) -> int:
     value = fields.value("pad_token_id", 1 if family.positions_after_pad else 0)
     if type(value) is not int or value < 0:
         raise UnsupportedModelError(

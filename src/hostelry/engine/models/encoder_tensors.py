@@ -34,7 +34,7 @@ class LayerNormWeights:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class EncoderLayerWeights:
-    """One layer: h = norm(h + out(attention(qkv(h)))); h = norm(h + down(act(up(h))))."""
+    """One layer: h = norm(h + out(attention(qkv(h)))), then h = norm(h + down(act(up(h))))."""
 
     qkv: Projection
     attention_out: Projection
@@ -46,10 +46,10 @@ class EncoderLayerWeights:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class EncoderWeights:
-    """All weights: linear ones and tables in the computing dtype, the rest in fp32.
+    """All weights: linear weights and tables in the computing dtype, the rest in fp32.
 
-    `types_H`: the tables of token types, None where there is none. `head` are the dense layer and
-    the output of the classification head.
+    `types_H` is the table of token types, if any. `head` are the dense layer and the output of the
+    classification head.
     """
 
     words_VH: torch.Tensor
@@ -68,15 +68,15 @@ def load_encoder(
 
     Raises UnsupportedModelError for a missing, unexpected or wrongly shaped tensor.
     """
-    files = TensorFiles(folder, renamed=lambda name: _renamed(name, spec))
-    shapes = dict(_shapes(spec, num_labels))
+    files = TensorFiles(folder, renamed=lambda name: _rename(name, spec))
+    shapes = dict(_list_shapes(spec, num_labels))
     files.expect(shapes.items())
     files.ignore(name for name in files.names if name in _UNUSED or _is_unused(name))
     files.finish()
-    return _Reader(files, shapes, dtype, device).weights(spec)
+    return _Reader(files, shapes, dtype, device).read_weights(spec)
 
 
-def _renamed(name: str, spec: EncoderSpec) -> str:
+def _rename(name: str, spec: EncoderSpec) -> str:
     """A tensor's name without the family's prefix, and with the present names of norms."""
     for old, new in ((".gamma", ".weight"), (".beta", ".bias")):
         if name.endswith("LayerNorm" + old):
@@ -88,35 +88,37 @@ def _is_unused(name: str) -> bool:
     return name.startswith(_UNUSED_STARTS)
 
 
-def _head_names(family: EncoderFamily) -> tuple[str, str]:
+def _list_head_names(family: EncoderFamily) -> tuple[str, str]:
     dense, output = family.head
     return dense.removeprefix(family.prefix), output
 
 
-def _shapes(spec: EncoderSpec, num_labels: int) -> Iterator[tuple[str, tuple[int, ...]]]:
+def _list_shapes(spec: EncoderSpec, num_labels: int) -> Iterator[tuple[str, tuple[int, ...]]]:
     family, hidden, inner = spec.family, spec.hidden_size, spec.intermediate_size
     yield _WORDS, (spec.vocab_size, hidden)
     yield _POSITIONS, (spec.num_positions, hidden)
     if spec.num_token_types:
         yield _TYPES, (spec.num_token_types, hidden)
-    yield from _pair(_NORM, (hidden,), hidden)
+    yield from _list_pair(_NORM, (hidden,), hidden)
     if spec.num_relative_buckets:
         yield _BIAS_TABLE, (spec.num_relative_buckets, spec.num_heads)
     for number in range(spec.num_layers):
         prefix = family.layer.format(number)
         for module in (family.query, family.key, family.value, family.attention_out):
-            yield from _pair(prefix + module, (hidden, hidden), hidden)
-        yield from _pair(prefix + family.attention_norm, (hidden,), hidden)
-        yield from _pair(prefix + family.up, (inner, hidden), inner)
-        yield from _pair(prefix + family.down, (hidden, inner), hidden)
-        yield from _pair(prefix + family.out_norm, (hidden,), hidden)
+            yield from _list_pair(prefix + module, (hidden, hidden), hidden)
+        yield from _list_pair(prefix + family.attention_norm, (hidden,), hidden)
+        yield from _list_pair(prefix + family.up, (inner, hidden), inner)
+        yield from _list_pair(prefix + family.down, (hidden, inner), hidden)
+        yield from _list_pair(prefix + family.out_norm, (hidden,), hidden)
     if spec.has_head:
-        dense, output = _head_names(family)
-        yield from _pair(dense, (hidden, hidden), hidden)
-        yield from _pair(output, (num_labels, hidden), num_labels)
+        dense, output = _list_head_names(family)
+        yield from _list_pair(dense, (hidden, hidden), hidden)
+        yield from _list_pair(output, (num_labels, hidden), num_labels)
 
 
-def _pair(module: str, weight: tuple[int, ...], bias: int) -> Iterator[tuple[str, tuple[int, ...]]]:
+def _list_pair(
+    module: str, weight: tuple[int, ...], bias: int
+) -> Iterator[tuple[str, tuple[int, ...]]]:
     yield f"{module}.weight", weight
     yield f"{module}.bias", (bias,)
 
@@ -131,46 +133,49 @@ class _Reader:
         self._dtype = dtype
         self._device = device
 
-    def weights(self, spec: EncoderSpec) -> EncoderWeights:
-        layers = tuple(self._layer(spec.family, number) for number in range(spec.num_layers))
+    def read_weights(self, spec: EncoderSpec) -> EncoderWeights:
+        layers = tuple(self._read_layer(spec.family, number) for number in range(spec.num_layers))
         head = None
         if spec.has_head:
-            dense, output = _head_names(spec.family)
-            head = (self._projection(dense), self._projection(output))
+            dense, output = _list_head_names(spec.family)
+            head = (self._read_projection(dense), self._read_projection(output))
         return EncoderWeights(
-            words_VH=self._table(_WORDS),
-            positions_PH=self._table(_POSITIONS),
-            types_H=self._table(_TYPES) if spec.num_token_types else None,
-            norm=self._norm(_NORM),
-            relative_KN=self._float(_BIAS_TABLE) if spec.num_relative_buckets else None,
+            words_VH=self._read_table(_WORDS),
+            positions_PH=self._read_table(_POSITIONS),
+            types_H=self._read_table(_TYPES) if spec.num_token_types else None,
+            norm=self._read_norm(_NORM),
+            relative_KN=self._read_float(_BIAS_TABLE) if spec.num_relative_buckets else None,
             layers=layers,
             head=head,
         )
 
-    def _layer(self, family: EncoderFamily, number: int) -> EncoderLayerWeights:
+    def _read_layer(self, family: EncoderFamily, number: int) -> EncoderLayerWeights:
         prefix = family.layer.format(number)
-        parts = [self._projection(prefix + it) for it in (family.query, family.key, family.value)]
+        names = (family.query, family.key, family.value)
+        parts = [self._read_projection(prefix + name) for name in names]
         biases = [it.bias_O for it in parts if it.bias_O is not None]
         return EncoderLayerWeights(
             qkv=Projection(
                 weight_OI=torch.cat([it.weight_OI for it in parts]), bias_O=torch.cat(biases)
             ),
-            attention_out=self._projection(prefix + family.attention_out),
-            attention_norm=self._norm(prefix + family.attention_norm),
-            up=self._projection(prefix + family.up),
-            down=self._projection(prefix + family.down),
-            out_norm=self._norm(prefix + family.out_norm),
+            attention_out=self._read_projection(prefix + family.attention_out),
+            attention_norm=self._read_norm(prefix + family.attention_norm),
+            up=self._read_projection(prefix + family.up),
+            down=self._read_projection(prefix + family.down),
+            out_norm=self._read_norm(prefix + family.out_norm),
         )
 
-    def _projection(self, module: str) -> Projection:
-        weight_OI, bias_O = self._table(f"{module}.weight"), self._table(f"{module}.bias")
+    def _read_projection(self, module: str) -> Projection:
+        weight_OI, bias_O = self._read_table(f"{module}.weight"), self._read_table(f"{module}.bias")
         return Projection(weight_OI=weight_OI, bias_O=bias_O)
 
-    def _norm(self, module: str) -> LayerNormWeights:
-        return LayerNormWeights(self._float(f"{module}.weight"), self._float(f"{module}.bias"))
+    def _read_norm(self, module: str) -> LayerNormWeights:
+        return LayerNormWeights(
+            self._read_float(f"{module}.weight"), self._read_float(f"{module}.bias")
+        )
 
-    def _table(self, name: str) -> torch.Tensor:
+    def _read_table(self, name: str) -> torch.Tensor:
         return self._tensors[name].to(dtype=self._dtype, device=self._device)
 
-    def _float(self, name: str) -> torch.Tensor:
+    def _read_float(self, name: str) -> torch.Tensor:
         return self._tensors[name].to(dtype=torch.float32, device=self._device)

@@ -1,11 +1,11 @@
-"""The fields of a config.json, read one by one; what is set and was not read is refused."""
+"""The fields of a config.json, read one by one. A field that is set and was not read is refused."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from hostelry.engine.models.spec import UnsupportedModelError
 
-_LARGEST = 1 << 24  # no size or length of a model is larger; keeps nonsense from taking memory
+_LARGEST = 1 << 24  # larger than any size of a model. Bounds the memory for invalid values
 _TOO_LONG = 120  # characters of a value that a message shows
 
 # Fields without effect on the forward pass: training, generation defaults, provenance.
@@ -50,7 +50,7 @@ _HARMLESS = frozenset(
         "unk_token_id",
         "use_bfloat16",
         "use_cache",
-        # What older versions of transformers wrote into every config.json.
+        # Older versions of transformers wrote these into every config.json.
         "chunk_size_feed_forward",
         "diversity_penalty",
         "early_stopping",
@@ -79,7 +79,7 @@ class ConfigFields:
         self._read: set[str] = set()
 
     def value(self, name: str, default: Any = None) -> Any:
-        """The field as it stands; null is a value of its own."""
+        """The field's value. null is a value too."""
         self._read.add(name)
         return self._config.get(name, default)
 
@@ -88,7 +88,7 @@ class ConfigFields:
         value = self.value(name, default)
         if type(value) is not int or value < 1:
             raise UnsupportedModelError(
-                f"config.json: {name} is {shown(value)}; it must be a positive integer"
+                f"config.json: {name} is {quote(value)}; it must be a positive integer"
             )
         if value > _LARGEST:
             raise UnsupportedModelError(
@@ -105,16 +105,16 @@ class ConfigFields:
         value = self.value(name, default)
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e30:
             raise UnsupportedModelError(
-                f"config.json: {name} is {shown(value)}; it must be a positive number"
+                f"config.json: {name} is {quote(value)}; it must be a positive number"
             )
         return float(value)
 
     def flag(self, name: str, *, default: bool) -> bool:
-        """True or false; null is false."""
+        """True or false. null is false."""
         value = self.value(name, default)
         if value is not None and not isinstance(value, bool):
             raise UnsupportedModelError(
-                f"config.json: {name} is {shown(value)}; it must be true or false"
+                f"config.json: {name} is {quote(value)}; it must be true or false"
             )
         return bool(value)
 
@@ -124,17 +124,17 @@ class ConfigFields:
         if value not in supported:
             verb = "is" if len(supported) == 1 else "are"
             raise UnsupportedModelError(
-                f"config.json: {name} {shown(value)} is not supported; "
+                f"config.json: {name} {quote(value)} is not supported; "
                 f"{' and '.join(supported)} {verb}"
             )
         return str(value)
 
     def mapping(self, name: str) -> Mapping[str, Any]:
-        """An object; {} where it is absent or null."""
+        """An object. {} if it is absent or null."""
         value = self.value(name)
         if value is not None and not isinstance(value, dict):
             raise UnsupportedModelError(
-                f"config.json: {name} is {shown(value)}; it must be an object"
+                f"config.json: {name} is {quote(value)}; it must be an object"
             )
         return value or {}
 
@@ -144,10 +144,10 @@ class ConfigFields:
             if name in self._read or name in _HARMLESS or name.startswith(_HARMLESS_STARTS):
                 continue
             if value is not None and value is not False and value not in ({}, [], ""):
-                raise UnsupportedModelError(f"config.json: {name} {shown(value)} is not supported")
+                raise UnsupportedModelError(f"config.json: {name} {quote(value)} is not supported")
 
 
-def shown(value: object) -> str:
-    """A value as a message shows it: text bare, the rest as Python writes it, cut where long."""
+def quote(value: object) -> str:
+    """The value for a message: text bare, the rest as Python writes it, cut if it is long."""
     text = value if isinstance(value, str) else repr(value)
     return text if len(text) <= _TOO_LONG else f"{text[:_TOO_LONG]}..."

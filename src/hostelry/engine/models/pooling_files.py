@@ -10,8 +10,8 @@
     classify             with one                                          classifies
     any other combination                                                  UnsupportedModelError
 
-Without sentence-transformers' files an encoder's vector is that of its first token and a decoder's
-that of its last, divided by its length, as in vLLM.
+Without sentence-transformers' files an encoder's vector is its first token's and a decoder's vector
+is its last token's, divided by its length, as in vLLM.
 """
 
 import json
@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from hostelry.engine.config import PooledTask
-from hostelry.engine.models.encoder_spec import CLASSIFIER, EncoderFamily, encoder_family
-from hostelry.engine.models.fields import ConfigFields, shown
+from hostelry.engine.models.encoder_spec import CLASSIFIER, EncoderFamily, find_encoder_family
+from hostelry.engine.models.fields import ConfigFields, quote
 from hostelry.engine.models.spec import UnsupportedModelError
 from hostelry.engine.pooled import POOLING_MODES, ClassActivation, PoolingFacts
 
@@ -67,33 +67,33 @@ class PoolingSpec:
 
 
 def read_pooling(folder: Path, config: Mapping[str, Any], asked: PooledTask) -> PoolingSpec | None:
-    """How the model in `folder` is pooled; None where it generates.
+    """How the model in `folder` is pooled.
 
-    Raises UnsupportedModelError for a task that the model cannot do and for files that ask for
-    more than is done here.
+    None if it generates. Raises UnsupportedModelError for a task that the model cannot do, and for
+    files with unsupported settings.
     """
-    name = architecture_name(config)
-    kind = _kind(name, (folder / _MODULES).is_file(), asked.task)
+    name = get_architecture_name(config)
+    kind = _find_kind(name, (folder / _MODULES).is_file(), asked.task)
     if kind is None:
         return None
-    family = encoder_family(name)
+    family = find_encoder_family(name)
     if kind == "classify":
-        facts = _classes(config)
+        facts = _read_classes(config)
         mode = "cls" if family else "lasttoken"
         return PoolingSpec(facts=facts, modes=(mode,), family=family, name=name)
-    return _embedding(folder, config, asked, family, name)
+    return _read_embedding(folder, config, asked, family, name)
 
 
-def architecture_name(config: Mapping[str, Any]) -> str:
-    """The first of a config.json's `architectures`, else its model type; "" without either."""
+def get_architecture_name(config: Mapping[str, Any]) -> str:
+    """The first of a config.json's `architectures`, else its model type. "" without either."""
     names = config.get("architectures") or [config.get("model_type")]
     name = names[0] if isinstance(names, list) and names else names
     return name if isinstance(name, str) else ""
 
 
-def decoder_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A pooled decoder's config.json as the generating architecture's, fields of pooling out."""
-    name = architecture_name(config)
+def to_decoder_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A pooled decoder's config.json as the generating architecture's, without pooling fields."""
+    name = get_architecture_name(config)
     for ending in (CLASSIFIER, "Model"):
         name = name.removesuffix(ending)
     causal = name if name.endswith("ForCausalLM") else f"{name}ForCausalLM"
@@ -102,10 +102,10 @@ def decoder_config(config: Mapping[str, Any]) -> dict[str, Any]:
     return {**rest, "architectures": [family]}
 
 
-def _kind(name: str, has_modules: bool, task: str) -> str | None:
+def _find_kind(name: str, has_modules: bool, task: str) -> str | None:
     """See the table above."""
     has_head = name.endswith(CLASSIFIER)
-    is_encoder = encoder_family(name) is not None
+    is_encoder = find_encoder_family(name) is not None
     if task == "auto":
         if has_head:
             return "classify"
@@ -113,7 +113,7 @@ def _kind(name: str, has_modules: bool, task: str) -> str | None:
     if task == "classify":
         if not has_head:
             raise UnsupportedModelError(
-                f"task classify needs a ...{CLASSIFIER} architecture; {shown(name)} has no head"
+                f"task classify needs a ...{CLASSIFIER} architecture; {quote(name)} has no head"
             )
         return task
     if has_head:
@@ -125,27 +125,27 @@ def _kind(name: str, has_modules: bool, task: str) -> str | None:
     return None if task == "generate" else "embed"
 
 
-def _embedding(
+def _read_embedding(
     folder: Path,
     config: Mapping[str, Any],
     asked: PooledTask,
     family: EncoderFamily | None,
     name: str,
 ) -> PoolingSpec:
-    modules = _modules(folder)
+    modules = _read_modules(folder)
     modes: tuple[str, ...] = ("cls",) if family else ("lasttoken",)
     dense: list[DenseFiles] = []
     normalize = not modules
     for kind, part in modules[1:]:
         if kind == "Pooling":
-            modes = _modes(_object(part / "config.json"))
+            modes = _read_modes(_read_object(part / "config.json"))
         elif kind == "Dense":
-            dense.append(_dense(part))
+            dense.append(_read_dense(part))
         elif kind == "Normalize":
             normalize = True
         else:
             raise UnsupportedModelError(
-                f"{_MODULES}: module {shown(kind)} is not supported; Transformer, Pooling, Dense "
+                f"{_MODULES}: module {quote(kind)} is not supported; Transformer, Pooling, Dense "
                 "and Normalize are"
             )
     if asked.pooling is not None:
@@ -160,8 +160,8 @@ def _embedding(
             )
         size = layer.out_features
     sizes = config.get("matryoshka_dimensions") or ()
-    prompts, default = _prompts(folder)
-    transformer = _transformer_settings(folder)
+    prompts, default = _read_prompts(folder)
+    transformer = _read_transformer_settings(folder)
     facts = PoolingFacts(
         kind="embed",
         dimension=size,
@@ -175,7 +175,7 @@ def _embedding(
     longest = transformer.get("max_seq_length")
     if longest is not None and (type(longest) is not int or longest < 1):
         raise UnsupportedModelError(
-            f"max_seq_length is {shown(longest)}; it must be a positive integer"
+            f"max_seq_length is {quote(longest)}; it must be a positive integer"
         )
     return PoolingSpec(
         facts=facts,
@@ -187,21 +187,21 @@ def _embedding(
     )
 
 
-def _modules(folder: Path) -> list[tuple[str, Path]]:
-    """Class name and folder of each module of modules.json; none without the file."""
+def _read_modules(folder: Path) -> list[tuple[str, Path]]:
+    """Class name and folder of each module of modules.json. Empty without the file."""
     path = folder / _MODULES
     if not path.is_file():
         return []
-    rows = _json(path)
+    rows = _read_json(path)
     if not isinstance(rows, list) or not rows:
         raise UnsupportedModelError(f"{_MODULES} is no list of modules")
     found = []
     for row in rows:
         kind, place = (row.get("type"), row.get("path")) if isinstance(row, dict) else (None, None)
         if not isinstance(kind, str) or not isinstance(place, str):
-            raise UnsupportedModelError(f"{_MODULES}: {shown(row)} has no type and path")
+            raise UnsupportedModelError(f"{_MODULES}: {quote(row)} has no type and path")
         if place and (Path(place).name != place or place == ".."):
-            raise UnsupportedModelError(f"{_MODULES}: path {shown(place)} leaves the model folder")
+            raise UnsupportedModelError(f"{_MODULES}: path {quote(place)} leaves the model folder")
         found.append((kind.rsplit(".", 1)[-1], folder / place))
     if found[0] != ("Transformer", folder):
         raise UnsupportedModelError(
@@ -210,7 +210,7 @@ def _modules(folder: Path) -> list[tuple[str, Path]]:
     return found
 
 
-def _modes(config: Mapping[str, Any]) -> tuple[str, ...]:
+def _read_modes(config: Mapping[str, Any]) -> tuple[str, ...]:
     """The pooling modes of a Pooling module, in the order in which it joins them."""
     if config.get("include_prompt") is False:
         raise UnsupportedModelError("1_Pooling: include_prompt is false, which is not supported")
@@ -225,22 +225,22 @@ def _modes(config: Mapping[str, Any]) -> tuple[str, ...]:
         modes = tuple(it for it, value in flags.items() if value is True)
     if not modes or any(it not in POOLING_MODES for it in modes):
         raise UnsupportedModelError(
-            f"1_Pooling: the pooling modes {shown(modes)} are not supported; "
+            f"1_Pooling: the pooling modes {quote(modes)} are not supported; "
             f"{', '.join(POOLING_MODES)} are"
         )
     return modes
 
 
-def _dense(folder: Path) -> DenseFiles:
-    config = _object(folder / "config.json")
+def _read_dense(folder: Path) -> DenseFiles:
+    config = _read_object(folder / "config.json")
     activation = str(config.get("activation_function", "torch.nn.modules.activation.Tanh"))
     kinds: Mapping[str, Literal["identity", "tanh"]] = {"Identity": "identity", "Tanh": "tanh"}
     kind = kinds.get(activation.rsplit(".", 1)[-1])
     sizes = (config.get("in_features"), config.get("out_features"))
     if kind is None or not all(type(it) is int and 0 < it <= 1 << 20 for it in sizes):
         raise UnsupportedModelError(
-            f"{folder.name}: in_features {shown(sizes[0])}, out_features {shown(sizes[1])} and "
-            f"activation_function {shown(activation)} are not supported"
+            f"{folder.name}: in_features {quote(sizes[0])}, out_features {quote(sizes[1])} and "
+            f"activation_function {quote(activation)} are not supported"
         )
     return DenseFiles(
         folder=folder,
@@ -251,16 +251,16 @@ def _dense(folder: Path) -> DenseFiles:
     )
 
 
-def _transformer_settings(folder: Path) -> Mapping[str, Any]:
+def _read_transformer_settings(folder: Path) -> Mapping[str, Any]:
     """The settings of the Transformer module, under any of its file's names."""
     for path in sorted(folder.glob("sentence_*_config.json")):
-        return _object(path)
+        return _read_object(path)
     return {}
 
 
-def _prompts(folder: Path) -> tuple[dict[str, str], str | None]:
+def _read_prompts(folder: Path) -> tuple[dict[str, str], str | None]:
     path = folder / "config_sentence_transformers.json"
-    config = _object(path) if path.is_file() else {}
+    config = _read_object(path) if path.is_file() else {}
     prompts = config.get("prompts") or {}
     default = config.get("default_prompt_name")
     if not isinstance(prompts, dict) or len(prompts) > _MAX_PROMPTS:
@@ -268,27 +268,27 @@ def _prompts(folder: Path) -> tuple[dict[str, str], str | None]:
     texts = {str(key): text for key, text in prompts.items() if isinstance(text, str)}
     if default is not None and default not in texts:
         raise UnsupportedModelError(
-            f"{path.name}: default_prompt_name {shown(default)} is none of its prompts"
+            f"{path.name}: default_prompt_name {quote(default)} is none of its prompts"
         )
     return texts, default
 
 
-def _classes(config: Mapping[str, Any]) -> PoolingFacts:
+def _read_classes(config: Mapping[str, Any]) -> PoolingFacts:
     names = config.get("id2label")
     count = len(names) if isinstance(names, dict) and names else config.get("num_labels", 2)
     if type(count) is not int or not 0 < count <= _MAX_LABELS:
         raise UnsupportedModelError(
-            f"config.json: num_labels is {shown(count)}; it must be 1 to {_MAX_LABELS}"
+            f"config.json: num_labels is {quote(count)}; it must be 1 to {_MAX_LABELS}"
         )
     given = names if isinstance(names, dict) else {}
     labels = tuple(str(given.get(str(number), f"LABEL_{number}")) for number in range(count))
     return PoolingFacts(
-        kind="classify", dimension=count, labels=labels, activation=_activation(config, count)
+        kind="classify", dimension=count, labels=labels, activation=_read_activation(config, count)
     )
 
 
-def _activation(config: Mapping[str, Any], num_labels: int) -> ClassActivation:
-    """The activation that config.json names, else that of its problem_type.
+def _read_activation(config: Mapping[str, Any], num_labels: int) -> ClassActivation:
+    """The activation that config.json names, else the default of its problem_type.
 
     Source: sentence-transformers' CrossEncoder and transformers' text classification.
     """
@@ -299,7 +299,7 @@ def _activation(config: Mapping[str, Any], num_labels: int) -> ClassActivation:
         kind = _ACTIVATIONS.get(str(named).rsplit(".", 1)[-1])
         if kind is None:
             raise UnsupportedModelError(
-                f"config.json: the activation {shown(named)} is not supported; "
+                f"config.json: the activation {quote(named)} is not supported; "
                 f"{', '.join(_ACTIVATIONS)} are"
             )
         return kind
@@ -311,14 +311,14 @@ def _activation(config: Mapping[str, Any], num_labels: int) -> ClassActivation:
     return "softmax"
 
 
-def _object(path: Path) -> Mapping[str, Any]:
-    value = _json(path)
+def _read_object(path: Path) -> Mapping[str, Any]:
+    value = _read_json(path)
     if not isinstance(value, dict):
         raise UnsupportedModelError(f"{path.parent.name}/{path.name} is no JSON object")
     return value
 
 
-def _json(path: Path) -> Any:
+def _read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:

@@ -17,15 +17,15 @@ from hostelry.engine.models.architectures.mistral import MISTRAL
 from hostelry.engine.models.architectures.qwen2 import QWEN2
 from hostelry.engine.models.architectures.qwen3 import QWEN3
 from hostelry.engine.models.checkpoint import TensorFiles
-from hostelry.engine.models.fields import ConfigFields, shown
+from hostelry.engine.models.fields import ConfigFields, quote
 from hostelry.engine.models.spec import ModelSpec, UnsupportedModelError
 from hostelry.engine.models.tensors import (
     EMBEDDING,
     LM_HEAD,
     SCORE,
     DecoderTensors,
-    expected_shapes,
-    redundant_names,
+    list_expected_shapes,
+    list_redundant_names,
 )
 from hostelry.engine.pooled import PoolingFacts
 
@@ -35,7 +35,10 @@ ARCHITECTURES: Mapping[str, Architecture] = {
 
 
 def load_spec(folder: Path) -> ModelSpec:
-    """The spec of the model in `folder`. Raises UnsupportedModelError naming what cannot be run."""
+    """The spec of the model in `folder`.
+
+    Raises UnsupportedModelError naming the unsupported part.
+    """
     generation = folder / "generation_config.json"
     given = _read_json(generation) if generation.is_file() else {}
     return parse_spec(read_config(folder), given)
@@ -52,13 +55,13 @@ def read_config(folder: Path) -> Mapping[str, Any]:
 
 
 def parse_spec(config: Mapping[str, Any], generation: Mapping[str, Any]) -> ModelSpec:
-    """The spec in a parsed config.json and generation_config.json ({} where there is none).
+    """The spec in a parsed config.json and generation_config.json ({} without the file).
 
     Raises UnsupportedModelError for an architecture that is not in ARCHITECTURES, for a value that
     is not supported, and for a field that is set and may change the result.
     """
     fields = ConfigFields(config)
-    spec = _architecture(config).read_spec(fields, generation)
+    spec = _find_architecture(config).read_spec(fields, generation)
     fields.finish()
     return spec
 
@@ -74,17 +77,17 @@ def load_decoder(
 ) -> DecoderWeights:
     """The weights of the model in `folder`, in `dtype` on `device`, for up to `max_len` positions.
 
-    Linear weights and the embedding are of `dtype`; norms, biases and rope tables of fp32. Layers
-    are read one by one as `layer(i)` is called; every tensor's name, shape and type is checked
-    here. With `pooling` the lm_head is a classification head or, for embeddings, the identity.
-    Raises UnsupportedModelError for a missing, unexpected or wrongly shaped tensor.
+    Linear weights and the embedding are of `dtype`, and norms, biases and rope tables of fp32.
+    Layers are read one by one as `layer(i)` is called. Every tensor's name, shape and type is
+    checked here. With `pooling` the lm_head is a classification head or, for embeddings, the
+    identity. Raises UnsupportedModelError for a missing, unexpected or wrongly shaped tensor.
     """
     norms = ARCHITECTURES[spec.architecture].norms
     if pooling is not None:
         spec = replace(spec, tie_embeddings=True)
-    files = TensorFiles(folder, renamed=_as_it_is if pooling is None else with_model_prefix)
-    files.expect(expected_shapes(spec, norms))
-    files.ignore(redundant_names(spec))
+    files = TensorFiles(folder, renamed=_keep_name if pooling is None else add_model_prefix)
+    files.expect(list_expected_shapes(spec, norms))
+    files.ignore(list_redundant_names(spec))
     if pooling is not None and pooling.kind == "classify":
         files.expect([(SCORE, (pooling.dimension, spec.hidden_size))])
     files.finish()
@@ -102,25 +105,25 @@ def load_decoder(
         activation=spec.activation,
         embedding_scale=torch.tensor(spec.embedding_scale, dtype=dtype).item(),
         embedding_VH=embedding_VH,
-        lm_head_VH=_head(tensors, spec, embedding_VH, pooling),
+        lm_head_VH=_read_head(tensors, spec, embedding_VH, pooling),
         final_norm_H=tensors.final_norm(),
-        ropes=_ropes(spec, max_len, device),
+        ropes=_build_ropes(spec, max_len, device),
         layer=tensors.layer,
         dtype=dtype,
     )
 
 
-def with_model_prefix(name: str) -> str:
+def add_model_prefix(name: str) -> str:
     """A tensor's name in the generating model, of one that may be stored without its head."""
     is_whole = name.startswith(("model.", "lm_head.", "score."))
     return name if is_whole else f"model.{name}"
 
 
-def _as_it_is(name: str) -> str:
+def _keep_name(name: str) -> str:
     return name
 
 
-def _head(
+def _read_head(
     tensors: DecoderTensors,
     spec: ModelSpec,
     embedding_VH: torch.Tensor,
@@ -134,7 +137,7 @@ def _head(
     return embedding_VH if spec.tie_embeddings else tensors.table(LM_HEAD)
 
 
-def _ropes(spec: ModelSpec, max_len: int, device: torch.device) -> tuple[RopeTables, ...]:
+def _build_ropes(spec: ModelSpec, max_len: int, device: torch.device) -> tuple[RopeTables, ...]:
     return tuple(
         build_rope_tables(
             compute_inverse_frequencies(
@@ -153,7 +156,7 @@ def _ropes(spec: ModelSpec, max_len: int, device: torch.device) -> tuple[RopeTab
     )
 
 
-def _architecture(config: Mapping[str, Any]) -> Architecture:
+def _find_architecture(config: Mapping[str, Any]) -> Architecture:
     """By the first name of `architectures`, else by `model_type`."""
     names = config.get("architectures") or [config.get("model_type")]
     name = names[0] if isinstance(names, list) else names
@@ -161,7 +164,7 @@ def _architecture(config: Mapping[str, Any]) -> Architecture:
         if name in (architecture.name, architecture.model_type):
             return architecture
     raise UnsupportedModelError(
-        f"architecture {shown(name)} is not supported; supported: {', '.join(ARCHITECTURES)}"
+        f"architecture {quote(name)} is not supported; supported: {', '.join(ARCHITECTURES)}"
     )
 
 

@@ -9,11 +9,11 @@ from hostelry.engine.kernels.weights import Activation
 
 
 class UnsupportedModelError(ValueError):
-    """The folder holds no model this engine can run; names the field or tensor and its value."""
+    """The engine cannot run the model in the folder. Names the field or tensor and its value."""
 
 
 class ServedSpec(Protocol):
-    """What requests are checked against: the facts that decoders and encoders share."""
+    """The facts that requests are checked against, of decoders and encoders."""
 
     @property
     def vocab_size(self) -> int: ...  # noqa: D102
@@ -27,7 +27,7 @@ class ServedSpec(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RopeSpec:
-    """Rotary embedding; `kind` is default, linear or llama3, the rest as in config.json."""
+    """Rotary embedding. `kind` is default, linear or llama3. The rest is as in config.json."""
 
     theta: float
     kind: str = "default"
@@ -39,12 +39,12 @@ class RopeSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSpec:
-    """A model's shape and constants; lengths in tokens, `dtype` of the stored weights.
+    """A model's shape and constants.
 
-    Layer i sees the last `windows[i]` tokens, itself included (None: all), and turns by
-    `ropes[layer_ropes[i]]`. `attention_bias` is of q, k and v, `output_bias` of o, `mlp_bias` of
-    gate, up and down. Scores are multiplied by `attention_scale`, embeddings by `embedding_scale`
-    (rounded to the computing dtype).
+    Lengths are in tokens, `dtype` is of the stored weights. Layer i sees the last `windows[i]`
+    tokens, itself included (None: all), and turns by `ropes[layer_ropes[i]]`. `attention_bias` is
+    of q, k and v, `output_bias` of o, `mlp_bias` of gate, up and down. Scores are multiplied by
+    `attention_scale`, embeddings by `embedding_scale` (rounded to the computing dtype).
     """
 
     architecture: str

@@ -22,9 +22,10 @@ _INPUT_NORM = "input_layernorm.weight"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NormNames:
-    """The norms an architecture has in a layer; None: it has none in that place.
+    """The norms of an architecture's layer.
 
-    `offset` is added to the stored weights (Gemma stores w and multiplies by 1 + w).
+    None: no norm at that place. `offset` is added to the stored weights (Gemma stores w and
+    multiplies by 1 + w).
     """
 
     mlp: str = "post_attention_layernorm.weight"
@@ -34,29 +35,31 @@ class NormNames:
     offset: float = 0.0
 
 
-def expected_shapes(spec: ModelSpec, norms: NormNames) -> Iterator[tuple[str, tuple[int, ...]]]:
+def list_expected_shapes(
+    spec: ModelSpec, norms: NormNames
+) -> Iterator[tuple[str, tuple[int, ...]]]:
     """Name and shape of every tensor the model must have, in the order they are computed with."""
     yield EMBEDDING, (spec.vocab_size, spec.hidden_size)
     for index in range(spec.num_layers):
-        for name, shape in _layer_shapes(spec, norms).items():
-            yield f"{_prefix(index)}{name}", shape
+        for name, shape in _list_layer_shapes(spec, norms).items():
+            yield f"{_get_prefix(index)}{name}", shape
     yield FINAL_NORM, (spec.hidden_size,)
     if not spec.tie_embeddings:
         yield LM_HEAD, (spec.vocab_size, spec.hidden_size)
 
 
-def redundant_names(spec: ModelSpec) -> Iterator[str]:
+def list_redundant_names(spec: ModelSpec) -> Iterator[str]:
     """Tensors of some checkpoints that config.json makes redundant."""
     for index in range(spec.num_layers):
-        yield f"{_prefix(index)}self_attn.rotary_emb.inv_freq"
+        yield f"{_get_prefix(index)}self_attn.rotary_emb.inv_freq"
     if spec.tie_embeddings:
         yield LM_HEAD
 
 
 class DecoderTensors:
-    """A model's tensors, read on demand; linear weights in `dtype`, the rest in fp32.
+    """A model's tensors, read on demand: linear weights in `dtype`, the rest in fp32.
 
-    Where dtype and device are those of the file, and nothing is fused, a tensor stays mapped.
+    A tensor stays mapped if the file has its dtype and device, and nothing is fused.
     """
 
     def __init__(
@@ -69,7 +72,7 @@ class DecoderTensors:
     ) -> None:
         self._files = files
         self._norms = norms
-        self._shapes = _layer_shapes(spec, norms)
+        self._shapes = _list_layer_shapes(spec, norms)
         self._windows = spec.windows
         self._ropes = spec.layer_ropes
         self._dtype = dtype
@@ -81,49 +84,49 @@ class DecoderTensors:
 
     def final_norm(self) -> torch.Tensor:
         """The weights of the norm before lm_head, (H,)."""
-        return self._norm(self._files.read([FINAL_NORM])[FINAL_NORM])
+        return self._convert_norm(self._files.read([FINAL_NORM])[FINAL_NORM])
 
     def layer(self, index: int) -> LayerWeights:
         """Layer `index`, read now. Raises UnsupportedModelError for files changed since."""
-        prefix = _prefix(index)
+        prefix = _get_prefix(index)
         stored = self._files.read(prefix + name for name in self._shapes)
         tensors = {name.removeprefix(prefix): tensor for name, tensor in stored.items()}
         norms = self._norms
         return LayerWeights(
-            input_norm_H=self._norm(tensors[_INPUT_NORM]),
-            qkv=self._projection(tensors, _QKV),
-            q_norm_D=self._norm(tensors[_Q_NORM]) if norms.has_heads else None,
-            k_norm_D=self._norm(tensors[_K_NORM]) if norms.has_heads else None,
-            o=self._projection(tensors, ("self_attn.o_proj",)),
-            attn_out_norm_H=self._norm(tensors[norms.attn_out]) if norms.attn_out else None,
-            mlp_norm_H=self._norm(tensors[norms.mlp]),
-            gate_up=self._projection(tensors, _GATE_UP),
-            down=self._projection(tensors, ("mlp.down_proj",)),
-            mlp_out_norm_H=self._norm(tensors[norms.mlp_out]) if norms.mlp_out else None,
+            input_norm_H=self._convert_norm(tensors[_INPUT_NORM]),
+            qkv=self._read_projection(tensors, _QKV),
+            q_norm_D=self._convert_norm(tensors[_Q_NORM]) if norms.has_heads else None,
+            k_norm_D=self._convert_norm(tensors[_K_NORM]) if norms.has_heads else None,
+            o=self._read_projection(tensors, ("self_attn.o_proj",)),
+            attn_out_norm_H=self._convert_norm(tensors[norms.attn_out]) if norms.attn_out else None,
+            mlp_norm_H=self._convert_norm(tensors[norms.mlp]),
+            gate_up=self._read_projection(tensors, _GATE_UP),
+            down=self._read_projection(tensors, ("mlp.down_proj",)),
+            mlp_out_norm_H=self._convert_norm(tensors[norms.mlp_out]) if norms.mlp_out else None,
             window=self._windows[index],
             rope=self._ropes[index],
         )
 
-    def _norm(self, stored: torch.Tensor) -> torch.Tensor:
+    def _convert_norm(self, stored: torch.Tensor) -> torch.Tensor:
         weight = stored.to(dtype=torch.float32, device=self._device)
         return weight + self._norms.offset if self._norms.offset else weight
 
-    def _projection(
+    def _read_projection(
         self, tensors: Mapping[str, torch.Tensor], modules: Sequence[str]
     ) -> Projection:
         weights = [tensors[f"{it}.weight"].to(self._dtype) for it in modules]
         biases = [tensors[f"{it}.bias"].float() for it in modules if f"{it}.bias" in tensors]
         return Projection(
-            weight_OI=_fused(weights).to(self._device),
-            bias_O=_fused(biases).to(self._device) if biases else None,
+            weight_OI=_fuse(weights).to(self._device),
+            bias_O=_fuse(biases).to(self._device) if biases else None,
         )
 
 
-def _prefix(index: int) -> str:
+def _get_prefix(index: int) -> str:
     return f"model.layers.{index}."
 
 
-def _layer_shapes(spec: ModelSpec, norms: NormNames) -> dict[str, tuple[int, ...]]:
+def _list_layer_shapes(spec: ModelSpec, norms: NormNames) -> dict[str, tuple[int, ...]]:
     """Shapes of a layer's tensors, by name within the layer."""
     hidden, intermediate = spec.hidden_size, spec.intermediate_size
     query, key = spec.num_heads * spec.head_dim, spec.num_kv_heads * spec.head_dim
@@ -149,5 +152,5 @@ def _layer_shapes(spec: ModelSpec, norms: NormNames) -> dict[str, tuple[int, ...
     return shapes
 
 
-def _fused(parts: Sequence[torch.Tensor]) -> torch.Tensor:
+def _fuse(parts: Sequence[torch.Tensor]) -> torch.Tensor:
     return parts[0] if len(parts) == 1 else torch.cat(tuple(parts))

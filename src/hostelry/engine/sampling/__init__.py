@@ -1,1 +1,1 @@
-"""Sampling of token ids from logits; each row depends on its own request alone."""
+"""Sampling of token ids from logits. Each row depends on its own request alone."""

@@ -7,15 +7,15 @@ from math import fsum
 from typing import Literal
 
 from hostelry.engine.request import MAX_LOGPROBS, Request, TokenLogprob
-from hostelry.engine.sampling.draw import derived_seed
+from hostelry.engine.sampling.draw import derive_seed
 
 
 def fan_out(request: Request, num_sequences: int) -> list[Request]:
     """`num_sequences` requests, one for each sequence.
 
-    The first is `request` itself; the others have ids and seeds derived from it, so that the same
-    seed gives the same sequences, and a smaller number the first of these. The first alone scores
-    the prompt. Raises ValueError for fewer than one.
+    The first is `request` itself. The others have ids and seeds derived from it, so that the same
+    seed gives the same sequences, and a smaller number gives the first of these. The first alone
+    scores the prompt. Raises ValueError for fewer than one.
     """
     if num_sequences < 1:
         raise ValueError(f"{num_sequences} sequences of request {request.id}; at least 1")
@@ -26,7 +26,7 @@ def fan_out(request: Request, num_sequences: int) -> list[Request]:
             id=f"{request.id}/{number}",
             num_prompt_logprobs=None,
             sampling=replace(
-                request.sampling, seed=None if seed is None else derived_seed(seed, number)
+                request.sampling, seed=None if seed is None else derive_seed(seed, number)
             ),
         )
         for number in range(1, num_sequences)
@@ -37,26 +37,24 @@ def fan_out(request: Request, num_sequences: int) -> list[Request]:
 def best(logprobs: Sequence[Sequence[float]], count: int) -> list[int]:
     """The numbers of the `count` sequences whose tokens have the largest sum of logprobs.
 
-    Likeliest first, of equal ones the one with the smaller number.
+    Likeliest first. Of equal sequences the smaller number comes first.
     """
     sums = [fsum(each) for each in logprobs]
     return sorted(range(len(sums)), key=lambda number: (-sums[number], number))[:count]
 
 
-# Beam search over the likeliest next tokens of each beam; pure, without a model.
-#
-# The search is that of transformers 5 (`generate` with `num_beams`, without sampling), step by
-# step:
+# Beam search over the likeliest next tokens of each beam, without a model. Step by step it equals
+# transformers 5 (`generate` with `num_beams`, without sampling):
 #
 #     1. the candidates are the likeliest continuations of all beams, by the sum of their logprobs:
 #        (1 + end tokens) for each beam, at least two, so that enough of them continue
 #     2. a candidate is complete when its token is an end token, or its last
 #     3. the best `num_beams` that are not complete continue
-#     4. complete ones among the best `num_beams` candidates are kept where they are among the best
-#        `num_beams` ever kept, by sum / length ** length_penalty; the length is of generated tokens
-#     5. the search ends when no candidate continues; once `num_beams` are kept, if `early_stopping`
-#        is true, or if the best beam, scored at its present length, is no better than the worst
-#        kept one; with "never" a positive penalty scores it at the greatest length
+#     4. complete candidates among the best `num_beams` are kept if they are among the best
+#        `num_beams` ever kept, by sum / length ** length_penalty. The length is of generated tokens
+#     5. the search ends when no candidate continues. Once `num_beams` are kept, it also ends if
+#        `early_stopping` is true, or if the best beam, scored at its present length, does not
+#        exceed the worst kept one. With "never" a positive penalty scores it at the greatest length
 
 
 EarlyStopping = bool | Literal["never"]
@@ -99,8 +97,8 @@ class Beam:
 class BeamSearch:
     """One search: ask for the likeliest tokens after each of `running`, then `advance`.
 
-    Raises ValueError for fewer than one beam or token, and where one step would need more
-    alternatives than the engine reports.
+    Raises ValueError for fewer than one beam or token, and if one step would need more alternatives
+    than the engine reports.
     """
 
     def __init__(
@@ -140,7 +138,7 @@ class BeamSearch:
             for beam, tokens in zip(self.running, likeliest, strict=True)
             for token in tokens
         ]
-        candidates.sort(key=_by_logprob)
+        candidates.sort(key=_get_logprob)
         del candidates[self.num_candidates :]
         self._num_tokens += 1
         num_beams = self._params.num_beams
@@ -158,11 +156,11 @@ class BeamSearch:
 
     def _keep(self, beams: Sequence[Beam]) -> None:
         self._complete += [(self._score(beam.logprob, self._num_tokens), beam) for beam in beams]
-        self._complete.sort(key=_by_score)
+        self._complete.sort(key=_get_score)
         del self._complete[self._params.num_beams :]
 
     def _may_improve(self) -> bool:
-        """Whether a running beam can still become one of those kept."""
+        """True if a running beam can still become one of the kept beams."""
         params = self._params
         if len(self._complete) < params.num_beams:
             return True
@@ -176,9 +174,9 @@ class BeamSearch:
         return logprob / math.pow(length, self._params.length_penalty)
 
 
-def _by_logprob(beam: Beam) -> float:
+def _get_logprob(beam: Beam) -> float:
     return -beam.logprob
 
 
-def _by_score(kept: tuple[float, Beam]) -> float:
+def _get_score(kept: tuple[float, Beam]) -> float:
     return -kept[0]

@@ -59,10 +59,11 @@ class _BrokenError(Exception):
 
 
 class CompileWorker:
-    """The process, started on first use; for one thread at a time.
+    """The process, started on first use.
 
-    It also reads the model's tokenizer: in the engine's process, creating the objects of a large
-    vocabulary would hold the interpreter's lock, and delay steps, for tens of milliseconds.
+    Only one thread at a time. It also reads the model's tokenizer: in the engine's process,
+    creating the objects of a large vocabulary would hold the interpreter's lock, and delay steps,
+    for tens of milliseconds.
     """
 
     def __init__(self, model: "TokenizerSource", limits: CompileLimits) -> None:
@@ -73,14 +74,11 @@ class CompileWorker:
 
     @property
     def pid(self) -> int | None:
-        """The process id; None while there is no process."""
+        """The process id, if the process runs."""
         return self._process.pid if self._process else None
 
     def compile(self, structure: Structure) -> CompiledStructure:
-        """Compile the structure.
-
-        Raises GrammarError where it cannot be compiled, or not within the limits.
-        """
+        """Compile the structure. Raises GrammarError if that fails, or exceeds the limits."""
         try:
             process = self._process or self._start()
             answer = self._ask(process, structure, self._limits.compile_s)
@@ -137,7 +135,7 @@ class CompileWorker:
         assert process.stdin is not None
         assert process.stdout is not None
         deadline = monotonic_s() + limit_s
-        _write(process.stdin, msgspec.json.encode(message))
+        _write_frame(process.stdin, msgspec.json.encode(message))
         head = _read_until(process.stdout, _LENGTH.size, deadline)
         body = _read_until(process.stdout, _LENGTH.unpack(head)[0], deadline)
         return decode(body, _Answer)
@@ -159,7 +157,7 @@ class _StartMessage(msgspec.Struct, frozen=True):
     compile_s: float
 
 
-def _write(stream: IO[bytes], body: bytes) -> None:
+def _write_frame(stream: IO[bytes], body: bytes) -> None:
     stream.write(_LENGTH.pack(len(body)) + body)
     stream.flush()
 
@@ -177,8 +175,8 @@ def _read_until(stream: IO[bytes], num_bytes: int, deadline: float) -> bytes:
     return bytes(read)
 
 
-def _read(stream: IO[bytes]) -> bytes | None:
-    """The next frame; None at the stream's end."""
+def _read_frame(stream: IO[bytes]) -> bytes | None:
+    """The next frame. None at the stream's end."""
     head = stream.read(_LENGTH.size)
     return stream.read(_LENGTH.unpack(head)[0]) if len(head) == _LENGTH.size else None
 
@@ -192,7 +190,7 @@ def _limit_cpu(compile_s: float) -> None:
 
 def serve(requests: IO[bytes], answers: IO[bytes]) -> None:
     """Compile the structures in `requests` until its end."""
-    body = _read(requests)
+    body = _read_frame(requests)
     if body is None:
         return
     setup = decode(body, _StartMessage)
@@ -204,16 +202,16 @@ def serve(requests: IO[bytes], answers: IO[bytes]) -> None:
         resource.setrlimit(resource.RLIMIT_AS, (setup.memory_bytes, setup.memory_bytes))
         compiler = Compiler(vocabulary)
     except (GrammarError, RuntimeError) as error:
-        _write(answers, msgspec.json.encode(_Answer(error=str(error))))
+        _write_frame(answers, msgspec.json.encode(_Answer(error=str(error))))
         return
-    _write(answers, msgspec.json.encode(_Answer(compiler.tokenizer_json())))
-    while (body := _read(requests)) is not None:
+    _write_frame(answers, msgspec.json.encode(_Answer(compiler.tokenizer_json())))
+    while (body := _read_frame(requests)) is not None:
         _limit_cpu(setup.compile_s)
         try:
             answer = _Answer(compiler.compile(decode(body, Structure)))
         except GrammarError as error:
             answer = _Answer(error=str(error))
-        _write(answers, msgspec.json.encode(answer))
+        _write_frame(answers, msgspec.json.encode(answer))
 
 
 if __name__ == "__main__":

@@ -8,17 +8,17 @@ _STEP = 0x9E3779B97F4A7C15
 _DERIVED = 0xD1B54A32D192ED03  # sets derived seeds apart from draws
 
 
-def uniform(seed: int, index: int) -> float:
+def draw_uniform(seed: int, index: int) -> float:
     """A number in [0, 1), a function of seed and index alone."""
-    return (_mixed(_mixed(seed & _MASK) + (index + 1) * _STEP) >> 11) / (1 << 53)
+    return (_mix(_mix(seed & _MASK) + (index + 1) * _STEP) >> 11) / (1 << 53)
 
 
-def derived_seed(seed: int, number: int) -> int:
-    """A seed below 2**63 for part `number` of a request with `seed`; independent of its draws."""
-    return _mixed(_mixed(_mixed(seed & _MASK) ^ _DERIVED) + number * _STEP) >> 1
+def derive_seed(seed: int, number: int) -> int:
+    """A seed below 2**63 for part `number` of a request with `seed`. Independent of its draws."""
+    return _mix(_mix(_mix(seed & _MASK) ^ _DERIVED) + number * _STEP) >> 1
 
 
-def _mixed(value: int) -> int:
+def _mix(value: int) -> int:
     value &= _MASK
     value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
     value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK

@@ -7,26 +7,27 @@ import numpy.typing as npt
 
 
 class GrammarError(ValueError):
-    """A structure that cannot be used; the message has the reason, or the missing library.
+    """A structure that cannot be used.
 
-    An error of the request, or of the installation, never of the engine.
+    The message has the reason, or the missing library. An error of the request, or of the
+    installation, never of the engine.
     """
 
 
 class Grammar(Protocol):
-    """The state of one text in its structure; changed by `accept` alone.
+    """The state of one text in its structure. Only `accept` changes it.
 
     # R rows, W words of 32 tokens
     """
 
     def fill(self, allowed_RW: npt.NDArray[np.int32], row: int) -> None:
-        """Write which tokens may come next into a row: token t is bit t % 32 of word t // 32.
+        """Write the tokens that may come next into a row: token t is bit t % 32 of word t // 32.
 
-        Once the structure is complete they include the tokens that end the text; after one of these
+        Once the structure is complete they include the tokens that end the text. After one of these
         no token is allowed.
         """
         ...
 
     def accept(self, token_id: int) -> bool:
-        """Advance by a token; False, changing nothing, where it is not allowed."""
+        """Advance by a token. False, changing nothing, if it is not allowed."""
         ...

@@ -1,4 +1,4 @@
-"""The inputs to the choice of a request's next token, beside its logits."""
+"""The inputs to the choice of a request's next token, apart from its logits."""
 
 from collections import deque
 from collections.abc import Collection, Sequence
@@ -10,10 +10,8 @@ from hostelry.engine.request import SamplingParams
 from hostelry.engine.sampling.grammar import Grammar
 from hostelry.engine.sampling.truncate import Floats
 
-# Tokens that a request may not choose next: those not allowed, ends of words, repeated n-grams.
-#
-# `bad_words` as in vLLM: the last token of a word is banned where the tokens generated so far end
-# with those before it. `no_repeat_ngram_size` as in transformers: over the prompt too.
+# `bad_words` as in vLLM: the last token of a word is banned if the generated tokens end with the
+# tokens before it. `no_repeat_ngram_size` as in transformers: over the prompt too.
 
 
 class TokenBans:
@@ -31,8 +29,8 @@ class TokenBans:
             self._note_ngram(token_id)
 
     @classmethod
-    def of(cls, params: SamplingParams, prompt: Sequence[int]) -> "TokenBans | None":
-        """The bans of a request; None where it has none."""
+    def build(cls, params: SamplingParams, prompt: Sequence[int]) -> "TokenBans | None":
+        """The bans of a request, if it has any."""
         asked = params.allowed_token_ids or params.bad_words or params.no_repeat_ngram_size
         return cls(params, prompt) if asked else None
 
@@ -101,8 +99,8 @@ class TokenHistory:
     """One request's parameters, seed, tokens so far, and the state of its grammar.
 
     `eos_token_ids` end the request unless its parameters ignore them. `grammar` is in the state
-    after the tokens so far, and owned by this history from then on; None allows every token.
-    A preemption leaves a history unchanged: only keys and values are computed again.
+    after the tokens so far, and owned by this history. None allows every token. A preemption leaves
+    a history unchanged: only keys and values are computed again.
     """
 
     def __init__(
@@ -121,8 +119,8 @@ class TokenHistory:
         self.seen = TokenCounts(prompt) if params.repetition_penalty != 1 else None
         has_count = params.presence_penalty != 0 or params.frequency_penalty != 0
         self.counts = TokenCounts() if has_count else None
-        self.bias = _bias_arrays(params.logit_bias) if params.logit_bias else None
-        self.bans = TokenBans.of(params, prompt)
+        self.bias = _split_bias(params.logit_bias) if params.logit_bias else None
+        self.bans = TokenBans.build(params, prompt)
         ends = {*params.stop_token_ids, *(() if params.ignore_eos else eos_token_ids)}
         self.end_token_ids = np.array(sorted(ends), np.int64)
 
@@ -146,7 +144,7 @@ class TokenHistory:
     def append(self, token_id: int) -> None:
         """Record a generated token.
 
-        Raises RuntimeError for one that the grammar does not allow: it was not sampled here.
+        Raises RuntimeError if the grammar does not allow it: it was not sampled here.
         """
         self.num_generated += 1
         if self.seen is not None:
@@ -159,7 +157,7 @@ class TokenHistory:
             raise RuntimeError(f"token {token_id} is not one that the request's grammar allows")
 
 
-def _bias_arrays(
+def _split_bias(
     bias: tuple[tuple[int, float], ...],
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
     tokens, values = zip(*sorted(dict(bias).items()), strict=True)

@@ -2,7 +2,7 @@
 
 A processor changes few tokens of each row, so its input is one flat list over all rows, `rows_C`
 and `tokens_C`, without repeated positions. Every element is computed from itself alone.
-Definitions as in Hugging Face transformers' logits processors; presence and frequency penalties as
+Definitions as in Hugging Face transformers' logits processors. Presence and frequency penalties as
 in the OpenAI API reference, over the tokens generated so far.
 
 # R rows, V vocabulary, W words of 32 tokens, C positions that are changed
@@ -28,7 +28,7 @@ class LogitPositions:
     values_C: Floats
 
     @classmethod
-    def joined(cls, parts: Sequence[tuple[int, Ints, Floats]]) -> "LogitPositions":
+    def join(cls, parts: Sequence[tuple[int, Ints, Floats]]) -> "LogitPositions":
         """Join `parts`, each a row number with its tokens and values."""
         return cls(
             np.repeat(
@@ -42,22 +42,22 @@ class LogitPositions:
 def change(x_RV: Floats, histories: Sequence[TokenHistory]) -> None:
     """Apply penalties, biases and masks of `histories[r]` to row r, in place.
 
-    A token that may not be chosen becomes -inf; a row where none may is all -inf.
+    A token that may not be chosen becomes -inf. A row without allowed tokens is all -inf.
     """
     numbered = list(enumerate(histories))
     seen = [
-        (row, it.seen.tokens, _filled(it.seen.tokens, it.params.repetition_penalty))
+        (row, it.seen.tokens, _fill_like(it.seen.tokens, it.params.repetition_penalty))
         for row, it in numbered
         if it.seen
     ]
     if seen:
-        repetition_penalty(x_RV, LogitPositions.joined(seen))
-    added = [(row, it.counts.tokens, -_penalties(it)) for row, it in numbered if it.counts]
+        repetition_penalty(x_RV, LogitPositions.join(seen))
+    added = [(row, it.counts.tokens, -_list_penalties(it)) for row, it in numbered if it.counts]
     if added:
-        add(x_RV, LogitPositions.joined(added))
+        add(x_RV, LogitPositions.join(added))
     biases = [(row, *it.bias) for row, it in numbered if it.bias is not None]
     if biases:
-        add(x_RV, LogitPositions.joined(biases))
+        add(x_RV, LogitPositions.join(biases))
     for row, it in numbered:
         if it.bans is not None:
             it.bans.mask(x_RV[row])
@@ -65,9 +65,9 @@ def change(x_RV: Floats, histories: Sequence[TokenHistory]) -> None:
     for row, it in numbered:
         if it.num_generated < it.params.min_new_tokens:
             ends = it.end_token_ids[it.end_token_ids < x_RV.shape[1]]
-            early.append((row, ends, _filled(ends, -np.inf)))
+            early.append((row, ends, _fill_like(ends, -np.inf)))
     if early:
-        places = LogitPositions.joined(early)
+        places = LogitPositions.join(early)
         x_RV[places.rows_C, places.tokens_C] = places.values_C
     mask_by_grammar(x_RV, histories)
 
@@ -80,7 +80,7 @@ def repetition_penalty(x_RV: Floats, seen: LogitPositions) -> None:
     x_C = x_RV[seen.rows_C, seen.tokens_C]
     with np.errstate(over="ignore"):
         changed_C = np.where(x_C < 0, x_C * seen.values_C, x_C / seen.values_C)
-    x_RV[seen.rows_C, seen.tokens_C] = _bounded(x_C, changed_C)
+    x_RV[seen.rows_C, seen.tokens_C] = _clip(x_C, changed_C)
 
 
 def add(x_RV: Floats, places: LogitPositions) -> None:
@@ -88,11 +88,11 @@ def add(x_RV: Floats, places: LogitPositions) -> None:
     x_C = x_RV[places.rows_C, places.tokens_C]
     with np.errstate(over="ignore"):
         changed_C = x_C + places.values_C
-    x_RV[places.rows_C, places.tokens_C] = _bounded(x_C, changed_C)
+    x_RV[places.rows_C, places.tokens_C] = _clip(x_C, changed_C)
 
 
 def mask_by_grammar(x_RV: Floats, histories: Sequence[TokenHistory]) -> None:
-    """Leave only the tokens that each row's grammar allows next; rows without one stay."""
+    """Leave only the tokens that each row's grammar allows next. Rows without a grammar stay."""
     vocab = x_RV.shape[1]
     for row, history in enumerate(histories):
         if history.grammar is None:
@@ -103,18 +103,18 @@ def mask_by_grammar(x_RV: Floats, histories: Sequence[TokenHistory]) -> None:
         np.copyto(x_RV[row], -np.inf, where=bits_V == 0)
 
 
-def _bounded(before_C: Floats, after_C: Floats) -> Floats:
+def _clip(before_C: Floats, after_C: Floats) -> Floats:
     """`after_C` clipped to finite numbers, except where a token was impossible before."""
     bounded_C = np.clip(after_C, -_LARGEST, _LARGEST)
     return np.where(np.isneginf(before_C), before_C, bounded_C).astype(np.float32)
 
 
-def _filled(like: Ints, value: float) -> Floats:
+def _fill_like(like: Ints, value: float) -> Floats:
     with np.errstate(over="ignore", under="ignore"):
         return np.full(len(like), value, np.float32)
 
 
-def _penalties(history: TokenHistory) -> Floats:
+def _list_penalties(history: TokenHistory) -> Floats:
     assert history.counts is not None
     params = history.params
     penalties = params.presence_penalty + params.frequency_penalty * history.counts.counts

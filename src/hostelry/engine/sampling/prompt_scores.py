@@ -21,8 +21,7 @@ def score(
 ) -> PromptLogprobs | None:
     """The scores of `token_ids`, of which the first is token `start` of the prompt.
 
-    Row i of `logits_SV` is of the position before token i. None where a logit that is needed is not
-    a finite number.
+    Row i of `logits_SV` is of the position before token i. None if a needed logit is not finite.
     """
     tokens_S = torch.tensor(token_ids, device=logits_SV.device)
     num_top = min(num_top, logits_SV.shape[1])

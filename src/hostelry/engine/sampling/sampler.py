@@ -15,7 +15,7 @@ import numpy.typing as npt
 import torch
 
 from hostelry.engine.request import TokenLogprob
-from hostelry.engine.sampling.draw import uniform
+from hostelry.engine.sampling.draw import draw_uniform
 from hostelry.engine.sampling.history import TokenHistory
 from hostelry.engine.sampling.processors import change
 from hostelry.engine.sampling.truncate import (
@@ -24,9 +24,9 @@ from hostelry.engine.sampling.truncate import (
     Ints,
     Mass,
     TruncationLimits,
+    compute_mass,
     keep,
     largest,
-    mass_of,
 )
 
 _ROWS_AT_ONCE = 8
@@ -40,10 +40,10 @@ NONE_ALLOWED = (
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """The chosen token; logarithms of probabilities before penalties and truncation.
+    """The chosen token, and logarithms of probabilities before penalties and truncation.
 
-    `token_id` is None where no token can be chosen, for the reason in `error` (`is_refused`: the
-    request's own limits), and where the model gives a `vector` (see `request.Output`) instead.
+    Without a token `error` has the reason, with `is_refused` if the request's own limits leave
+    none. A pooled model gives a `vector` (see `request.Output`) instead of a token.
     """
 
     token_id: int | None
@@ -62,13 +62,13 @@ def sample(
     greedy_S: npt.NDArray[np.integer] | None = None,
     finite_S: npt.NDArray[np.bool_] | None = None,
 ) -> list[Sampled]:
-    """One token a row; row i is chosen for `histories[i]`, which is not changed.
+    """Choose one token per row. Row i is for `histories[i]`, which is not changed.
 
     Args:
-        logits_SV: float, of any device; not read where every row is plain and the next two are
+        logits_SV: float, of any device. Not read if every row is plain and the next two are
             given.
         histories: S of them.
-        greedy_S: the most likely token of each row, of equal ones the smallest id.
+        greedy_S: the most likely token of each row, the smallest id of equal tokens.
         finite_S: whether the row's largest logit is a finite number (a row with a nan has none).
     """
     plain = [row for row, history in enumerate(histories) if history.is_plain]
@@ -76,18 +76,18 @@ def sample(
     results: dict[int, Sampled] = {}
     if plain:
         if greedy_S is None or finite_S is None:
-            greedy_S, finite_S = _greedy(logits_SV)
+            greedy_S, finite_S = _find_greedy(logits_SV)
         for row in plain:
             token_id = int(greedy_S[row])
             results[row] = Sampled(token_id) if finite_S[row] else Sampled(None, error=NOT_FINITE)
     for start in range(0, len(others), _ROWS_AT_ONCE):
         rows = others[start : start + _ROWS_AT_ONCE]
-        chosen = _sample_rows(_on_host(logits_SV, rows), [histories[row] for row in rows])
+        chosen = _sample_rows(_copy_to_host(logits_SV, rows), [histories[row] for row in rows])
         results.update(zip(rows, chosen, strict=True))
     return [results[row] for row in range(len(histories))]
 
 
-def _greedy(logits_SV: torch.Tensor) -> tuple[Ints, npt.NDArray[np.bool_]]:
+def _find_greedy(logits_SV: torch.Tensor) -> tuple[Ints, npt.NDArray[np.bool_]]:
     """The most likely token of each row, and whether its logit is finite."""
     if logits_SV.device.type == "cpu":
         x_SV = logits_SV.float().numpy()
@@ -97,7 +97,7 @@ def _greedy(logits_SV: torch.Tensor) -> tuple[Ints, npt.NDArray[np.bool_]]:
     return greedy.cpu().numpy(), torch.isfinite(values_S).cpu().numpy()
 
 
-def _on_host(logits_SV: torch.Tensor, rows: Sequence[int]) -> Floats:
+def _copy_to_host(logits_SV: torch.Tensor, rows: Sequence[int]) -> Floats:
     """A copy of some rows that may be changed."""
     if logits_SV.device.type == "cpu" and logits_SV.dtype == torch.float32:
         return np.asarray(logits_SV.numpy()[list(rows)])
@@ -106,7 +106,7 @@ def _on_host(logits_SV: torch.Tensor, rows: Sequence[int]) -> Floats:
 
 
 def _sample_rows(x_RV: Floats, histories: Sequence[TokenHistory]) -> list[Sampled]:
-    """A token of each row; `x_RV` is overwritten."""
+    """A token of each row. Overwrites `x_RV`."""
     is_finite_R = np.isfinite(x_RV.max(axis=1))
     x_RV[~is_finite_R] = 0
     logprobs = _Logprobs(x_RV, histories)
@@ -125,12 +125,12 @@ def _sample_rows(x_RV: Floats, histories: Sequence[TokenHistory]) -> list[Sample
         elif not is_possible_R[row]:
             sampled.append(Sampled(None, error=NONE_ALLOWED, is_refused=True))
         else:
-            sampled.append(logprobs.sampled(row, token_id))
+            sampled.append(logprobs.build_sampled(row, token_id))
     return sampled
 
 
 def _choose(x_RV: Floats, histories: Sequence[TokenHistory]) -> Ints:
-    """The chosen tokens; every row has at least one token that may be chosen."""
+    """The chosen tokens. Every row has at least one token that may be chosen."""
     tokens_R: Ints = x_RV.argmax(axis=1)
     sampling = np.array([row for row, it in enumerate(histories) if it.params.temperature > 0], int)
     if not len(sampling):
@@ -142,10 +142,10 @@ def _choose(x_RV: Floats, histories: Sequence[TokenHistory]) -> Ints:
         np.array([it.top_p for it in params], np.float64),
         np.array([it.min_p for it in params], np.float64),
     )
-    shares_R = np.array([uniform(it.seed, it.num_generated) for it in asked], np.float64)
+    shares_R = np.array([draw_uniform(it.seed, it.num_generated) for it in asked], np.float64)
     x_RV = x_RV[sampling]
     largest_R = x_RV[np.arange(len(sampling)), tokens_R[sampling]]
-    mass = mass_of(x_RV, largest_R, np.array([it.temperature for it in params], np.float64))
+    mass = compute_mass(x_RV, largest_R, np.array([it.temperature for it in params], np.float64))
     tokens_R[sampling] = _draw(x_RV, mass, limits, shares_R)
     return tokens_R
 
@@ -177,7 +177,7 @@ class _Logprobs:
         self._counts = [histories[row].params.num_logprobs or 0 for row in rows]
         self._x = x_RV[rows]
         largest_R = self._x.max(axis=1)
-        totals_R = mass_of(self._x, largest_R, np.ones(len(rows))).total_mass
+        totals_R = compute_mass(self._x, largest_R, np.ones(len(rows))).total_mass
         self._shifts = [
             float(high) + math.log(total)
             for high, total in zip(largest_R.tolist(), totals_R.tolist(), strict=True)
@@ -185,7 +185,7 @@ class _Logprobs:
         most = min(max(self._counts), x_RV.shape[1])
         self._top = largest(self._x, most) if most else np.zeros((len(rows), 0), np.int64)
 
-    def sampled(self, row: int, token_id: int) -> Sampled:
+    def build_sampled(self, row: int, token_id: int) -> Sampled:
         """The row's token with the logarithms that it asks for."""
         position = self._position.get(row)
         if position is None:
@@ -193,9 +193,12 @@ class _Logprobs:
         top = self._top[position, : self._counts[position]].tolist()
         return Sampled(
             token_id,
-            self._logprob(position, token_id),
-            tuple(TokenLogprob(token_id=it, logprob=self._logprob(position, it)) for it in top),
+            self._compute_logprob(position, token_id),
+            tuple(
+                TokenLogprob(token_id=other, logprob=self._compute_logprob(position, other))
+                for other in top
+            ),
         )
 
-    def _logprob(self, position: int, token_id: int) -> float:
+    def _compute_logprob(self, position: int, token_id: int) -> float:
         return float(self._x[position, token_id]) - self._shifts[position]

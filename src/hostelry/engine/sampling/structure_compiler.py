@@ -17,7 +17,7 @@ from hostelry.engine.sampling.compile_worker import (
     TokenizerSource,
 )
 from hostelry.engine.sampling.grammar import GrammarError
-from hostelry.engine.sampling.json_schema import kept_json_schema, kept_structural_tag
+from hostelry.engine.sampling.json_schema import rewrite_json_schema, rewrite_structural_tag
 from hostelry.engine.sampling.xgrammar_binding import CompiledStructure, check_installed
 
 MAX_CHOICES = 1024
@@ -41,10 +41,10 @@ class StructureLimits:
 
 
 class StructureCompiler:
-    """Compiled structures of one model; for the engine's thread.
+    """Compiled structures of one model, for the engine's thread.
 
     Another process compiles, so that `submit` returns at once. Results and errors are cached by
-    content; the least recently used is evicted first.
+    content. The least recently used is evicted first.
 
         a structure was submitted before, and   result
         --------------------------------------  ------------------------------------------------
@@ -52,7 +52,7 @@ class StructureCompiler:
         is being compiled                       the same future
         failed for another reason               compiled again
         no: it fails a check                    GrammarError at once
-        no: `num_waiting` others wait           GrammarError at once; the caller may retry
+        no: `num_waiting` others wait           GrammarError at once. The caller may retry
         no: otherwise                           compiled after those submitted before
     """
 
@@ -72,38 +72,38 @@ class StructureCompiler:
         self._bench: _Bench | None = None
 
     def submit(self, structure: Structure) -> Future[CompiledStructure]:
-        """A future of the compiled structure; its `result` may raise GrammarError.
+        """A future of the compiled structure.
 
-        Raises GrammarError at once for a structure that fails the checks, for a missing library,
-        and when too many are being compiled.
+        Its `result` may raise GrammarError. Raises GrammarError at once for a structure that fails
+        the checks, for a missing library, and if too many are being compiled.
         """
         known = self._known.get(structure)
         if known is not None and not _is_transient(known):
             self._known.move_to_end(structure)
             return known
-        kept = self._checked(structure)
+        kept = self._check_structure(structure)
         waiting = sum(not each.done() for each in self._known.values())
         if waiting >= self._limits.num_waiting:
             raise GrammarError(f"{waiting} structures are being compiled; try again later")
         if self._bench is None:
-            self._bench = self._open()
+            self._bench = self._start_bench()
         future = self._bench.submit(kept)
         self._known[structure] = future
         self._forget()
         return future
 
-    def compiled(self, structure: Structure) -> CompiledStructure:
-        """The compiled structure; waits for it. Raises GrammarError."""
+    def compile(self, structure: Structure) -> CompiledStructure:
+        """Compile the structure and wait for it. Raises GrammarError."""
         return self.submit(structure).result()
 
     def close(self) -> None:
-        """End the process that compiles; later structures start another one."""
+        """End the process that compiles. Later structures start another process."""
         if self._bench is not None:
             self._bench.close()
         self._bench = None
         self._known.clear()
 
-    def _checked(self, structure: Structure) -> Structure:
+    def _check_structure(self, structure: Structure) -> Structure:
         """The structure in keywords that the library enforces. Raises GrammarError."""
         limits = self._limits
         size = len(structure.text.encode("utf-8", "replace"))
@@ -114,30 +114,30 @@ class StructureCompiler:
         if "\0" in structure.text:
             raise GrammarError(f"the {structure.kind} holds a null character")
         if structure.kind == "json_schema":
-            return Structure("json_schema", kept_json_schema(structure.text))
+            return Structure("json_schema", rewrite_json_schema(structure.text))
         if structure.kind == "structural_tag":
-            return Structure("structural_tag", kept_structural_tag(structure.text))
+            return Structure("structural_tag", rewrite_structural_tag(structure.text))
         if structure.kind == "choice":
             _check_choices(structure.text)
         elif structure.kind != "json_object" and not structure.text.strip():
             raise GrammarError(f"the {structure.kind} is empty")
         return structure
 
-    def _open(self) -> "_Bench":
+    def _start_bench(self) -> "_Bench":
         check_installed()
         bench = _Bench(CompileWorker(self._model, self._limits.compiling))
         weakref.finalize(self, bench.close)
         return bench
 
     def _forget(self) -> None:
-        """Evict results beyond the bounds; structures being compiled stay."""
-        kept_bytes = sum(_size_bytes(each) for each in self._known.values())
+        """Evict results beyond the bounds. Structures being compiled stay."""
+        kept_bytes = sum(_get_size_bytes(each) for each in self._known.values())
         for structure, future in list(self._known.items()):
             within = len(self._known) <= self._limits.num_kept
             if within and kept_bytes <= self._limits.kept_bytes:
                 return
             if future.done():
-                kept_bytes -= _size_bytes(future)
+                kept_bytes -= _get_size_bytes(future)
                 del self._known[structure]
 
 
@@ -169,7 +169,7 @@ def _check_choices(text: str) -> None:
         )
 
 
-def _size_bytes(future: Future[CompiledStructure]) -> int:
+def _get_size_bytes(future: Future[CompiledStructure]) -> int:
     if not future.done() or future.cancelled() or future.exception() is not None:
         return 0
     return future.result().size_bytes

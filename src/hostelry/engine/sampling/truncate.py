@@ -3,7 +3,8 @@
 All three keep a beginning of the tokens ordered by likelihood (of equal ones the smaller id
 first), so that only candidates are ordered: tokens above a bound that no kept token can be below.
 
-# R rows, V vocabulary, G groups of tokens, C candidates of all rows, N of the row that has most
+# R rows, V vocabulary, B blocks, E tokens of a block, G groups of tokens, C candidates of all rows,
+# N candidates of the row with most
 """
 
 from dataclasses import dataclass
@@ -11,12 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-# Unnormalised probabilities of whole rows, their sums, and draws from them.
-#
-# Sums have a fixed order: single precision inside blocks of 256 tokens, then double precision from
-# block to block. So a row's sums depend on the row alone, not on the rows computed with it.
-#
-# # R rows, V vocabulary, B blocks, E tokens of a block
+# Sums of probabilities have a fixed order: single precision inside blocks of 256 tokens, then
+# double precision from block to block. So a row's sums depend on the row alone.
 
 
 Floats = npt.NDArray[np.float32]
@@ -29,10 +26,10 @@ _STEEPEST = 1e30  # inverse temperatures above are as good as greedy
 
 @dataclass(frozen=True, slots=True)
 class Mass:
-    """exp((x - max x) / temperature) of every token: the most likely one has mass 1.
+    """exp((x - max x) / temperature) of every token: the most likely token has mass 1.
 
-    `mass_RBE` holds V tokens a row in blocks, the last one filled up with zeros; `sums_RB` are the
-    running sums at the end of each block.
+    `mass_RBE` holds V tokens of each row in blocks, the last one filled up with zeros. `sums_RB`
+    are the running sums at the end of each block.
     """
 
     mass_RBE: Floats
@@ -44,7 +41,7 @@ class Mass:
         return self.sums_RB[:, -1]
 
     def flat(self, vocab: int) -> Floats:
-        """The masses without blocks, (R, V); a view."""
+        """The masses without blocks, a view (R, V)."""
         return self.mass_RBE.reshape(len(self.mass_RBE), -1)[:, :vocab]
 
     def draw(self, shares_R: Doubles) -> Ints:
@@ -54,19 +51,19 @@ class Mass:
         """
         rows_R = np.arange(len(shares_R))
         drawn_R = shares_R * self.total_mass
-        block_R = _first(self.sums_RB > drawn_R[:, None])
+        block_R = _find_first(self.sums_RB > drawn_R[:, None])
         before_R = np.where(block_R > 0, self.sums_RB[rows_R, block_R - 1], 0.0)
         mass_RE = self.mass_RBE[rows_R, block_R]
         within_RE = np.cumsum(mass_RE, axis=1, dtype=np.float64) + before_R[:, None]
         exceeds_RE = (within_RE > drawn_R[:, None]) & (mass_RE > 0)
         # Rounding may leave the block's own running sum short of its end: then its last token.
-        last_R = BLOCK_TOKENS - 1 - _first(mass_RE[:, ::-1] > 0)
-        chosen_R = np.where(exceeds_RE.any(axis=1), _first(exceeds_RE), last_R)
+        last_R = BLOCK_TOKENS - 1 - _find_first(mass_RE[:, ::-1] > 0)
+        chosen_R = np.where(exceeds_RE.any(axis=1), _find_first(exceeds_RE), last_R)
         return block_R * BLOCK_TOKENS + chosen_R
 
 
-def mass_of(x_RV: Floats, largest_R: Floats, temperature_R: Doubles) -> Mass:
-    """The masses of rows whose largest logit `largest_R` is finite; temperatures are positive."""
+def compute_mass(x_RV: Floats, largest_R: Floats, temperature_R: Doubles) -> Mass:
+    """The masses of rows with a finite largest logit `largest_R`. Temperatures are positive."""
     rows, vocab = x_RV.shape
     blocks = -(-vocab // BLOCK_TOKENS)
     mass_RV = np.zeros((rows, blocks * BLOCK_TOKENS), np.float32)
@@ -81,16 +78,16 @@ def mass_of(x_RV: Floats, largest_R: Floats, temperature_R: Doubles) -> Mass:
     return Mass(mass_RBE, sums_RB)
 
 
-def group_maxima(x_RV: Floats) -> Floats:
-    """The largest logit of each of V // 64 groups of 64 tokens; up to 63 tokens are left out."""
+def compute_group_maxima(x_RV: Floats) -> Floats:
+    """The largest logit of each of V // 64 groups of 64 tokens. Up to 63 tokens are left out."""
     rows, vocab = x_RV.shape
     groups = vocab // 64
     # Groups of tokens that lie far apart: the maximum of 64 long stretches, element by element.
     return np.asarray(x_RV[:, : groups * 64].reshape(rows, 64, groups).max(axis=1))
 
 
-def _first(flags_RN: npt.NDArray[np.bool_]) -> Ints:
-    """The index of the first True of each row; 0 where there is none."""
+def _find_first(flags_RN: npt.NDArray[np.bool_]) -> Ints:
+    """The index of the first True of each row. 0 without any."""
     first_R: Ints = np.argmax(flags_RN, axis=1)
     return first_R
 
@@ -106,9 +103,9 @@ class TruncationLimits:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """Each row's kept tokens, most likely first; `tokens_RN` beyond `num_R` are padding.
+    """Each row's kept tokens, most likely first.
 
-    `sums_RN` are running sums of masses.
+    `tokens_RN` beyond `num_R` are padding. `sums_RN` are running sums of masses.
     """
 
     tokens_RN: Ints
@@ -124,21 +121,22 @@ class Kept:
 
 
 def keep(x_RV: Floats, mass: Mass, limits: TruncationLimits) -> Kept:
-    """The tokens that `limits` keep of rows with logits `x_RV`; at least one each.
+    """The tokens that `limits` keep of rows with logits `x_RV`, at least one each.
 
-    top_k keeps tokens as likely as the last of them too; top_p the fewest tokens whose share of
-    what top_k left reaches it; min_p tokens at least that many times as likely as the first.
+    top_k also keeps tokens as likely as its last token. top_p keeps the fewest tokens whose share
+    of the mass left by top_k reaches it. min_p keeps tokens at least that many times as likely as
+    the first.
     """
     rows, vocab = x_RV.shape
     mass_RV = mass.flat(vocab)
-    bound_R = np.maximum(_likelihood_bound(mass, limits, vocab), np.finfo(np.float32).tiny)
+    bound_R = np.maximum(_bound_likelihood(mass, limits, vocab), np.finfo(np.float32).tiny)
     likely_RV = mass_RV >= np.minimum(bound_R, 1.0).astype(np.float32)[:, None]
     _drop_below_top_k(x_RV, likely_RV, limits.top_k_R)
-    rows_C, tokens_C = _places(likely_RV)
+    rows_C, tokens_C = _find_places(likely_RV)
     has_k_R = limits.top_k_R > 0
     wanted_R = np.where(has_k_R | (limits.top_p_R >= 1), np.inf, limits.top_p_R * mass.total_mass)
-    is_near_C = _nearest(mass_RV[rows_C, tokens_C], rows_C, wanted_R)
-    tokens_RN, num_R = _ordered(x_RV, rows_C[is_near_C], tokens_C[is_near_C])
+    is_near_C = _select_nearest(mass_RV[rows_C, tokens_C], rows_C, wanted_R)
+    tokens_RN, num_R = _order_candidates(x_RV, rows_C[is_near_C], tokens_C[is_near_C])
     rows_R1 = np.arange(rows)[:, None]
     held_RN = np.arange(tokens_RN.shape[1]) < num_R[:, None]
     sorted_RN = np.where(held_RN, mass_RV[rows_R1, tokens_RN], 0).astype(np.float64)
@@ -155,19 +153,19 @@ def keep(x_RV: Floats, mass: Mass, limits: TruncationLimits) -> Kept:
 
 
 def largest(x_RV: Floats, count: int) -> Ints:
-    """The `count` most likely tokens of each row in order, (R, count); no more than V."""
+    """The `count` most likely tokens of each row in order, (R, count), at most V."""
     wanted_R = np.full(len(x_RV), count, np.int64)
     likely_RV = np.ones(x_RV.shape, np.bool_)
     _drop_below_top_k(x_RV, likely_RV, wanted_R)
-    tokens_RN, _ = _ordered(x_RV, *_places(likely_RV))
+    tokens_RN, _ = _order_candidates(x_RV, *_find_places(likely_RV))
     return tokens_RN[:, :count]
 
 
-def _likelihood_bound(mass: Mass, limits: TruncationLimits, vocab: int) -> Doubles:
-    """A mass below which no kept token is.
+def _bound_likelihood(mass: Mass, limits: TruncationLimits, vocab: int) -> Doubles:
+    """A mass that every kept token reaches.
 
-    Tokens below (1 - top_p) / V of the total have together no more than what top_p leaves out.
-    Where top_p is a share of what top_k leaves, all of that must be seen.
+    Tokens below (1 - top_p) / V of the total have together at most the mass that top_p leaves out.
+    With top_k, top_p is a share of a smaller mass, so that all tokens must be considered.
     """
     is_part_R = (limits.top_k_R > 0) & (limits.top_p_R < 1)
     by_top_p_R = (1 - limits.top_p_R) * mass.total_mass / vocab
@@ -177,7 +175,7 @@ def _likelihood_bound(mass: Mass, limits: TruncationLimits, vocab: int) -> Doubl
 
 def _drop_below_top_k(x_RV: Floats, likely_RV: npt.NDArray[np.bool_], top_k_R: Ints) -> None:
     """Drop tokens below the top_k largest maxima of groups: at least top_k tokens remain."""
-    maxima_RG = group_maxima(x_RV)
+    maxima_RG = compute_group_maxima(x_RV)
     groups = maxima_RG.shape[1]
     bounded = np.flatnonzero((top_k_R > 0) & (top_k_R <= groups))
     if not len(bounded):
@@ -187,7 +185,7 @@ def _drop_below_top_k(x_RV: Floats, likely_RV: npt.NDArray[np.bool_], top_k_R: I
     likely_RV[bounded] &= x_RV[bounded] >= bound_R[:, None]
 
 
-def _places(flags_RV: npt.NDArray[np.bool_]) -> tuple[Ints, Ints]:
+def _find_places(flags_RV: npt.NDArray[np.bool_]) -> tuple[Ints, Ints]:
     """Row and token of every flag, row after row and in order of tokens."""
     rows, vocab = flags_RV.shape
     places_C = np.flatnonzero(flags_RV)
@@ -196,8 +194,8 @@ def _places(flags_RV: npt.NDArray[np.bool_]) -> tuple[Ints, Ints]:
     return rows_C, places_C - rows_C * vocab
 
 
-def _nearest(mass_C: Floats, rows_C: Ints, wanted_R: Doubles) -> npt.NDArray[np.bool_]:
-    """Candidates above a power of two such that those above it have the mass that is wanted.
+def _select_nearest(mass_C: Floats, rows_C: Ints, wanted_R: Doubles) -> npt.NDArray[np.bool_]:
+    """Candidates above a power of two such that those above it have the wanted mass.
 
     All of a row whose candidates do not reach it.
     """
@@ -210,13 +208,13 @@ def _nearest(mass_C: Floats, rows_C: Ints, wanted_R: Doubles) -> npt.NDArray[np.
     return np.asarray(exponent_C >= lowest_R[rows_C])
 
 
-def _ordered(x_RV: Floats, rows_C: Ints, tokens_C: Ints) -> tuple[Ints, Ints]:
-    """The candidates of each row, most likely first, and how many they are."""
+def _order_candidates(x_RV: Floats, rows_C: Ints, tokens_C: Ints) -> tuple[Ints, Ints]:
+    """The candidates of each row, most likely first, and their number."""
     num_R = np.bincount(rows_C, minlength=len(x_RV))
     held_RN = np.arange(num_R.max()) < num_R[:, None]
     keys_RN = np.full(held_RN.shape, np.iinfo(np.int64).max)
-    # One number a candidate, the smaller the likelier: its logit's bits, which order like the
-    # logit once those of negative numbers are turned around, then its id. (0.0 for -0.0)
+    # Each candidate's sort key, the smaller the likelier: its logit's bits, then its id. Turning
+    # around the bits of negative numbers makes bits order like logits. (0.0 for -0.0)
     bits_C = (x_RV[rows_C, tokens_C] + np.float32(0)).view(np.int32)
     rank_C = (bits_C ^ ((bits_C >> 31) & np.int32(0x7FFFFFFF))).astype(np.int64)
     keys_RN[held_RN] = (-rank_C << 32) + tokens_C

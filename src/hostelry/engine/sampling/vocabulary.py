@@ -14,8 +14,8 @@ from hostelry.engine.sampling.xgrammar_binding import Vocabulary
 def load_vocabulary(folder: Path, *, vocab_size: int, end_token_ids: Sequence[int]) -> Vocabulary:
     """The first `vocab_size` tokens of the tokenizer in `folder`.
 
-    An added token has the text that it stands for, a control token none. Raises GrammarError for a
-    model without end tokens or without a tokenizer.
+    An added token has its text, a control token an empty one. Raises GrammarError for a model
+    without end tokens or without a tokenizer.
     """
     path = folder / "tokenizer.json"
     if not path.exists():
@@ -37,7 +37,7 @@ def load_vocabulary(folder: Path, *, vocab_size: int, end_token_ids: Sequence[in
         is_text = not token.special and token_id not in ends
         tokens[token_id] = token.content if is_text else ""
     settings = msgspec.json.decode(tokenizer.to_str())
-    parts = _parts(settings.get("decoder"))
+    parts = _list_parts(settings.get("decoder"))
     kind = "raw"
     if "ByteLevel" in parts:
         kind = "byte_level"
@@ -48,14 +48,14 @@ def load_vocabulary(folder: Path, *, vocab_size: int, end_token_ids: Sequence[in
         kind=kind,
         added=tuple(token_id for token_id in added if tokens[token_id]),
         control=tuple(it for it, token in added.items() if token.special and it not in ends),
-        adds_prefix_space="Prepend" in _parts(settings.get("normalizer")),
+        adds_prefix_space="Prepend" in _list_parts(settings.get("normalizer")),
         end_token_ids=ends,
     )
 
 
-def _parts(setting: Any) -> list[str]:
-    """The types of a part of a tokenizer, and of those that it is a sequence of."""
+def _list_parts(setting: Any) -> list[str]:
+    """The types of a part of a tokenizer, and of the members if it is a sequence."""
     if not isinstance(setting, dict):
         return []
     inner = [*setting.get("decoders", []), *setting.get("normalizers", [])]
-    return [str(setting.get("type")), *(name for part in inner for name in _parts(part))]
+    return [str(setting.get("type")), *(name for part in inner for name in _list_parts(part))]

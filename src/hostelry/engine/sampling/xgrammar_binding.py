@@ -24,7 +24,7 @@ import numpy.typing as npt
 from hostelry.base.json import decode
 from hostelry.engine.request import Structure
 from hostelry.engine.sampling.grammar import GrammarError
-from hostelry.engine.sampling.json_schema import MAX_WHITESPACE, patterns_of, schemas_of
+from hostelry.engine.sampling.json_schema import MAX_WHITESPACE, find_patterns, find_schemas
 
 # Tokens that would write half of a UTF-16 surrogate pair, which no text has.
 #
@@ -43,7 +43,7 @@ class SurrogateTokens(msgspec.Struct, frozen=True):
     beginning: tuple[int, ...]
 
 
-def surrogate_tokens(texts: Sequence[bytes]) -> SurrogateTokens:
+def find_surrogate_tokens(texts: Sequence[bytes]) -> SurrogateTokens:
     """The tokens among `texts`, the bytes of each token by its id."""
     return SurrogateTokens(
         tuple(number for number, text in enumerate(texts) if text[-1:] == bytes((_LEAD,))),
@@ -52,7 +52,7 @@ def surrogate_tokens(texts: Sequence[bytes]) -> SurrogateTokens:
 
 
 class SurrogateMask:
-    """Forbids the second byte after the first; `words` is the number of words of a mask."""
+    """Forbids the second byte after the first. `words` is the number of words of a mask."""
 
     def __init__(self, tokens: SurrogateTokens, num_words: int) -> None:
         self._ending = frozenset(tokens.ending)
@@ -62,13 +62,13 @@ class SurrogateMask:
         self._allowed_W = allowed_W.view(np.int32)
 
     def apply(self, last_token: int | None, allowed_W: npt.NDArray[np.int32]) -> None:
-        """Take the wrong tokens out of `allowed_W` where `last_token` is a first byte."""
+        """Take the wrong tokens out of `allowed_W` if `last_token` is a first byte."""
         if last_token in self._ending:
             allowed_W &= self._allowed_W
 
 
 _STOOD_IN = ("transformers", "torch")
-# Else tvm_ffi compiles a bridge to old versions of torch on import; arrays go through numpy here.
+# Otherwise tvm_ffi compiles a bridge to old torch versions on import. Arrays are numpy here.
 _NO_BRIDGE = "TVM_FFI_DISABLE_TORCH_C_DLPACK"
 
 _WALKS = 3
@@ -90,11 +90,11 @@ MISSING = "structured output needs the xgrammar library: pip install hostelry[st
 
 
 class Vocabulary(msgspec.Struct, frozen=True, kw_only=True):
-    """A model's tokens as its tokenizer writes them; those that are no text are empty.
+    """A model's tokens in its tokenizer's form.
 
-    `kind` says how text is written in `tokens`: "byte_level" (GPT-2's letters for bytes),
-    "byte_fallback" (SentencePiece's) or "raw". `added` are tokens written as plain text, `control`
-    those that a structure has by their id only.
+    Tokens without text are empty. `kind` is the encoding of text in `tokens`: "byte_level" (GPT-2's
+    letters for bytes), "byte_fallback" (SentencePiece's) or "raw". `added` are tokens written as
+    plain text. A structure names the `control` tokens by their id only.
     """
 
     tokens: tuple[str, ...]
@@ -115,7 +115,7 @@ class _StandIn(ModuleType):
 
 
 def load_xgrammar() -> Any:
-    """The xgrammar module. Raises GrammarError where it is not installed."""
+    """The xgrammar module. Raises GrammarError if it is not installed."""
     if sys.modules.get("xgrammar") is not None:
         return sys.modules["xgrammar"]
     os.environ.setdefault(_NO_BRIDGE, "1")
@@ -127,7 +127,7 @@ def load_xgrammar() -> Any:
 
 
 def check_installed() -> None:
-    """Raise GrammarError, naming the package, where xgrammar is missing; imports nothing."""
+    """Raise GrammarError, naming the package, if xgrammar is missing. Imports nothing."""
     if sys.modules.get("xgrammar") is None and importlib.util.find_spec("xgrammar") is None:
         raise GrammarError(MISSING)
 
@@ -148,23 +148,23 @@ class Compiler:
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._xgrammar = load_xgrammar()
-        self._tokenizer = tokenizer_info(vocabulary)
+        self._tokenizer = build_tokenizer_info(vocabulary)
         self._compiler = self._xgrammar.GrammarCompiler(
             self._tokenizer, max_threads=1, cache_enabled=False
         )
 
     def tokenizer_json(self) -> str:
         """The vocabulary for `read_tokenizer`."""
-        tokens = surrogate_tokens(self._tokenizer.decoded_vocab)
-        written = _WrittenTokenizer(str(self._tokenizer.serialize_json()), tokens)
-        return msgspec.json.encode(written).decode()
+        tokens = find_surrogate_tokens(self._tokenizer.decoded_vocab)
+        encode_text = _WrittenTokenizer(str(self._tokenizer.serialize_json()), tokens)
+        return msgspec.json.encode(encode_text).decode()
 
     def compile(self, structure: Structure) -> str:
         """The compiled structure as JSON. Raises GrammarError with the library's reason."""
         try:
-            compiled = self._compiled(structure)
+            compiled = self._compile_kind(structure)
         except (RuntimeError, ValueError) as error:
-            raise GrammarError(_reason(str(error))) from error
+            raise GrammarError(_shorten_reason(str(error))) from error
         for walk in range(1, _WALKS + 1):
             self._walk(compiled, walk)
         return str(compiled.serialize_json())
@@ -195,7 +195,7 @@ class Compiler:
 
     def _check_patterns(self, schema: Any) -> None:
         """Raise GrammarError for patterns that only text with JSON escapes can match."""
-        for pattern in set(patterns_of(schema)):
+        for pattern in set(find_patterns(schema)):
             alone = msgspec.json.encode({"type": "string", "pattern": pattern}).decode()
             if "json_string=true" not in str(self._xgrammar.Grammar.from_json_schema(alone)):
                 raise GrammarError(
@@ -203,7 +203,7 @@ class Compiler:
                     "backslashes, line ends) or repeats too much; make it simpler"
                 )
 
-    def _compiled(self, structure: Structure) -> Any:
+    def _compile_kind(self, structure: Structure) -> Any:
         match structure.kind:
             case "json_object":
                 return self._compiler.compile_json_schema(
@@ -219,9 +219,9 @@ class Compiler:
             case "grammar":
                 return self._compiler.compile_grammar(structure.text)
             case "choice":
-                return self._compiler.compile_grammar(choice_grammar(structure.text))
+                return self._compiler.compile_grammar(build_choice_grammar(structure.text))
             case "structural_tag":
-                for schema in schemas_of(msgspec.json.decode(structure.text)):
+                for schema in find_schemas(msgspec.json.decode(structure.text)):
                     self._check_patterns(schema)
                 return self._compiler.compile_structural_tag(structure.text)
 
@@ -235,7 +235,7 @@ class XGrammar:
         self._last_token: int | None = None
 
     def fill(self, allowed_RW: npt.NDArray[np.int32], row: int) -> None:
-        """Write which tokens may come next; see Grammar."""
+        """Write the tokens that may come next. See Grammar."""
         if self.is_finished:
             allowed_RW[row] = 0
             return
@@ -243,7 +243,7 @@ class XGrammar:
         self._surrogates.apply(self._last_token, allowed_RW[row])
 
     def accept(self, token_id: int) -> bool:
-        """Advance by a token; see Grammar."""
+        """Advance by a token. See Grammar."""
         self._last_token = token_id
         return bool(self._matcher.accept_token(token_id))
 
@@ -254,7 +254,7 @@ class XGrammar:
 
 
 class CompiledStructure:
-    """A compiled structure; any number of texts may follow it at once."""
+    """A compiled structure. Any number of texts may follow it at once."""
 
     def __init__(self, compiled: Any, surrogates: SurrogateMask, size_bytes: int) -> None:
         self._compiled = compiled
@@ -279,7 +279,7 @@ class _WrittenTokenizer(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class ReadTokenizer:
-    """The library's view of a vocabulary, and the tokens that it takes for text and are none."""
+    """The library's view of a vocabulary, and tokens that it wrongly takes for text."""
 
     info: Any
     surrogates: SurrogateMask
@@ -287,12 +287,12 @@ class ReadTokenizer:
 
 def read_tokenizer(text: str) -> ReadTokenizer:
     """A `Compiler`'s vocabulary, made without the interpreter's lock."""
-    written = decode(text, _WrittenTokenizer)
-    info = load_xgrammar().TokenizerInfo.deserialize_json(written.info)
-    return ReadTokenizer(info, SurrogateMask(written.surrogates, -(-info.vocab_size // 32)))
+    encode_text = decode(text, _WrittenTokenizer)
+    info = load_xgrammar().TokenizerInfo.deserialize_json(encode_text.info)
+    return ReadTokenizer(info, SurrogateMask(encode_text.surrogates, -(-info.vocab_size // 32)))
 
 
-def tokenizer_info(vocabulary: Vocabulary) -> Any:
+def build_tokenizer_info(vocabulary: Vocabulary) -> Any:
     """The library's view of a vocabulary."""
     xgrammar = load_xgrammar()
     kinds = {
@@ -302,9 +302,9 @@ def tokenizer_info(vocabulary: Vocabulary) -> Any:
     }
     tokens: list[str | bytes] = list(vocabulary.tokens)
     for token_id in vocabulary.added:
-        tokens[token_id] = written(vocabulary.tokens[token_id], vocabulary.kind)
+        tokens[token_id] = encode_text(vocabulary.tokens[token_id], vocabulary.kind)
     for token_id in vocabulary.control:
-        tokens[token_id] = written(_NO_TEXT, vocabulary.kind)
+        tokens[token_id] = encode_text(_NO_TEXT, vocabulary.kind)
     return xgrammar.TokenizerInfo(
         tokens,
         vocab_type=kinds[vocabulary.kind],
@@ -314,28 +314,28 @@ def tokenizer_info(vocabulary: Vocabulary) -> Any:
     )
 
 
-def written(text: str | bytes, kind: str) -> str | bytes:
-    """A text as tokens of a vocabulary of this kind write it."""
+def encode_text(text: str | bytes, kind: str) -> str | bytes:
+    """A text in the encoding of a vocabulary of this kind."""
     data = text.encode() if isinstance(text, str) else text
     if kind == "byte_level":
         return "".join(BYTE_LETTERS[byte] for byte in data)
     return data.replace(b" ", "\u2581".encode()) if kind == "byte_fallback" else data
 
 
-def choice_grammar(text: str) -> str:
+def build_choice_grammar(text: str) -> str:
     """EBNF of one of the strings in the JSON list `text`."""
     choices: Sequence[str] = decode(text, list[str])
-    return "root ::= " + " | ".join(f'"{_escaped(choice)}"' for choice in choices)
+    return "root ::= " + " | ".join(f'"{_escape(choice)}"' for choice in choices)
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     return "".join(
         letter if letter.isalnum() and letter.isascii() else f"\\U{ord(letter):08x}"
         for letter in text
     )
 
 
-def _reason(message: str) -> str:
+def _shorten_reason(message: str) -> str:
     """The library's message without its source locations, cut to a readable length."""
     reason = message.strip().partition("\n")[0] or "no reason given"
     location = ".cc:"

@@ -24,7 +24,7 @@ from hostelry.base.json import decode
 from hostelry.containers.lmi.settings.engine_settings import EngineSettings
 from hostelry.engine.config import PooledTask
 from hostelry.engine.request import MAX_LOGPROBS, Request, SamplingParams, Structure
-from hostelry.engine.sampling.json_schema import kept_json_schema, kept_structural_tag
+from hostelry.engine.sampling.json_schema import rewrite_json_schema, rewrite_structural_tag
 
 DTYPES: Mapping[str, str] = {
     "auto": "auto", "fp32": "float32", "fp16": "float16", "bf16": "bfloat16",
@@ -190,7 +190,7 @@ def structure_arguments(structure: Structure | None) -> dict[str, Any] | None:
         case "json_object":
             return {"json_object": True}
         case "json_schema":
-            return {"json": kept_json_schema(structure.text)}
+            return {"json": rewrite_json_schema(structure.text)}
         case "regex":
             return {"regex": structure.text}
         case "grammar":
@@ -201,4 +201,4 @@ def structure_arguments(structure: Structure | None) -> dict[str, Any] | None:
             except msgspec.MsgspecError as error:
                 raise ValueError(f"the choice is no JSON list of texts: {error}") from error
         case "structural_tag":
-            return {"structural_tag": kept_structural_tag(structure.text)}
+            return {"structural_tag": rewrite_structural_tag(structure.text)}

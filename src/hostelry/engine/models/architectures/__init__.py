@@ -1,1 +1,1 @@
-"""One file an architecture: its config.json, and the norms of its layers."""
+"""One file per architecture: its config.json, and the norms of its layers."""

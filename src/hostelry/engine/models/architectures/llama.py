@@ -5,7 +5,13 @@ from dataclasses import replace
 from typing import Any
 
 from hostelry.engine.models.architecture import Architecture
-from hostelry.engine.models.dense import FULL, Defaults, dense_spec, layer_windows, read_layer_types
+from hostelry.engine.models.dense import (
+    FULL,
+    Defaults,
+    get_layer_windows,
+    read_dense_spec,
+    read_layer_types,
+)
 from hostelry.engine.models.fields import ConfigFields
 from hostelry.engine.models.spec import ModelSpec
 from hostelry.engine.models.tensors import NormNames
@@ -14,7 +20,7 @@ _NAME = "LlamaForCausalLM"
 
 
 def _read_spec(fields: ConfigFields, generation: Mapping[str, Any]) -> ModelSpec:
-    spec = dense_spec(fields, generation, _NAME, Defaults(max_len=2048))
+    spec = read_dense_spec(fields, generation, _NAME, Defaults(max_len=2048))
     fields.choice("hidden_act", ("silu",), "silu")
     has_attention_bias = fields.flag("attention_bias", default=False)
     types = read_layer_types(fields, (FULL,) * spec.num_layers)
@@ -23,7 +29,7 @@ def _read_spec(fields: ConfigFields, generation: Mapping[str, Any]) -> ModelSpec
         attention_bias=has_attention_bias,
         output_bias=has_attention_bias,
         mlp_bias=fields.flag("mlp_bias", default=False),
-        windows=layer_windows(types, None),
+        windows=get_layer_windows(types, None),
     )
 
 

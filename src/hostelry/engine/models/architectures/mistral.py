@@ -1,4 +1,4 @@
-"""Mistral: Llama without biases; every layer may see a sliding window only."""
+"""Mistral: Llama without biases. Every layer may see a sliding window only."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -9,11 +9,11 @@ from hostelry.engine.models.dense import (
     FULL,
     SLIDING,
     Defaults,
-    dense_spec,
-    layer_windows,
+    get_layer_windows,
+    read_dense_spec,
     read_layer_types,
 )
-from hostelry.engine.models.fields import ConfigFields, shown
+from hostelry.engine.models.fields import ConfigFields, quote
 from hostelry.engine.models.spec import ModelSpec, UnsupportedModelError
 from hostelry.engine.models.tensors import NormNames
 
@@ -21,16 +21,16 @@ _NAME = "MistralForCausalLM"
 
 
 def _read_spec(fields: ConfigFields, generation: Mapping[str, Any]) -> ModelSpec:
-    spec = dense_spec(fields, generation, _NAME, Defaults(max_len=131_072, num_kv_heads=8))
+    spec = read_dense_spec(fields, generation, _NAME, Defaults(max_len=131_072, num_kv_heads=8))
     fields.choice("hidden_act", ("silu",), "silu")
     window = fields.positive_or_null("sliding_window", 4096)
     uniform = (FULL if window is None else SLIDING,) * spec.num_layers
     types = read_layer_types(fields, uniform)
     if types != uniform:  # transformers' Mistral does not heed them, those who wrote them did
         raise UnsupportedModelError(
-            f"config.json: layer_types {shown(types)} do not go with sliding_window {window}"
+            f"config.json: layer_types {quote(types)} do not go with sliding_window {window}"
         )
-    return replace(spec, windows=layer_windows(types, window))
+    return replace(spec, windows=get_layer_windows(types, window))
 
 
 MISTRAL = Architecture(name=_NAME, model_type="mistral", read_spec=_read_spec, norms=NormNames())

@@ -1,12 +1,12 @@
-"""Qwen3: Llama with a norm over each query and key head; the upper layers may slide."""
+"""Qwen3: Llama with a norm over each query and key head. The upper layers may slide."""
 
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from hostelry.engine.models.architecture import Architecture
-from hostelry.engine.models.architectures.qwen2 import qwen_windows
-from hostelry.engine.models.dense import Defaults, dense_spec
+from hostelry.engine.models.architectures.qwen2 import read_qwen_windows
+from hostelry.engine.models.dense import Defaults, read_dense_spec
 from hostelry.engine.models.fields import ConfigFields
 from hostelry.engine.models.spec import ModelSpec
 from hostelry.engine.models.tensors import NormNames
@@ -16,14 +16,14 @@ _NAME = "Qwen3ForCausalLM"
 
 def _read_spec(fields: ConfigFields, generation: Mapping[str, Any]) -> ModelSpec:
     defaults = Defaults(max_len=32_768, num_kv_heads=32, head_dim=128)
-    spec = dense_spec(fields, generation, _NAME, defaults)
+    spec = read_dense_spec(fields, generation, _NAME, defaults)
     fields.choice("hidden_act", ("silu",), "silu")
     has_bias = fields.flag("attention_bias", default=False)
     return replace(
         spec,
         attention_bias=has_bias,
         output_bias=has_bias,
-        windows=qwen_windows(fields, spec.num_layers),
+        windows=read_qwen_windows(fields, spec.num_layers),
     )
 
 
