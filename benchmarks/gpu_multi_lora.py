@@ -42,8 +42,7 @@ from hostelry.engine.kernels.decoder import Decoder
 from hostelry.engine.kernels.pool import PoolTensor
 from hostelry.engine.lora.reader import AdapterReader, AdapterRules, BaseModel, PageForm
 from hostelry.engine.lora.uploads import PoolUploader
-from hostelry.engine.runner.cuda import choose_cuda_kernels, cuda_decoder
-from hostelry.engine.runner.graphs import GraphLimits
+from hostelry.engine.runner.graphs import GraphLimits, choose_cuda_kernels, cuda_decoder
 
 SEED = 20261121
 RANK = 16

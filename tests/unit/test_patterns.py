@@ -56,7 +56,7 @@ LISTED = {
     " header 1,024 characters",
     "containers/lmi/http/server.py:without_host_paths": "fixed texts, without repeats",
     "domain/trouble.py:find_cause": "a fixed text, and digits that nothing else takes",
-    "engine/lora/patterns.py:compiled": "nothing is matched with it: RE2 matches",
+    "engine/lora/patterns.py:compile_pattern": "nothing is matched with it: RE2 matches",
     "fleet/rules/frameworks.py:TAG": "an image has 255 characters at most",
     "graph/strict_yaml.py:": "a number or truth value of which each part takes other characters",
     "logs/patterns/pattern.py:_SPLIT": "a filter pattern has 1,024 characters at most",

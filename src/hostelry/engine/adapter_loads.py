@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from hostelry.engine.adapter_state import AdapterState
 from hostelry.engine.kernels.batch import AdapterIndex
 from hostelry.engine.lora.errors import AdapterTooLargeError
-from hostelry.engine.lora.events import (
+from hostelry.engine.lora.image import HostAdapter
+from hostelry.engine.lora.loader import (
     AdapterEvent,
     Dropped,
     LeftHost,
@@ -14,9 +14,9 @@ from hostelry.engine.lora.events import (
     Uploaded,
     UploadFailed,
 )
-from hostelry.engine.lora.host_adapter import HostAdapter
 from hostelry.engine.lora.store import AdapterStore
 from hostelry.engine.lora.uploads import Placer
+from hostelry.engine.pages.adapters import AdapterState
 from hostelry.engine.pages.unified import (
     OutOfPagesError,
     PagePool,

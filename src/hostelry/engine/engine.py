@@ -11,7 +11,6 @@ from pathlib import Path
 
 from hostelry.base.clock import Clock, MonotonicClock
 from hostelry.engine.adapter_loads import AdapterLoads
-from hostelry.engine.cache import EngineCache
 from hostelry.engine.config import EngineConfig
 from hostelry.engine.deps import EngineDeps
 from hostelry.engine.fused_adapter import FusedAdapter
@@ -36,7 +35,7 @@ from hostelry.engine.sampling.xgrammar_binding import CompiledStructure
 from hostelry.engine.scheduler.decisions import Chunk, Plan, QuotaExceededError, ServerFullError
 from hostelry.engine.scheduler.planner import Scheduler
 from hostelry.engine.scheduler.tenants import TenantPolicies, TenantPolicy
-from hostelry.engine.stats import EngineCounters, EngineStats
+from hostelry.engine.stats import EngineCache, EngineCounters, EngineStats
 
 __all__ = [
     "AdapterError",

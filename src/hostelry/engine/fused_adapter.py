@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from hostelry.engine.kernels.decoder import Decoder
 from hostelry.engine.lora.errors import AdapterError
-from hostelry.engine.lora.host_adapter import HostAdapter
+from hostelry.engine.lora.image import HostAdapter
 from hostelry.engine.scheduler.decisions import Chunk
 
 _log = logging.getLogger(__name__)

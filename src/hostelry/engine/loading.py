@@ -19,9 +19,9 @@ from hostelry.engine.kernels.pool import PoolLayout, PoolTensor
 from hostelry.engine.kernels.weights import DecoderWeights
 from hostelry.engine.layers.decoder import TorchDecoder
 from hostelry.engine.layers.parallel import check_divides
-from hostelry.engine.lora.base_identity import BaseIdentity
+from hostelry.engine.lora.config import BaseIdentity
 from hostelry.engine.lora.disk_cache import DiskCache
-from hostelry.engine.lora.host_adapter import HostAdapter
+from hostelry.engine.lora.image import HostAdapter
 from hostelry.engine.lora.layout import AdapterRanks, plan_layout
 from hostelry.engine.lora.loader import AdapterLoader, FolderReader
 from hostelry.engine.lora.merge import AdapterMerge
@@ -40,9 +40,8 @@ from hostelry.engine.pooled_loading import (
     get_pooled_max_len,
     load_encoder_deps,
 )
-from hostelry.engine.runner.cuda import build_cuda_decoder, choose_cuda_kernels
 from hostelry.engine.runner.follower import FollowerJob
-from hostelry.engine.runner.graphs import GraphLimits
+from hostelry.engine.runner.graphs import GraphLimits, build_cuda_decoder, choose_cuda_kernels
 from hostelry.engine.runner.leader import Leader, start_leader
 from hostelry.engine.sampling.structure_compiler import StructureCompiler
 from hostelry.engine.scheduler.decisions import SchedulerLimits

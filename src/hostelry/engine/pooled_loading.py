@@ -15,7 +15,7 @@ from hostelry.engine.deps import EngineDeps
 from hostelry.engine.kernels.decoder import Decoder
 from hostelry.engine.kernels.pool import PoolLayout, PoolTensor
 from hostelry.engine.lora.errors import AdapterError
-from hostelry.engine.lora.host_adapter import HostAdapter
+from hostelry.engine.lora.image import HostAdapter
 from hostelry.engine.lora.loader import AdapterLoader
 from hostelry.engine.lora.store import AdapterStore, StoreLimits
 from hostelry.engine.lora.uploads import PoolUploader
@@ -23,9 +23,8 @@ from hostelry.engine.models.encoder_spec import EncoderFamily, read_encoder_spec
 from hostelry.engine.models.encoder_tensors import load_encoder
 from hostelry.engine.models.pooling_files import PoolingSpec
 from hostelry.engine.models.spec import TORCH_DTYPES, UnsupportedModelError
-from hostelry.engine.pooling.decoder_pooler import DECODER_MODES, DecoderPooler
 from hostelry.engine.pooling.encoder import TorchEncoder
-from hostelry.engine.pooling.encoder_pooler import EncoderPooler, NoDecoder
+from hostelry.engine.pooling.pooler import DECODER_MODES, DecoderPooler, EncoderPooler, NoDecoder
 from hostelry.engine.pooling.reduce import load_dense
 from hostelry.engine.sampling.structure_compiler import StructureCompiler
 

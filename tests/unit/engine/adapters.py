@@ -12,9 +12,9 @@ from tests.unit.engine.oracle import reference_model
 
 from hostelry.engine.kernels.batch import AdapterIndex, Int64, WideRows
 from hostelry.engine.kernels.pool import PoolLayout, PoolTensor
-from hostelry.engine.lora.base_identity import BaseIdentity
+from hostelry.engine.lora.config import BaseIdentity
 from hostelry.engine.lora.errors import AdapterError
-from hostelry.engine.lora.host_adapter import HostAdapter
+from hostelry.engine.lora.image import HostAdapter
 from hostelry.engine.lora.reader import AdapterReader, AdapterRules, BaseModel, PageForm
 from hostelry.engine.lora.targets import TargetModules, decoder_targets
 from hostelry.engine.models.registry import load_spec

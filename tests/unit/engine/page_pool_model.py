@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from hostelry.engine.adapter_state import AdapterState
+from hostelry.engine.pages.adapters import AdapterState
 from hostelry.engine.pages.eviction import HALF_LIFE_S
 from hostelry.engine.pages.unified import OutOfPagesError, PagePool, PinBudgetError
 

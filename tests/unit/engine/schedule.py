@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from hostelry.engine.adapter_state import AdapterState
+from hostelry.engine.pages.adapters import AdapterState
 from hostelry.engine.pages.unified import PagePool
 from hostelry.engine.scheduler.decisions import Plan, SchedulerLimits, Submission
 from hostelry.engine.scheduler.planner import Scheduler

@@ -12,11 +12,9 @@ import torch
 from hostelry.base.clock import ManualClock
 from hostelry.engine.lora.disk_cache import DiskCache
 from hostelry.engine.lora.errors import AdapterError
-from hostelry.engine.lora.events import AdapterEvent
-from hostelry.engine.lora.host_adapter import AdapterSummary, HostAdapter
-from hostelry.engine.lora.image import PageImage
+from hostelry.engine.lora.image import AdapterSummary, HostAdapter, PageImage
 from hostelry.engine.lora.layout import AdapterRanks, AdapterScales, plan_layout
-from hostelry.engine.lora.loader import AdapterLoader
+from hostelry.engine.lora.loader import AdapterEvent, AdapterLoader
 from hostelry.engine.lora.loads import LoadLimits
 from hostelry.engine.lora.store import AdapterStore, StoreExecutors, StoreLimits
 from hostelry.engine.lora.targets import TargetModule, TargetModules

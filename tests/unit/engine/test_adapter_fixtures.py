@@ -24,7 +24,7 @@ from tests.unit.engine.adapters import (
 from tests.unit.engine.oracle import PROMPTS, reference_logits, reference_model
 
 from hostelry.engine.lora.errors import AdapterError
-from hostelry.engine.lora.host_adapter import HostAdapter
+from hostelry.engine.lora.image import HostAdapter
 from hostelry.engine.lora.targets import decoder_targets
 from hostelry.engine.models.registry import load_spec
 

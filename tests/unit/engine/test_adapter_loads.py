@@ -8,8 +8,8 @@ from tests.unit.engine.store_bench import Bench, CountingUploader
 
 from hostelry.engine.adapter_loads import AdapterLoads
 from hostelry.engine.kernels.batch import AdapterIndex
-from hostelry.engine.lora.events import LeftHost, LoadedToHost
-from hostelry.engine.lora.host_adapter import HostAdapter
+from hostelry.engine.lora.image import HostAdapter
+from hostelry.engine.lora.loader import LeftHost, LoadedToHost
 from hostelry.engine.pages.unified import PagePool
 from hostelry.engine.scheduler.decisions import SchedulerLimits
 from hostelry.engine.scheduler.planner import Scheduler

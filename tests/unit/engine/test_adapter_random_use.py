@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from tests.unit.engine.store_bench import Bench
 
-from hostelry.engine.lora.events import (
+from hostelry.engine.lora.loader import (
     AdapterEvent,
     Dropped,
     LeftHost,

@@ -18,7 +18,7 @@ from tests.unit.engine.adapters import (
     rewrite,
 )
 
-from hostelry.engine.lora.base_identity import BaseIdentity
+from hostelry.engine.lora.config import BaseIdentity
 from hostelry.engine.lora.errors import AdapterError
 from hostelry.engine.lora.reader import AdapterReader, AdapterRules, BaseModel, PageForm
 from hostelry.engine.lora.targets import decoder_targets

@@ -16,10 +16,16 @@ from hostelry.base.clock import ManualClock, SystemClock
 from hostelry.engine.kernels.pool import PoolLayout, PoolTensor
 from hostelry.engine.lora.disk_cache import DiskCache
 from hostelry.engine.lora.errors import AdapterError
-from hostelry.engine.lora.events import AdapterEvent, LoadedToHost, LoadFailed, Uploaded
-from hostelry.engine.lora.host_adapter import HostAdapter
 from hostelry.engine.lora.hub import HubFetcher, parse_hub_uri
-from hostelry.engine.lora.loader import AdapterLoader, StorageTier
+from hostelry.engine.lora.image import HostAdapter
+from hostelry.engine.lora.loader import (
+    AdapterEvent,
+    AdapterLoader,
+    LoadedToHost,
+    LoadFailed,
+    StorageTier,
+    Uploaded,
+)
 from hostelry.engine.lora.loads import LoadLimits
 from hostelry.engine.lora.reader import AdapterReader, AdapterRules, BaseModel, PageForm
 from hostelry.engine.lora.store import AdapterStore, StoreLimits

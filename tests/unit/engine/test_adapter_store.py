@@ -9,16 +9,16 @@ from tests.cases import case, cases
 from tests.unit.engine.store_bench import UNIT, Bench
 
 from hostelry.engine.lora.errors import AdapterError
-from hostelry.engine.lora.events import (
+from hostelry.engine.lora.loader import (
     AdapterEvent,
     Dropped,
     LeftHost,
     LoadedToHost,
     LoadFailed,
+    StorageTier,
     Uploaded,
     UploadFailed,
 )
-from hostelry.engine.lora.loader import StorageTier
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.cases import case, cases
 
-from hostelry.engine.adapter_state import AdapterState
+from hostelry.engine.pages.adapters import AdapterState
 from hostelry.engine.pages.eviction import HALF_LIFE_S, Candidate, EvictionOrder
 from hostelry.engine.pages.unified import PagePool
 

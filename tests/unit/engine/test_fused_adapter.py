@@ -37,7 +37,7 @@ from hostelry.engine.config import PooledTask
 from hostelry.engine.engine import AdapterError, Engine, EngineConfig, UnknownAdapterError
 from hostelry.engine.fused_adapter import FusedAdapter, MergedDecoder
 from hostelry.engine.kernels.decoder import LogitsDecoder
-from hostelry.engine.lora.host_adapter import HostAdapter
+from hostelry.engine.lora.image import HostAdapter
 from hostelry.engine.lora.merge import AdapterMerge
 from hostelry.engine.models.registry import load_decoder, load_spec
 from hostelry.engine.request import Request, SamplingParams

@@ -27,8 +27,14 @@ from hostelry.engine.kernels.triton.tables import (
     build_adapter_table,
 )
 from hostelry.engine.layers.decoder import TorchDecoder
-from hostelry.engine.runner.cuda import build_cuda_decoder, choose_cuda_kernels
-from hostelry.engine.runner.graphs import Compute, GraphedDecoder, GraphKind, GraphLimits
+from hostelry.engine.runner.graphs import (
+    Compute,
+    GraphedDecoder,
+    GraphKind,
+    GraphLimits,
+    build_cuda_decoder,
+    choose_cuda_kernels,
+)
 
 CPU = torch.device("cpu")
 LAYOUT = PoolLayout(num_layers=1, num_kv_heads=1, head_dim=2, page_tokens=4, dtype=torch.float32)

@@ -4,8 +4,8 @@ import pytest
 from tests.cases import case, cases
 from tests.unit.engine.page_pool_model import pool_in_use
 
-from hostelry.engine.adapter_state import AdapterState
-from hostelry.engine.pages.owners import FREE, IDLE_PREFIX, SEQUENCE, get_adapter_code
+from hostelry.engine.pages.adapters import AdapterState
+from hostelry.engine.pages.tables import FREE, IDLE_PREFIX, SEQUENCE, get_adapter_code
 from hostelry.engine.pages.unified import OutOfPagesError, PagePool, PinBudgetError
 
 

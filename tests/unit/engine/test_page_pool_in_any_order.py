@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from tests.unit.engine.page_pool_model import ModelledPool
 
-from hostelry.engine.adapter_state import AdapterState
+from hostelry.engine.pages.adapters import AdapterState
 
 OWNERS = st.sampled_from("abcd")
 ADAPTERS = st.sampled_from("uvwxyz")

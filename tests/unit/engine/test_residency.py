@@ -3,7 +3,7 @@
 import pytest
 from tests.unit.engine.schedule import STEP_S, Drive, limited, scheduler
 
-from hostelry.engine.adapter_state import AdapterState
+from hostelry.engine.pages.adapters import AdapterState
 from hostelry.engine.scheduler.decisions import Plan
 
 

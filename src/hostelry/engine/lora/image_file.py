@@ -13,8 +13,7 @@ from typing import Any
 import numpy
 
 from hostelry.engine.lora.errors import AdapterError
-from hostelry.engine.lora.host_adapter import AdapterSummary, HostAdapter
-from hostelry.engine.lora.image import PageImage
+from hostelry.engine.lora.image import AdapterSummary, HostAdapter, PageImage
 from hostelry.engine.lora.layout import AdapterLayout, AdapterRanks, AdapterScales
 
 _MAX_LINE_BYTES = 1 << 20

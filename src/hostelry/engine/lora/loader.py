@@ -11,7 +11,7 @@ from typing import Protocol
 from hostelry.base.clock import Clock
 from hostelry.engine.lora.disk_cache import DiskCache
 from hostelry.engine.lora.errors import AdapterError
-from hostelry.engine.lora.host_adapter import HostAdapter
+from hostelry.engine.lora.image import HostAdapter
 from hostelry.engine.lora.sources import (
     Fetcher,
     LocalSource,
@@ -199,3 +199,52 @@ def _check_same(adapter: HostAdapter, content_id: str) -> None:
             f"it changed since it was registered (content {adapter.content_id[:12]}, not "
             f"{content_id[:12]}); register it again"
         )
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedToHost:
+    """The content is in host memory, read from `tier` in `load_s`."""
+
+    content_id: str
+    tier: StorageTier
+    load_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class LoadFailed:
+    """The content was requested and cannot be loaded now. A later request tries again."""
+
+    content_id: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Uploaded:
+    """The content is in its pages of the pool."""
+
+    content_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class UploadFailed:
+    """The content could not be copied. Its pages hold nothing usable."""
+
+    content_id: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class LeftHost:
+    """The content was evicted from host memory."""
+
+    content_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """No name and no request needs the content any longer: its pages can be released."""
+
+    content_id: str
+
+
+AdapterEvent = LoadedToHost | LoadFailed | Uploaded | UploadFailed | LeftHost | Dropped

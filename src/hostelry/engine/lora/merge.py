@@ -14,7 +14,7 @@ import torch
 from hostelry.engine.kernels.batch import MODULES
 from hostelry.engine.kernels.weights import DecoderWeights, LayerWeights, Projection
 from hostelry.engine.lora.errors import AdapterError
-from hostelry.engine.lora.host_adapter import HostAdapter
+from hostelry.engine.lora.image import HostAdapter
 from hostelry.engine.lora.layout import Runs
 
 _BLOCK_ROWS = 4096  # merged at a time: the fp32 update of a whole vocabulary would be large

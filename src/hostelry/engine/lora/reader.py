@@ -8,11 +8,9 @@ from pathlib import Path
 import numpy
 import torch
 
-from hostelry.engine.lora.base_identity import BaseIdentity, check_base
-from hostelry.engine.lora.config import AdapterConfig, load_config
+from hostelry.engine.lora.config import AdapterConfig, BaseIdentity, check_base, load_config
 from hostelry.engine.lora.errors import AdapterError
-from hostelry.engine.lora.host_adapter import AdapterSummary, HostAdapter
-from hostelry.engine.lora.image import PageImage
+from hostelry.engine.lora.image import AdapterSummary, HostAdapter, PageImage
 from hostelry.engine.lora.image_file import load_image, save_image
 from hostelry.engine.lora.layout import AdapterLayout, AdapterRanks, plan_layout
 from hostelry.engine.lora.selection import Selection, select

@@ -21,19 +21,26 @@ from hostelry.engine.lora.adapter_metrics import (
     StoreStats,
 )
 from hostelry.engine.lora.errors import AdapterTooLargeError
-from hostelry.engine.lora.events import (
+from hostelry.engine.lora.image import AdapterSummary, HostAdapter
+from hostelry.engine.lora.loader import (
     AdapterEvent,
+    AdapterLoader,
     Dropped,
     LeftHost,
     LoadedToHost,
     LoadFailed,
+    Prepared,
+    StorageTier,
     Uploaded,
     UploadFailed,
 )
-from hostelry.engine.lora.executors import JobExecutor, ThreadJobExecutor
-from hostelry.engine.lora.host_adapter import AdapterSummary, HostAdapter
-from hostelry.engine.lora.loader import AdapterLoader, Prepared, StorageTier
-from hostelry.engine.lora.loads import LoadLimits, LoadOutcome, LoadQueue
+from hostelry.engine.lora.loads import (
+    JobExecutor,
+    LoadLimits,
+    LoadOutcome,
+    LoadQueue,
+    ThreadJobExecutor,
+)
 from hostelry.engine.lora.sources import Source
 from hostelry.engine.lora.tiers import HostTier
 from hostelry.engine.lora.uploads import Uploader, UploadOutcome, Uploads

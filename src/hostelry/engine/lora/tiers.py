@@ -13,7 +13,7 @@ Source: greedy dual size with frequency, Cherkasova 1998 (HPL-98-69R1).
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 
-from hostelry.engine.lora.host_adapter import HostAdapter
+from hostelry.engine.lora.image import HostAdapter
 
 
 @dataclass(slots=True)

@@ -14,8 +14,8 @@ import torch
 from hostelry.base.clock import Clock
 from hostelry.engine.kernels.batch import AdapterIndex
 from hostelry.engine.kernels.pool import PoolTensor
-from hostelry.engine.lora.executors import JobExecutor
-from hostelry.engine.lora.host_adapter import HostAdapter
+from hostelry.engine.lora.image import HostAdapter
+from hostelry.engine.lora.loads import JobExecutor
 
 
 class Uploader(Protocol):

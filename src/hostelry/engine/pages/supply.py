@@ -3,7 +3,7 @@
 from hostelry.engine.pages.adapters import AdapterPageTable, PooledAdapter
 from hostelry.engine.pages.eviction import EvictionOrder
 from hostelry.engine.pages.prefix import PrefixIndex, PrefixPage
-from hostelry.engine.pages.stats import PoolCounts
+from hostelry.engine.pages.tables import PoolCounts
 
 
 class OutOfPagesError(Exception):

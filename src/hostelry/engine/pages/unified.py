@@ -23,15 +23,22 @@ from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from hostelry.engine.adapter_state import AdapterState
-from hostelry.engine.pages.adapters import AdapterPageTable, PinBudgetError
+from hostelry.engine.pages.adapters import AdapterPageTable, AdapterState, PinBudgetError
 from hostelry.engine.pages.eviction import EvictionOrder
-from hostelry.engine.pages.integrity import check_places, check_tables
-from hostelry.engine.pages.owners import FREE, IDLE_PREFIX, SEQUENCE, PageOwners, get_adapter_code
 from hostelry.engine.pages.prefix import PrefixIndex, PrefixKey
-from hostelry.engine.pages.stats import PoolCounts, PoolStats
 from hostelry.engine.pages.supply import OutOfPagesError, PageSupply
-from hostelry.engine.pages.tables import PageTable
+from hostelry.engine.pages.tables import (
+    FREE,
+    IDLE_PREFIX,
+    SEQUENCE,
+    PageOwners,
+    PageTable,
+    PoolCounts,
+    PoolStats,
+    check_places,
+    check_tables,
+    get_adapter_code,
+)
 
 __all__ = ["OutOfPagesError", "PagePool", "PinBudgetError", "PoolStats"]
 

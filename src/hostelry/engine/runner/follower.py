@@ -20,7 +20,7 @@ from hostelry.engine.kernels.batch import AdapterIndex
 from hostelry.engine.kernels.pool import PoolLayout, PoolTensor
 from hostelry.engine.layers.decoder import TorchDecoder
 from hostelry.engine.layers.parallel import Collective, shard_weights
-from hostelry.engine.lora.base_identity import BaseIdentity
+from hostelry.engine.lora.config import BaseIdentity
 from hostelry.engine.lora.reader import AdapterReader, AdapterRules, BaseModel, PageForm
 from hostelry.engine.lora.targets import TargetModules, decoder_targets
 from hostelry.engine.models.registry import load_decoder, load_spec

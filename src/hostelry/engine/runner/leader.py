@@ -16,9 +16,8 @@ from torch import distributed
 from hostelry.engine.kernels.batch import AdapterIndex, ForwardBatch
 from hostelry.engine.kernels.decoder import LogitsDecoder
 from hostelry.engine.kernels.pool import PoolTensor
-from hostelry.engine.lora.host_adapter import HostAdapter
-from hostelry.engine.lora.share import AdapterShare, SharePlan, plan_share
-from hostelry.engine.lora.shared_reader import SharedReader
+from hostelry.engine.lora.image import HostAdapter
+from hostelry.engine.lora.share import AdapterShare, SharedReader, SharePlan, plan_share
 from hostelry.engine.runner.follower import FollowerJob, RankDeps, load_part, start_followers
 from hostelry.engine.runner.parallel import (
     LeadingDecoder,

@@ -21,11 +21,11 @@ from hostelry.base.json import decode
 from hostelry.base.system import readable
 from hostelry.engine.request import Structure
 from hostelry.engine.sampling.grammar import GrammarError
-from hostelry.engine.sampling.vocabulary import load_vocabulary
 from hostelry.engine.sampling.xgrammar_binding import (
     CompiledStructure,
     Compiler,
     ReadTokenizer,
+    load_vocabulary,
     read_tokenizer,
 )
 

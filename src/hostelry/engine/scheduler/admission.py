@@ -30,7 +30,7 @@ Source: the reservation generalises SGLang's drain of the adapter with the least
 from collections import deque
 from collections.abc import Iterator
 
-from hostelry.engine.adapter_state import AdapterState
+from hostelry.engine.pages.adapters import AdapterState
 from hostelry.engine.pages.unified import PagePool
 from hostelry.engine.scheduler.decisions import SchedulerLimits
 from hostelry.engine.scheduler.fair_queue import FairQueue

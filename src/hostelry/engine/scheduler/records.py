@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Generic, Protocol, TypeVar
 
-from hostelry.engine.adapter_state import AdapterState
+from hostelry.engine.pages.adapters import AdapterState
 from hostelry.engine.scheduler.decisions import Chunk, Submission, Upload
 from hostelry.engine.scheduler.tenants import CompletionInterval, TenantPolicy, TokenBucket
 

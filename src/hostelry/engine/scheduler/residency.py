@@ -15,7 +15,7 @@ adapter that was loaded for a request is held, and pages for that request's KV c
 until the request starts: otherwise the next load could evict it again, forever.
 """
 
-from hostelry.engine.adapter_state import AdapterState
+from hostelry.engine.pages.adapters import AdapterState
 from hostelry.engine.pages.unified import PagePool
 from hostelry.engine.scheduler.decisions import Submission, Upload
 from hostelry.engine.scheduler.records import FairOrder, Flow, ScheduledAdapter, Tenant

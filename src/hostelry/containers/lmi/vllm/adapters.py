@@ -39,8 +39,7 @@ from hostelry.containers.lmi.engine.backend import (
     CachedAdapterView,
     CacheView,
 )
-from hostelry.engine.lora.base_identity import BaseIdentity, check_base
-from hostelry.engine.lora.config import AdapterConfig, load_config
+from hostelry.engine.lora.config import AdapterConfig, BaseIdentity, check_base, load_config
 from hostelry.engine.lora.errors import AdapterError, UnknownAdapterError
 from hostelry.engine.lora.reader import check_saved
 from hostelry.engine.lora.sources import (

@@ -44,7 +44,7 @@ from hostelry.containers.lmi.vllm.async_llm import AsyncVllm
 from hostelry.containers.lmi.vllm.engine import VllmEngine
 from hostelry.containers.lmi.vllm.first_error import failure_text, first_error
 from hostelry.containers.lmi.vllm.interface import Vllm
-from hostelry.engine.lora.base_identity import BaseIdentity
+from hostelry.engine.lora.config import BaseIdentity
 from hostelry.engine.lora.errors import AdapterError
 from hostelry.engine.request import Request, SamplingParams
 from hostelry.engine.sampling.structure_compiler import StructureCompiler

@@ -19,7 +19,7 @@ from hostelry.containers.lmi.vllm.adapters import (
     is_base_weight,
 )
 from hostelry.containers.lmi.vllm.worker_extension import AdapterCheck
-from hostelry.engine.lora.base_identity import BaseIdentity
+from hostelry.engine.lora.config import BaseIdentity
 from hostelry.engine.lora.errors import AdapterError
 
 
