@@ -457,7 +457,7 @@ from pathlib import Path
 from hostelry.engine.request import Structure
 from hostelry.engine.sampling.structure_compiler import StructureCompiler
 compiler = StructureCompiler(Path(sys.argv[1]), vocab_size=259, end_token_ids=[2])
-compiler.compiled(Structure("json_object")).start()
+compiler.compile(Structure("json_object")).start()
 assert "xgrammar" in sys.modules
 assert not {"transformers", "torch"} & set(sys.modules), "imported"
 compiler.close()
