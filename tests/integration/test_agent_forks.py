@@ -163,25 +163,22 @@ def test_the_end_of_an_agent_without_its_interpreter_has_an_unknown_cause(tmp_pa
     case("with an order without an end", b"x" * (5 << 20)),
     case("whose process is gone", b""),
 )
-def test_a_lent_stream_ends_alone(tmp_path: Path, sent: bytes) -> None:
-    async def work() -> None:
-        async with lent(tmp_path) as there:
-            broken = await there.parent.lend()
-            broken.setblocking(False)
-            loop = asyncio.get_running_loop()
-            with broken:
-                assert await loop.sock_recv(broken, 4096) == READY
-                with suppress(ConnectionError):
-                    await loop.sock_sendall(broken, sent)
-                    if not sent:
-                        broken.shutdown(socket.SHUT_WR)
-                with suppress(ConnectionResetError):
-                    assert await loop.sock_recv(broken, 4096) == b""
-            assert await there.fork(), "another lent stream"
-            (await there.parent.lend()).close()
-            assert there.parent.usable
-
-    asyncio.run(work())
+async def test_a_lent_stream_ends_alone(tmp_path: Path, sent: bytes) -> None:
+    async with lent(tmp_path) as there:
+        broken = await there.parent.lend()
+        broken.setblocking(False)
+        loop = asyncio.get_running_loop()
+        with broken:
+            assert await loop.sock_recv(broken, 4096) == READY
+            with suppress(ConnectionError):
+                await loop.sock_sendall(broken, sent)
+                if not sent:
+                    broken.shutdown(socket.SHUT_WR)
+            with suppress(ConnectionResetError):
+                assert await loop.sock_recv(broken, 4096) == b""
+        assert await there.fork(), "another lent stream"
+        (await there.parent.lend()).close()
+        assert there.parent.usable
 
 
 @cases(
@@ -197,27 +194,24 @@ def test_a_process_is_not_forked(tmp_path: Path, argument: str, variable: str) -
     uvloop.run(work())
 
 
-def test_each_control_is_lent_a_stream_of_its_own(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with service_rig(tmp_path) as there:
-            command = replace(there.command, may_fork=True)
-            other = (await there.fork()).identity.pid
-            await there.reported()
-            parent = interpreter()
-            unlent = sockets(parent)
-            for _ in range(2):
-                control = (await there.fork(command)).identity.pid
-                given = int((await there.reported())["environment"][FORKS_VARIABLE])
-                assert list(open_fds(control)) == [given]
-                assert len(sockets(parent)) == len(unlent) + 1
-                kill_group(control)
-                await until_true(
-                    lambda: sockets(parent) == unlent, "the stream of a killed one is closed"
-                )
-            assert process_stat(other) is not None
-            kill_group(other)
-
-    asyncio.run(work())
+async def test_each_control_is_lent_a_stream_of_its_own(tmp_path: Path) -> None:
+    async with service_rig(tmp_path) as there:
+        command = replace(there.command, may_fork=True)
+        other = (await there.fork()).identity.pid
+        await there.reported()
+        parent = interpreter()
+        unlent = sockets(parent)
+        for _ in range(2):
+            control = (await there.fork(command)).identity.pid
+            given = int((await there.reported())["environment"][FORKS_VARIABLE])
+            assert list(open_fds(control)) == [given]
+            assert len(sockets(parent)) == len(unlent) + 1
+            kill_group(control)
+            await until_true(
+                lambda: sockets(parent) == unlent, "the stream of a killed one is closed"
+            )
+        assert process_stat(other) is not None
+        kill_group(other)
 
 
 def sockets(pid: int) -> list[str]:

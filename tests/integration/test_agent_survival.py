@@ -201,8 +201,8 @@ def test_terminating_with_a_dead_or_hung_agent_leaves_nothing(tmp_path: Path) ->
         run(work())
 
 
-def test_stop_everything_ends_agents_and_copies_in_any_state(tmp_path: Path) -> None:
-    async def start() -> list[int]:
+async def test_stop_everything_ends_agents_and_copies_in_any_state(tmp_path: Path) -> None:
+    with rig(tmp_path) as there:
         pids = []
         for name in ("i-well", "i-dead", "i-hung"):
             agent = await there.launch(name)
@@ -215,10 +215,7 @@ def test_stop_everything_ends_agents_and_copies_in_any_state(tmp_path: Path) -> 
         # A copy whose leader is dead, and one whose record was never written.
         kill(pids[0])
         there.folder("i-dead").copy("c").record.unlink()
-        return pids
-
-    with rig(tmp_path) as there:
-        pids = asyncio.run(start())
+        pids = pids
         stop_everything(there.home.instances)
         assert [identify(pid) for pid in pids] == [None] * 9
         stop_everything(there.home.instances)

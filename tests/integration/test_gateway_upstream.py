@@ -88,31 +88,25 @@ async def ask(pool: UpstreamPool, copy: FickleCopy) -> bytes:
         reply.close()
 
 
-def test_a_kept_connection_that_was_closed_costs_no_request(closing_copy: FickleCopy) -> None:
-    async def scenario() -> None:
-        pool = UpstreamPool()
-        for _ in range(20):
-            closing_copy.closed.clear()
-            assert await ask(pool, closing_copy) == b"ok"
-            # The loop stands still, so that only the kernel knows of the close.
-            assert closing_copy.closed.wait(10)
-        pool.close()
-
-    asyncio.run(scenario())
+async def test_a_kept_connection_that_was_closed_costs_no_request(closing_copy: FickleCopy) -> None:
+    pool = UpstreamPool()
+    for _ in range(20):
+        closing_copy.closed.clear()
+        assert await ask(pool, closing_copy) == b"ok"
+        # The loop stands still, so that only the kernel knows of the close.
+        assert closing_copy.closed.wait(10)
+    pool.close()
     assert closing_copy.num_connections == 20
 
 
-def test_a_request_that_the_copy_read_before_it_died_is_not_sent_again(
+async def test_a_request_that_the_copy_read_before_it_died_is_not_sent_again(
     dying_copy: FickleCopy,
 ) -> None:
-    async def scenario() -> None:
-        pool = UpstreamPool()
-        assert await ask(pool, dying_copy) == b"ok"
-        with pytest.raises(BrokenError):
-            await ask(pool, dying_copy)
-        pool.close()
-
-    asyncio.run(scenario())
+    pool = UpstreamPool()
+    assert await ask(pool, dying_copy) == b"ok"
+    with pytest.raises(BrokenError):
+        await ask(pool, dying_copy)
+    pool.close()
     assert (dying_copy.num_connections, dying_copy.num_read) == (1, 2)
 
 

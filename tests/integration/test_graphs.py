@@ -1,6 +1,5 @@
 """Graphs through boto3: the examples' scikit-learn models, called by graphs, killed, and drawn."""
 
-import asyncio
 import json
 import os
 import signal
@@ -267,28 +266,24 @@ def shapes(value):
 
 
 @pytest.mark.skipif(landlock_version() < MIN_LANDLOCK, reason="no Landlock: functions are refused")
-def test_functions_are_confined_and_their_faults_end_one_call(tmp_path: Path) -> None:
+async def test_functions_are_confined_and_their_faults_end_one_call(tmp_path: Path) -> None:
     (tmp_path / "f.py").write_text(CURIOUS)
     names = tuple(f"f:{it}" for it in ("tried", "hangs", "dies", "broken", "shapes"))
-
-    async def scenario() -> None:
-        functions = FunctionProcesses(tmp_path, names, dict(os.environ), 1)
-        try:
-            await functions.start()
-            assert await functions.call("f:tried", 9, 10) == ["PermissionError"] * 4
-            for name, reason in (
-                ("f:hangs", r"did not end within 0.3 s; it was at f.py line \d+ in hangs"),
-                ("f:dies", "ended by signal 6 during f:dies"),
-                ("f:broken", r"TypeError: .* \(f.py line \d+ in broken\)"),
-            ):
-                with pytest.raises(FunctionError, match=reason):
-                    await functions.call(name, 1, 0.3)
-            found = await functions.call("f:shapes", [[1, 2], [3, 4]], 10)
-            assert found == {"mean": [2, 3], "n": 2}
-        finally:
-            await functions.close()
-
-    asyncio.run(scenario())
+    functions = FunctionProcesses(tmp_path, names, dict(os.environ), 1)
+    try:
+        await functions.start()
+        assert await functions.call("f:tried", 9, 10) == ["PermissionError"] * 4
+        for name, reason in (
+            ("f:hangs", r"did not end within 0.3 s; it was at f.py line \d+ in hangs"),
+            ("f:dies", "ended by signal 6 during f:dies"),
+            ("f:broken", r"TypeError: .* \(f.py line \d+ in broken\)"),
+        ):
+            with pytest.raises(FunctionError, match=reason):
+                await functions.call(name, 1, 0.3)
+        found = await functions.call("f:shapes", [[1, 2], [3, 4]], 10)
+        assert found == {"mean": [2, 3], "n": 2}
+    finally:
+        await functions.close()
 
 
 def test_a_trace_has_each_step_with_the_call_that_it_made(graphs: Graphs) -> None:

@@ -1,6 +1,5 @@
 """Services forked from one interpreter: what each process has, and what becomes of its parent."""
 
-import asyncio
 import json
 import os
 import signal
@@ -68,65 +67,56 @@ def kill(pid: int) -> None:
     os.killpg(pid, signal.SIGKILL)
 
 
-def test_a_forked_service_looks_like_one_that_was_started(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with rig(tmp_path) as there:
-            forked = await there.fork()
-            pid, reported = forked.identity.pid, await there.reported()
-            assert reported["cwd"] == str(there.home.root)
-            assert reported["environment"] == {**there.command.env, SERVICE_VARIABLE: there.mark}
-            assert environment_value(pid, SERVICE_VARIABLE) == there.mark
-            assert arguments(pid) == list(there.command.argv)
-            assert os.getsid(pid) == pid
-            assert "NoNewPrivs:\t0" in status(pid)
-            assert (there.home.root / "told.scratch").exists() is False
-            log = there.home.logs / "s.log"
-            assert "this is a copy" in log.read_text()
-            assert log.stat().st_mode & 0o077 == 0
-            kill(pid)
-            assert await forked.wait() == -signal.SIGKILL
-
-    asyncio.run(work())
+async def test_a_forked_service_looks_like_one_that_was_started(tmp_path: Path) -> None:
+    async with rig(tmp_path) as there:
+        forked = await there.fork()
+        pid, reported = forked.identity.pid, await there.reported()
+        assert reported["cwd"] == str(there.home.root)
+        assert reported["environment"] == {**there.command.env, SERVICE_VARIABLE: there.mark}
+        assert environment_value(pid, SERVICE_VARIABLE) == there.mark
+        assert arguments(pid) == list(there.command.argv)
+        assert os.getsid(pid) == pid
+        assert "NoNewPrivs:\t0" in status(pid)
+        assert (there.home.root / "told.scratch").exists() is False
+        log = there.home.logs / "s.log"
+        assert "this is a copy" in log.read_text()
+        assert log.stat().st_mode & 0o077 == 0
+        kill(pid)
+        assert await forked.wait() == -signal.SIGKILL
 
 
-def test_a_descriptor_gets_its_number_in_that_service_alone(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with rig(tmp_path) as there:
-            given, far = os.pipe()
-            command = replace(there.command, pass_fds=(given,))
-            with_pipe = await there.fork(command)
-            await there.reported()
-            without = await there.fork()
-            await there.reported()
-            assert open_fds(with_pipe.identity.pid) == {
-                given: os.readlink(f"/proc/self/fd/{given}")
-            }
-            assert open_fds(without.identity.pid) == {}
-            parent = interpreter()
-            assert not set(open_fds(parent).values()) & {os.readlink(f"/proc/self/fd/{given}")}
-            os.close(given)
-            os.close(far)
-            for forked in (with_pipe, without):
-                kill(forked.identity.pid)
-
-    asyncio.run(work())
-
-
-def test_services_outlive_their_interpreter_and_others_are_started_cold(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with rig(tmp_path) as there:
-            forked = await there.fork()
-            await there.reported()
-            parent = interpreter()
-            kill(parent)
-            await until_true(lambda: process_stat(parent) is None, "the interpreter is gone")
-            assert process_stat(forked.identity.pid) is not None
+async def test_a_descriptor_gets_its_number_in_that_service_alone(tmp_path: Path) -> None:
+    async with rig(tmp_path) as there:
+        given, far = os.pipe()
+        command = replace(there.command, pass_fds=(given,))
+        with_pipe = await there.fork(command)
+        await there.reported()
+        without = await there.fork()
+        await there.reported()
+        assert open_fds(with_pipe.identity.pid) == {given: os.readlink(f"/proc/self/fd/{given}")}
+        assert open_fds(without.identity.pid) == {}
+        parent = interpreter()
+        assert not set(open_fds(parent).values()) & {os.readlink(f"/proc/self/fd/{given}")}
+        os.close(given)
+        os.close(far)
+        for forked in (with_pipe, without):
             kill(forked.identity.pid)
-            assert await forked.wait() is None
-            log = there.home.logs / "s.log"
-            assert await there.forks.fork(MODULE, there.command, there.mark, log) is not None
 
-    asyncio.run(work())
+
+async def test_services_outlive_their_interpreter_and_others_are_started_cold(
+    tmp_path: Path,
+) -> None:
+    async with rig(tmp_path) as there:
+        forked = await there.fork()
+        await there.reported()
+        parent = interpreter()
+        kill(parent)
+        await until_true(lambda: process_stat(parent) is None, "the interpreter is gone")
+        assert process_stat(forked.identity.pid) is not None
+        kill(forked.identity.pid)
+        assert await forked.wait() is None
+        log = there.home.logs / "s.log"
+        assert await there.forks.fork(MODULE, there.command, there.mark, log) is not None
 
 
 @cases(
@@ -135,18 +125,15 @@ def test_services_outlive_their_interpreter_and_others_are_started_cold(tmp_path
     case("whose path is too long to be shown", (MODULE,), "", "m" * (MARK_ROOM + 1)),
     case("whose module cannot be imported", ("no_such_module",), "", "m"),
 )
-def test_a_service_is_not_forked(
+async def test_a_service_is_not_forked(
     tmp_path: Path, modules: tuple[str, ...], variable: str, mark: str
 ) -> None:
-    async def work() -> None:
-        async with rig(tmp_path, modules) as there:
-            env = {**there.command.env, **({variable: "1"} if variable else {})}
-            command = replace(there.command, env=env)
-            began = monotonic_s()
-            assert await there.forks.fork(MODULE, command, mark, there.home.logs / "s.log") is None
-            assert monotonic_s() - began < 30.0, "a failed import is noticed at once"
-
-    asyncio.run(work())
+    async with rig(tmp_path, modules) as there:
+        env = {**there.command.env, **({variable: "1"} if variable else {})}
+        command = replace(there.command, env=env)
+        began = monotonic_s()
+        assert await there.forks.fork(MODULE, command, mark, there.home.logs / "s.log") is None
+        assert monotonic_s() - began < 30.0, "a failed import is noticed at once"
 
 
 def open_fds(pid: int) -> dict[int, str]:

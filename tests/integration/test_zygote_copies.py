@@ -85,30 +85,27 @@ def is_gone(pid: int) -> bool:
     return process_stat(pid) is None
 
 
-def test_a_fork_is_the_copys_own_and_outlives_the_agent(tmp_path: Path) -> None:
-    async def work() -> None:
-        copys = zygote(tmp_path)
-        async with agent(tmp_path) as there, there.lent() as lent:
-            lent.gate.send(b"!")
-            await copys.start(lent.front)
-            assert copys.pid == lent.pid
-            assert set(copys.versions) == {"python", "colorsys"}
-            assert environment_value(lent.pid, MARKER) == str(tmp_path / "copy")
-            assert os.readlink(f"/proc/{lent.pid}/cwd") == str(tmp_path / "copy")
-            assert os.readlink(f"/proc/{lent.pid}/fd/1") == str(tmp_path / "copy" / "log")
-            stat = process_stat(lent.pid)
-            assert stat is not None
-            assert stat.session == lent.pid
-            assert not (tmp_path / "beside").exists()
-            await there.zygote.close()
-            worker, stream = await copys.fork()
-            with stream:
-                assert not is_gone(worker)
-                await copys.close()
-            await until_gone(lent.pid)
-            await until_gone(worker)
-
-    asyncio.run(work())
+async def test_a_fork_is_the_copys_own_and_outlives_the_agent(tmp_path: Path) -> None:
+    copys = zygote(tmp_path)
+    async with agent(tmp_path) as there, there.lent() as lent:
+        lent.gate.send(b"!")
+        await copys.start(lent.front)
+        assert copys.pid == lent.pid
+        assert set(copys.versions) == {"python", "colorsys"}
+        assert environment_value(lent.pid, MARKER) == str(tmp_path / "copy")
+        assert os.readlink(f"/proc/{lent.pid}/cwd") == str(tmp_path / "copy")
+        assert os.readlink(f"/proc/{lent.pid}/fd/1") == str(tmp_path / "copy" / "log")
+        stat = process_stat(lent.pid)
+        assert stat is not None
+        assert stat.session == lent.pid
+        assert not (tmp_path / "beside").exists()
+        await there.zygote.close()
+        worker, stream = await copys.fork()
+        with stream:
+            assert not is_gone(worker)
+            await copys.close()
+        await until_gone(lent.pid)
+        await until_gone(worker)
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
@@ -131,46 +128,37 @@ def test_a_fork_becomes_the_copys_user(tmp_path: Path) -> None:
     assert status["CapEff"].strip().strip("0") == ""
 
 
-def test_what_is_imported_later_is_there_for_a_copy_that_needs_it(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with agent(tmp_path) as there, there.lent(whole=True) as lent:
-            assert (tmp_path / "beside").exists()
-            lent.front.close()
-            lent.gate.send(b"!")
-            await until_gone(lent.pid)
-
-    asyncio.run(work())
+async def test_what_is_imported_later_is_there_for_a_copy_that_needs_it(tmp_path: Path) -> None:
+    async with agent(tmp_path) as there, there.lent(whole=True) as lent:
+        assert (tmp_path / "beside").exists()
+        lent.front.close()
+        lent.gate.send(b"!")
+        await until_gone(lent.pid)
 
 
 @pytest.mark.parametrize("lost", ["by the agent's end", "by its own end"])
-def test_a_server_whose_fork_is_lost_imports_itself(tmp_path: Path, lost: str) -> None:
-    async def work() -> None:
-        async with agent(tmp_path) as there, there.lent() as lent:
-            if lost == "by its own end":
-                os.kill(lent.pid, signal.SIGKILL)
-            else:
-                lent.gate.close()
-            copys = zygote(tmp_path)
-            await copys.start(lent.front)
-            assert copys.pid != lent.pid
-            worker, stream = await copys.fork()
-            with stream:
-                assert not is_gone(worker)
-            await copys.close()
-
-    asyncio.run(work())
+async def test_a_server_whose_fork_is_lost_imports_itself(tmp_path: Path, lost: str) -> None:
+    async with agent(tmp_path) as there, there.lent() as lent:
+        if lost == "by its own end":
+            os.kill(lent.pid, signal.SIGKILL)
+        else:
+            lent.gate.close()
+        copys = zygote(tmp_path)
+        await copys.start(lent.front)
+        assert copys.pid != lent.pid
+        worker, stream = await copys.fork()
+        with stream:
+            assert not is_gone(worker)
+        await copys.close()
 
 
-def test_no_fork_comes_from_one_that_has_ended(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with agent(tmp_path) as there:
-            os.kill(there.zygote.pid, signal.SIGKILL)
-            await there.zygote.ended.wait()
-            with pytest.raises(ZygoteError, match="is gone"):
-                async with there.lent():
-                    pass
-
-    asyncio.run(work())
+async def test_no_fork_comes_from_one_that_has_ended(tmp_path: Path) -> None:
+    async with agent(tmp_path) as there:
+        os.kill(there.zygote.pid, signal.SIGKILL)
+        await there.zygote.ended.wait()
+        with pytest.raises(ZygoteError, match="is gone"):
+            async with there.lent():
+                pass
 
 
 def test_a_server_takes_the_socket_that_its_variable_names() -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -147,48 +147,42 @@ async def until_gone(agent: Agent, copy_id: str) -> None:
 
 
 @of_each_fleet
-def test_an_instance_lives_from_its_launch_to_its_end(place: Place) -> None:
-    async def case() -> None:
-        assert await place.fleet.list() == []
-        first = await place.launch()
-        again = await place.launch()
-        assert again == first, "it is not started twice"
-        assert list(await place.fleet.list()) == [first]
-        other = await place.launch("i-2")
-        assert other.address != first.address
-        await place.fleet.terminate("i-2")
-        await place.fleet.terminate("i-2")
-        await place.fleet.terminate("i-never")
-        assert list(await place.fleet.list()) == [first]
-        await place.fleet.terminate(ID)
-        assert await place.fleet.list() == []
-        with pytest.raises(RetryableError):
-            await place.connect(first.address).observe()
-
-    asyncio.run(case())
+async def test_an_instance_lives_from_its_launch_to_its_end(place: Place) -> None:
+    assert await place.fleet.list() == []
+    first = await place.launch()
+    again = await place.launch()
+    assert again == first, "it is not started twice"
+    assert list(await place.fleet.list()) == [first]
+    other = await place.launch("i-2")
+    assert other.address != first.address
+    await place.fleet.terminate("i-2")
+    await place.fleet.terminate("i-2")
+    await place.fleet.terminate("i-never")
+    assert list(await place.fleet.list()) == [first]
+    await place.fleet.terminate(ID)
+    assert await place.fleet.list() == []
+    with pytest.raises(RetryableError):
+        await place.connect(first.address).observe()
 
 
 @of_agents
-def test_an_agent_runs_exactly_the_desired_copies(place: Place) -> None:
-    async def case() -> None:
-        agent = await place.launched()
-        assert await ids(agent) == []
-        await agent.apply([echo("c-1"), echo("c-2")])
-        before = await until_ready(agent, "c-1")
-        await until_ready(agent, "c-2")
-        await agent.apply([echo("c-1"), echo("c-2")])
-        still = await until_ready(agent, "c-1")
-        assert same_process(still, before), "the same wish again changes nothing"
-        await agent.apply([echo("c-1"), echo("c-3")])
-        await until_gone(agent, "c-2")
-        await until_ready(agent, "c-3")
-        assert await ids(agent) == ["c-1", "c-3"]
-        assert same_process(await until_ready(agent, "c-1"), before)
-        await agent.apply([])
-        await until_gone(agent, "c-1")
-        await until_gone(agent, "c-3")
-
-    asyncio.run(case())
+async def test_an_agent_runs_exactly_the_desired_copies(place: Place) -> None:
+    agent = await place.launched()
+    assert await ids(agent) == []
+    await agent.apply([echo("c-1"), echo("c-2")])
+    before = await until_ready(agent, "c-1")
+    await until_ready(agent, "c-2")
+    await agent.apply([echo("c-1"), echo("c-2")])
+    still = await until_ready(agent, "c-1")
+    assert same_process(still, before), "the same wish again changes nothing"
+    await agent.apply([echo("c-1"), echo("c-3")])
+    await until_gone(agent, "c-2")
+    await until_ready(agent, "c-3")
+    assert await ids(agent) == ["c-1", "c-3"]
+    assert same_process(await until_ready(agent, "c-1"), before)
+    await agent.apply([])
+    await until_gone(agent, "c-1")
+    await until_gone(agent, "c-3")
 
 
 def same_process(one: CopyStatus, other: CopyStatus) -> bool:
@@ -196,69 +190,58 @@ def same_process(one: CopyStatus, other: CopyStatus) -> bool:
 
 
 @of_each_fleet
-def test_copies_outlive_their_agent_and_are_adopted_by_its_successor(place: Place) -> None:
-    async def case() -> None:
-        agent = await place.launched()
-        await agent.apply([echo("c-1")])
-        before = await until_ready(agent, "c-1")
-        place.kill_agent(ID)
-        with pytest.raises(RetryableError):
-            await agent.observe()
-        assert place.heals or await place.fleet.list() == []
-        successor = await place.launched()
-        assert same_process(await until_ready(successor, "c-1"), before)
-        await place.fleet.terminate(ID)
-
-    asyncio.run(case())
+async def test_copies_outlive_their_agent_and_are_adopted_by_its_successor(place: Place) -> None:
+    agent = await place.launched()
+    await agent.apply([echo("c-1")])
+    before = await until_ready(agent, "c-1")
+    place.kill_agent(ID)
+    with pytest.raises(RetryableError):
+        await agent.observe()
+    assert place.heals or await place.fleet.list() == []
+    successor = await place.launched()
+    assert same_process(await until_ready(successor, "c-1"), before)
+    await place.fleet.terminate(ID)
 
 
 @of_agents
-def test_an_observation_is_waited_for_only_while_nothing_is_new(place: Place) -> None:
-    async def case() -> None:
-        agent = await place.launched()
-        have = (await agent.observe()).version
-        assert (await agent.observe(have, 0.05)).version == have
-        waiting = asyncio.create_task(agent.observe(have, 20.0))
-        await agent.apply([echo("c-1")])
-        assert (await waiting).version != have
-        assert (await agent.observe("a version that never was", 20.0)).version != have
-
-    asyncio.run(case())
+async def test_an_observation_is_waited_for_only_while_nothing_is_new(place: Place) -> None:
+    agent = await place.launched()
+    have = (await agent.observe()).version
+    assert (await agent.observe(have, 0.05)).version == have
+    waiting = asyncio.create_task(agent.observe(have, 20.0))
+    await agent.apply([echo("c-1")])
+    assert (await waiting).version != have
+    assert (await agent.observe("a version that never was", 20.0)).version != have
 
 
 @of_agents
-def test_a_copy_that_cannot_run_fails_with_a_reason_and_leaves_the_others_be(place: Place) -> None:
+async def test_a_copy_that_cannot_run_fails_with_a_reason_and_leaves_the_others_be(
+    place: Place,
+) -> None:
     if isinstance(place.fleet, FakeFleet):
         place.fleet.switches.broken_images["nowhere:1"] = "no program /nowhere/server"
-
-    async def case() -> None:
-        agent = await place.launched()
-        await agent.apply([echo("c-1"), echo("c-2", image="nowhere:1")])
-        copies = await until(agent, lambda it: it["c-2"].phase is CopyPhase.FAILED)
-        assert copies["c-2"].reason
-        await until_ready(agent, "c-1")
-        assert isinstance(await agent.log_tail("c-2"), str)
-        assert await agent.log_tail("c-9") == "", "of one that never was there is nothing to read"
-
-    asyncio.run(case())
+    agent = await place.launched()
+    await agent.apply([echo("c-1"), echo("c-2", image="nowhere:1")])
+    copies = await until(agent, lambda it: it["c-2"].phase is CopyPhase.FAILED)
+    assert copies["c-2"].reason
+    await until_ready(agent, "c-1")
+    assert isinstance(await agent.log_tail("c-2"), str)
+    assert await agent.log_tail("c-9") == "", "of one that never was there is nothing to read"
 
 
 @of_agents
-def test_a_draining_copy_is_the_same_process_and_counts_its_connections(place: Place) -> None:
-    async def case() -> None:
-        agent = await place.launched()
-        await agent.apply([echo("c-1"), echo("c-2")])
-        before = await until_ready(agent, "c-1")
-        await until_ready(agent, "c-2")
-        assert before.open_connections is None
-        await agent.apply([draining(echo("c-1")), echo("c-2")])
-        copies = await until(agent, lambda it: it["c-1"].open_connections is not None)
-        assert copies["c-1"].open_connections == 0
-        assert copies["c-1"].phase is CopyPhase.READY
-        assert copies["c-2"].open_connections is None
-        assert same_process(copies["c-1"], before)
-
-    asyncio.run(case())
+async def test_a_draining_copy_is_the_same_process_and_counts_its_connections(place: Place) -> None:
+    agent = await place.launched()
+    await agent.apply([echo("c-1"), echo("c-2")])
+    before = await until_ready(agent, "c-1")
+    await until_ready(agent, "c-2")
+    assert before.open_connections is None
+    await agent.apply([draining(echo("c-1")), echo("c-2")])
+    copies = await until(agent, lambda it: it["c-1"].open_connections is not None)
+    assert copies["c-1"].open_connections == 0
+    assert copies["c-1"].phase is CopyPhase.READY
+    assert copies["c-2"].open_connections is None
+    assert same_process(copies["c-1"], before)
 
 
 def draining(spec: CopySpec) -> CopySpec:
@@ -266,16 +249,12 @@ def draining(spec: CopySpec) -> CopySpec:
 
 
 @of_agents
-def test_the_memory_of_a_copy_is_reported(place: Place) -> None:
+async def test_the_memory_of_a_copy_is_reported(place: Place) -> None:
     if isinstance(place.fleet, FakeFleet):
         place.fleet.switches.memory_bytes["component/c-1"] = 20 << 20
-
-    async def case() -> None:
-        agent = await place.launched()
-        await agent.apply([echo("c-1")])
-        await until(agent, lambda it: it["c-1"].memory_bytes > 0)
-
-    asyncio.run(case())
+    agent = await place.launched()
+    await agent.apply([echo("c-1")])
+    await until(agent, lambda it: it["c-1"].memory_bytes > 0)
 
 
 @pytest.mark.integration
@@ -337,21 +316,17 @@ async def raised(work: Awaitable[object]) -> HostelryError | None:
     return None
 
 
-def test_the_fake_fleet_plays_what_goes_wrong() -> None:
+async def test_the_fake_fleet_plays_what_goes_wrong() -> None:
     """What a real one cannot be made to do at will: the switches that the planner's tests turn."""
-
-    async def case() -> Sequence[HostelryError | None]:
-        fleet = FakeFleet(FakeSwitches(no_capacity={"ml.p4d.24xlarge": "none to be had"}))
-        launched = await fleet.launch(instance(ID))
-        fleet.switches.hung_instances.add(ID)
-        return [
-            await raised(fleet.launch(instance("i-2", "ml.p4d.24xlarge"))),
-            await raised(fleet.connect(launched.address).observe()),
-            await raised(fleet.connect(launched.address).apply([])),
-            await raised(fleet.launch(instance("i-3"))),
-        ]
-
-    capacity, observed, applied, fine = asyncio.run(case())
+    fleet = FakeFleet(FakeSwitches(no_capacity={"ml.p4d.24xlarge": "none to be had"}))
+    launched = await fleet.launch(instance(ID))
+    fleet.switches.hung_instances.add(ID)
+    capacity, observed, applied, fine = [
+        await raised(fleet.launch(instance("i-2", "ml.p4d.24xlarge"))),
+        await raised(fleet.connect(launched.address).observe()),
+        await raised(fleet.connect(launched.address).apply([])),
+        await raised(fleet.launch(instance("i-3"))),
+    ]
     assert isinstance(capacity, CapacityError)
     assert isinstance(observed, RetryableError)
     assert isinstance(applied, RetryableError)

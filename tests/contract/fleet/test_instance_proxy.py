@@ -65,44 +65,37 @@ async def asked(port: int) -> bytes:
         pytest.param(signal.SIGSTOP, id="a hung one"),
     ],
 )
-def test_a_proxy_comes_back_on_its_port(
+async def test_a_proxy_comes_back_on_its_port(
     number: signal.Signals, home: NodeHome, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(instance_proxy, "ANSWER_S", 1.0)
     monkeypatch.setattr(instance_proxy, "END_S", 0.5)
-
-    async def case() -> None:
-        proxy = proxy_of(home)
-        await proxy.launch()
-        first, address = process(home), proxy.address("i-1")
-        assert address.startswith(f"https://i-1@{HOST}:")
-        await proxy.launch()
-        assert process(home) == first, "one that answers is left alone"
-        link = proxy.link_ports["s3"]
-        assert b"no host of control is known" in await asked(link)
-        os.kill(first.pid, number)
-        meanwhile = asyncio.create_task(asked(link))
-        await proxy.launch()
-        assert b"no host of control is known" in await meanwhile, "a client of a link waits"
-        assert process(home) != first
-        assert not is_alive(first)
-        assert proxy.address("i-1") == address
-        proxy.close()
-
-    asyncio.run(case())
+    proxy = proxy_of(home)
+    await proxy.launch()
+    first, address = process(home), proxy.address("i-1")
+    assert address.startswith(f"https://i-1@{HOST}:")
+    await proxy.launch()
+    assert process(home) == first, "one that answers is left alone"
+    link = proxy.link_ports["s3"]
+    assert b"no host of control is known" in await asked(link)
+    os.kill(first.pid, number)
+    meanwhile = asyncio.create_task(asked(link))
+    await proxy.launch()
+    assert b"no host of control is known" in await meanwhile, "a client of a link waits"
+    assert process(home) != first
+    assert not is_alive(first)
+    assert proxy.address("i-1") == address
+    proxy.close()
 
 
-def test_a_proxy_whose_port_was_taken_gets_another(home: NodeHome) -> None:
-    async def case() -> None:
-        proxy = proxy_of(home)
-        await proxy.launch()
-        before = Address.parse(proxy.address("i-1"))
-        end_proxy(home)
-        with socket.create_server((HOST, before.port)):
-            with pytest.raises(RetryableError, match="cannot be listened on"):
-                await proxy.launch()
+async def test_a_proxy_whose_port_was_taken_gets_another(home: NodeHome) -> None:
+    proxy = proxy_of(home)
+    await proxy.launch()
+    before = Address.parse(proxy.address("i-1"))
+    end_proxy(home)
+    with socket.create_server((HOST, before.port)):
+        with pytest.raises(RetryableError, match="cannot be listened on"):
             await proxy.launch()
-        assert Address.parse(proxy.address("i-1")).port != before.port
-        proxy.close()
-
-    asyncio.run(case())
+        await proxy.launch()
+    assert Address.parse(proxy.address("i-1")).port != before.port
+    proxy.close()

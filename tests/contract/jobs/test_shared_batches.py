@@ -324,7 +324,7 @@ def test_a_batch_is_one_hosts_until_its_lease_ends(two: tuple[Rig, Rig]) -> None
     assert claimed(there, "batch_2") is not None
 
 
-def test_lines_whose_commit_was_not_answered_are_there_once(two: tuple[Rig, Rig]) -> None:
+async def test_lines_whose_commit_was_not_answered_are_there_once(two: tuple[Rig, Rig]) -> None:
     here, _ = two
     here.stored("a")
     here.rows.add_batch(here.batch())
@@ -342,14 +342,10 @@ def test_lines_whose_commit_was_not_answered_are_there_once(two: tuple[Rig, Rig]
 
     here.files.append = unsure  # type: ignore[method-assign]
     waits: list[str] = []
-
-    async def steps() -> None:
-        lines = here.files.open_results("batch_1-out", claim, waits.append)
-        await lines.append(build_results(here, 1)[0])
-        await asyncio.gather(*[lines.append(it) for it in build_results(here, 2, 3)])
-        lines.close()
-
-    asyncio.run(steps())
+    lines = here.files.open_results("batch_1-out", claim, waits.append)
+    await lines.append(build_results(here, 1)[0])
+    await asyncio.gather(*[lines.append(it) for it in build_results(here, 2, 3)])
+    lines.close()
     assert waits == ["nothing can be written: the connection broke"] * 3
     assert list(here.files.lines("batch_1-out")) == build_results(here, 1, 2, 3)
 

@@ -61,29 +61,26 @@ def test_work_stops_here_once_another_host_has_it(database: Database) -> None:
     assert asyncio.run(scenario()) == ["begun", "stopped", "begun", "done"]
 
 
-def test_work_that_is_cancelled_is_free_at_once_and_a_failure_is_the_callers(
+async def test_work_that_is_cancelled_is_free_at_once_and_a_failure_is_the_callers(
     database: Database,
 ) -> None:
-    async def scenario() -> None:
-        clock = ManualClock(NOW)
-        shared, there = SharedWork(WorkClaims(database, "here"), clock), WorkClaims(database, "x")
-        begun = asyncio.Event()
+    clock = ManualClock(NOW)
+    shared, there = SharedWork(WorkClaims(database, "here"), clock), WorkClaims(database, "x")
+    begun = asyncio.Event()
 
-        async def endless() -> None:
-            begun.set()
-            await asyncio.Event().wait()
+    async def endless() -> None:
+        begun.set()
+        await asyncio.Event().wait()
 
-        task = asyncio.create_task(shared.run("job", endless))
-        await begun.wait()
-        assert not there.take("job", clock.now())
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        assert there.take("job", clock.now())
+    task = asyncio.create_task(shared.run("job", endless))
+    await begun.wait()
+    assert not there.take("job", clock.now())
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert there.take("job", clock.now())
 
-        async def failing() -> None:
-            raise ValueError("a defect")
+    async def failing() -> None:
+        raise ValueError("a defect")
 
-        with pytest.raises(ValueError, match="a defect"):
-            await shared.run("other", failing)
-
-    asyncio.run(scenario())
+    with pytest.raises(ValueError, match="a defect"):
+        await shared.run("other", failing)

@@ -36,62 +36,53 @@ async def settled() -> None:
     case("no one fails the others", "ab!c", 9, ["a", "b!c", "b", "!", "c"], "ABEC"),
     case("alone it is not tried twice", "!ab", 9, ["!", "ab"], "EAB"),
 )
-def test_groups_and_results(items: str, most: int, groups: list[str], ends: str) -> None:
-    async def scenario() -> None:
-        act = Act()
-        calls = GroupedCalls(act, most)
-        tasks = [asyncio.create_task(calls.call(items[0]))]
-        await settled()
-        tasks += [asyncio.create_task(calls.call(it)) for it in items[1:]]
-        await settled()
-        assert not any(it.done() for it in tasks)
-        for _ in items * 3:
-            act.gate.release()
-        found = await asyncio.gather(*tasks, return_exceptions=True)
-        assert act.groups == groups
-        assert "".join("E" if isinstance(it, Exception) else str(it) for it in found) == ends
-        await calls.finish()
-
-    asyncio.run(scenario())
-
-
-def test_a_cancelled_caller_is_left_out_and_disturbs_no_one() -> None:
-    async def scenario() -> None:
-        act = Act()
-        calls = GroupedCalls(act, 9)
-        first = asyncio.create_task(calls.call("a"))
-        await settled()
-        second, third = (asyncio.create_task(calls.call(it)) for it in "bc")
-        await settled()
-        first.cancel()
-        second.cancel()
-        await settled()
+async def test_groups_and_results(items: str, most: int, groups: list[str], ends: str) -> None:
+    act = Act()
+    calls = GroupedCalls(act, most)
+    tasks = [asyncio.create_task(calls.call(items[0]))]
+    await settled()
+    tasks += [asyncio.create_task(calls.call(it)) for it in items[1:]]
+    await settled()
+    assert not any(it.done() for it in tasks)
+    for _ in items * 3:
         act.gate.release()
-        act.gate.release()
-        assert await third == "C"
-        assert act.groups == ["a", "c"]
+    found = await asyncio.gather(*tasks, return_exceptions=True)
+    assert act.groups == groups
+    assert "".join("E" if isinstance(it, Exception) else str(it) for it in found) == ends
+    await calls.finish()
 
-    asyncio.run(scenario())
+
+async def test_a_cancelled_caller_is_left_out_and_disturbs_no_one() -> None:
+    act = Act()
+    calls = GroupedCalls(act, 9)
+    first = asyncio.create_task(calls.call("a"))
+    await settled()
+    second, third = (asyncio.create_task(calls.call(it)) for it in "bc")
+    await settled()
+    first.cancel()
+    second.cancel()
+    await settled()
+    act.gate.release()
+    act.gate.release()
+    assert await third == "C"
+    assert act.groups == ["a", "c"]
 
 
-def test_calls_go_on_after_a_pause_and_finish_waits_for_them() -> None:
-    async def scenario() -> None:
-        act = Act()
-        calls = GroupedCalls(act, 9)
-        act.gate.release()
-        assert await calls.call("a") == "A"
-        await calls.finish()
-        later = asyncio.create_task(calls.call("b"))
-        await settled()
-        finished = asyncio.create_task(calls.finish())
-        await settled()
-        assert not finished.done()
-        act.gate.release()
-        await finished
-        await settled()
-        assert later.done()
-
-    asyncio.run(scenario())
+async def test_calls_go_on_after_a_pause_and_finish_waits_for_them() -> None:
+    act = Act()
+    calls = GroupedCalls(act, 9)
+    act.gate.release()
+    assert await calls.call("a") == "A"
+    await calls.finish()
+    later = asyncio.create_task(calls.call("b"))
+    await settled()
+    finished = asyncio.create_task(calls.finish())
+    await settled()
+    assert not finished.done()
+    act.gate.release()
+    await finished
+    await settled()
+    assert later.done()
 
 
 def test_a_loop_that_ends_cancels_what_waits() -> None:

@@ -49,26 +49,22 @@ class RemoteSocket:
         pytest.param(None, False, id="a client that ends"),
     ],
 )
-def test_this_machines_own_programs_choose(
+async def test_this_machines_own_programs_choose(
     tmp_path: Path, first: bytes | None, is_tls: bool
 ) -> None:
     held = ServerCertificate(*HostAuthority(tmp_path).pair("host", "localhost"))
-
-    async def case() -> None:
-        with socket.create_server(("127.0.0.1", 0)) as listening:
-            client = socket.create_connection(listening.getsockname())
-            accepted, _ = listening.accept()
-            with accepted:
-                accepted.setblocking(False)
-                if first is None:
-                    client.close()
-                else:
-                    client.sendall(first)
-                assert (await choose_context(accepted, held) is not None) is is_tls
-                assert accepted.recv(100) == (first or b""), "nothing was taken from the server"
-            client.close()
-
-    asyncio.run(case())
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        client = socket.create_connection(listening.getsockname())
+        accepted, _ = listening.accept()
+        with accepted:
+            accepted.setblocking(False)
+            if first is None:
+                client.close()
+            else:
+                client.sendall(first)
+            assert (await choose_context(accepted, held) is not None) is is_tls
+            assert accepted.recv(100) == (first or b""), "nothing was taken from the server"
+        client.close()
 
 
 def test_other_hosts_have_no_choice(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from hostelry.base.asgi_server import ENDING, EndsWithServer
     case("an answer had begun: it is cut off", [200], [200]),
     case("an answer was under way", [200, b"part"], [200, b"part"]),
 )
-def test_a_cancelled_request_ends_without_an_error(
+async def test_a_cancelled_request_ends_without_an_error(
     begun: list[int | bytes], answer: list[int | bytes]
 ) -> None:
     sent: list[int | bytes] = []
@@ -26,21 +26,18 @@ def test_a_cancelled_request_ends_without_an_error(
     async def receive() -> Any:
         raise AssertionError("nothing is read")
 
-    async def work() -> None:
-        waits = asyncio.Event()
+    waits = asyncio.Event()
 
-        async def app(_scope: Any, _receive: Any, send: Any) -> None:
-            for part in begun:
-                await send({"status": part} if isinstance(part, int) else {"body": part})
-            waits.set()
-            await asyncio.Event().wait()
+    async def app(_scope: Any, _receive: Any, send: Any) -> None:
+        for part in begun:
+            await send({"status": part} if isinstance(part, int) else {"body": part})
+        waits.set()
+        await asyncio.Event().wait()
 
-        request = asyncio.create_task(EndsWithServer(app)({"type": "http"}, receive, send))
-        await waits.wait()
-        request.cancel("the server ends")
-        await request
-
-    asyncio.run(work())
+    request = asyncio.create_task(EndsWithServer(app)({"type": "http"}, receive, send))
+    await waits.wait()
+    request.cancel("the server ends")
+    await request
     assert sent == answer
 
 

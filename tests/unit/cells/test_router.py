@@ -136,25 +136,22 @@ def test_a_cell_that_fails_is_an_error_of_its_own_requests(
     assert not +router.in_flight
 
 
-def test_a_cell_that_hangs_holds_no_more_than_its_own_requests() -> None:
-    async def play() -> None:
-        cells = Cells({"http://blue:1": OK, "http://green:1": OK})
-        router = CellRouter(lambda: ASSIGNMENT, cells, max_in_flight=3)
-        cells.gate = asyncio.Event()
-        hung = [asyncio.ensure_future(routed(router, invocation("ONE"))) for _ in range(3)]
-        await asyncio.sleep(0)
-        _, refused = await routed(router, invocation("ONE"))
-        assert refused.startswith(b"HTTP/1.1 503 ")
-        assert b"3 requests to the cell are under way" in refused
-        gate, cells.gate = cells.gate, None
-        _, served = await routed(router, invocation("TWO"))
-        assert served.startswith(b"HTTP/1.1 200 ")
-        hung[0].cancel()
-        gate.set()
-        await asyncio.gather(*hung, return_exceptions=True)
-        assert not +router.in_flight
-
-    asyncio.run(play())
+async def test_a_cell_that_hangs_holds_no_more_than_its_own_requests() -> None:
+    cells = Cells({"http://blue:1": OK, "http://green:1": OK})
+    router = CellRouter(lambda: ASSIGNMENT, cells, max_in_flight=3)
+    cells.gate = asyncio.Event()
+    hung = [asyncio.ensure_future(routed(router, invocation("ONE"))) for _ in range(3)]
+    await asyncio.sleep(0)
+    _, refused = await routed(router, invocation("ONE"))
+    assert refused.startswith(b"HTTP/1.1 503 ")
+    assert b"3 requests to the cell are under way" in refused
+    gate, cells.gate = cells.gate, None
+    _, served = await routed(router, invocation("TWO"))
+    assert served.startswith(b"HTTP/1.1 200 ")
+    hung[0].cancel()
+    gate.set()
+    await asyncio.gather(*hung, return_exceptions=True)
+    assert not +router.in_flight
 
 
 @cases(

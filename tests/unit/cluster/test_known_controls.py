@@ -14,7 +14,7 @@ OWN, SECOND, THIRD = (f"https://control@10.0.0.{it}:7443" for it in (2, 3, 4))
 CONFIG = UpConfig(control_port=1, cluster_host="10.0.0.2", cluster_port=7443)
 
 
-def test_controls_that_come_are_known_and_no_answer_forgets_them(
+async def test_controls_that_come_are_known_and_no_answer_forgets_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(known_controls, "PAUSE_S", 0.01)
@@ -30,20 +30,14 @@ def test_controls_that_come_are_known_and_no_answer_forgets_them(
             loops[0].call_soon_threadsafe(is_over.set)
         return {"controls": controls or []}
 
-    async def main() -> None:
-        loops.append(asyncio.get_running_loop())
-        async with keep_controls(home, CONFIG, document):
-            await asyncio.wait_for(is_over.wait(), 30)
-
-    asyncio.run(main())
+    loops.append(asyncio.get_running_loop())
+    async with keep_controls(home, CONFIG, document):
+        await asyncio.wait_for(is_over.wait(), 30)
     assert seen[:5] == [(), (), (SECOND,), (SECOND,), (SECOND, THIRD)]
     assert seen[5] == (THIRD, SECOND), "the second's host may have more than its control"
 
 
-def test_a_host_without_others_keeps_nothing(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with keep_controls(Home(tmp_path), UpConfig(control_port=1), dict):
-            await asyncio.sleep(0)
-
-    asyncio.run(main())
+async def test_a_host_without_others_keeps_nothing(tmp_path: Path) -> None:
+    async with keep_controls(Home(tmp_path), UpConfig(control_port=1), dict):
+        await asyncio.sleep(0)
     assert not Home(tmp_path).known_controls.exists()

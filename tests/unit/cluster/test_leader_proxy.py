@@ -285,28 +285,25 @@ def test_the_view_after_answers(
     assert found.controls
 
 
-def test_all_controls_are_asked_where_the_leader_does_not_confirm() -> None:
-    async def main() -> None:
-        async def led_by_new(_: bytes) -> Reply:
-            return reply(200, msgspec.json.encode(LeaderAnswer(NEW, 2, [NEW])))
+async def test_all_controls_are_asked_where_the_leader_does_not_confirm() -> None:
+    async def led_by_new(_: bytes) -> Reply:
+        return reply(200, msgspec.json.encode(LeaderAnswer(NEW, 2, [NEW])))
 
-        kept: list[tuple[str, ...]] = []
+    kept: list[tuple[str, ...]] = []
 
-        async def keep(controls: tuple[str, ...]) -> None:
-            kept.append(controls)
+    async def keep(controls: tuple[str, ...]) -> None:
+        kept.append(controls)
 
-        controls = Controls(old=refuses, new=led_by_new)
-        found = AskedControls(controls, "key", [OLD, NEW], ManualClock(), keep)
-        changed = found.get_change()
-        await found.look()
-        assert (found.view.leader, found.view.epoch, kept) == (NEW, 2, [(NEW,)])
-        assert changed.done()
-        controls.asked.clear()
-        await found.look()
-        assert controls.asked == [NEW], "the leader confirms"
-        controls.answering[NEW] = refuses
-        await found.look()
-        assert found.view.leader is None
-        assert set(controls.asked) == {OLD, NEW}, "those that were known first are asked too"
-
-    asyncio.run(main())
+    controls = Controls(old=refuses, new=led_by_new)
+    found = AskedControls(controls, "key", [OLD, NEW], ManualClock(), keep)
+    changed = found.get_change()
+    await found.look()
+    assert (found.view.leader, found.view.epoch, kept) == (NEW, 2, [(NEW,)])
+    assert changed.done()
+    controls.asked.clear()
+    await found.look()
+    assert controls.asked == [NEW], "the leader confirms"
+    controls.answering[NEW] = refuses
+    await found.look()
+    assert found.view.leader is None
+    assert set(controls.asked) == {OLD, NEW}, "those that were known first are asked too"

@@ -150,40 +150,34 @@ async def cannot(_: bytes) -> Reply:
     case("it dies with a write", breaks, "POST", "may have been executed", {OWN}),
     case("its answer is passed on", cannot, "POST", 503, {OWN}),
 )
-def test_a_call_while_another_control_leads(
+async def test_a_call_while_another_control_leads(
     own: Answering, method: str, status: int | str, asked: set[str]
 ) -> None:
-    async def main() -> None:
-        rig = Rig(own, answers)
-        if isinstance(status, str):
-            with pytest.raises(ControlAwayError, match=status) as caught:
-                await rig.call(method)
-            assert OWN in str(caught.value)
-        else:
-            assert await rig.call(method) == status
-        assert set(rig.controls.asked) == asked
-        if own in (refuses, breaks):
-            await rig.control.look()
-            assert await rig.call() == 200, "the next call goes there at once"
-            assert rig.controls.asked[-1] == OTHER
-
-    asyncio.run(main())
+    rig = Rig(own, answers)
+    if isinstance(status, str):
+        with pytest.raises(ControlAwayError, match=status) as caught:
+            await rig.call(method)
+        assert OWN in str(caught.value)
+    else:
+        assert await rig.call(method) == status
+    assert set(rig.controls.asked) == asked
+    if own in (refuses, breaks):
+        await rig.control.look()
+        assert await rig.call() == 200, "the next call goes there at once"
+        assert rig.controls.asked[-1] == OTHER
 
 
-def test_own_control_is_used_as_soon_as_it_names_a_leader() -> None:
-    async def main() -> None:
-        rig = Rig(refuses, answers)
-        assert await rig.call() == 200
-        assert rig.control.view.leader == OTHER
-        changed = rig.control.get_change()
-        rig.controls.answering[OWN] = answers
-        rig.leads[OWN] = names(OTHER)
-        assert await rig.control.look()
-        assert not changed.done(), "the other one leads on, and finishes what it has"
-        assert await rig.call() == 200
-        assert rig.controls.asked[-1] == OWN
-
-    asyncio.run(main())
+async def test_own_control_is_used_as_soon_as_it_names_a_leader() -> None:
+    rig = Rig(refuses, answers)
+    assert await rig.call() == 200
+    assert rig.control.view.leader == OTHER
+    changed = rig.control.get_change()
+    rig.controls.answering[OWN] = answers
+    rig.leads[OWN] = names(OTHER)
+    assert await rig.control.look()
+    assert not changed.done(), "the other one leads on, and finishes what it has"
+    assert await rig.call() == 200
+    assert rig.controls.asked[-1] == OWN
 
 
 @cases(
@@ -191,7 +185,7 @@ def test_own_control_is_used_as_soon_as_it_names_a_leader() -> None:
     case("a call that only reads is sent to the other", "GET", 200),
     case("another may have been executed", "POST", None),
 )
-def test_a_call_to_a_frozen_control(
+async def test_a_call_to_a_frozen_control(
     method: str, status: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(own_control, "SLOW_S", 0.001)
@@ -201,50 +195,37 @@ def test_a_call_to_a_frozen_control(
         await asyncio.Event().wait()
         raise AssertionError
 
-    async def main() -> None:
-        rig = Rig(hangs, answers)
-        if status is None:
-            with pytest.raises(ControlAwayError, match="may have been executed"):
-                await rig.call(method)
-        else:
-            assert await rig.call(method) == status
-        assert await rig.call() == 200, "the next one goes to the other at once"
-
-    asyncio.run(main())
+    rig = Rig(hangs, answers)
+    if status is None:
+        with pytest.raises(ControlAwayError, match="may have been executed"):
+            await rig.call(method)
+    else:
+        assert await rig.call(method) == status
+    assert await rig.call() == 200, "the next one goes to the other at once"
 
 
-def test_each_control_that_was_tried_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_each_control_that_was_tried_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(own_control, "WAIT_S", 0.0)
-
-    async def main() -> None:
-        rig = Rig(refuses, refuses)
-        with pytest.raises(ControlAwayError, match=f"{OWN}: refused"):
-            await rig.call()
-        await rig.control.look()
-        with pytest.raises(ControlAwayError, match=f"{OTHER}: refused"):
-            await rig.call()
-
-    asyncio.run(main())
+    rig = Rig(refuses, refuses)
+    with pytest.raises(ControlAwayError, match=f"{OWN}: refused"):
+        await rig.call()
+    await rig.control.look()
+    with pytest.raises(ControlAwayError, match=f"{OTHER}: refused"):
+        await rig.call()
 
 
-def test_a_time_limit_ends_the_tries() -> None:
-    async def main() -> None:
-        rig = Rig(refuses, refuses)
-        with pytest.raises(ControlAwayError, match="refused"):
-            await rig.call(total_s=0.01)
-
-    asyncio.run(main())
+async def test_a_time_limit_ends_the_tries() -> None:
+    rig = Rig(refuses, refuses)
+    with pytest.raises(ControlAwayError, match="refused"):
+        await rig.call(total_s=0.01)
 
 
-def test_a_control_that_is_alone_is_asked_as_ever() -> None:
-    async def main() -> None:
-        rig = Rig(refuses, answers, others=())
-        with pytest.raises(ConnectError):
-            await rig.call()
-        assert rig.controls.asked == [OWN]
-        assert rig.control.view.leader == OWN
-
-    asyncio.run(main())
+async def test_a_control_that_is_alone_is_asked_as_ever() -> None:
+    rig = Rig(refuses, answers, others=())
+    with pytest.raises(ConnectError):
+        await rig.call()
+    assert rig.controls.asked == [OWN]
+    assert rig.control.view.leader == OWN
 
 
 def test_the_file_is_read_once_a_second_at_the_most(tmp_path: Path) -> None:

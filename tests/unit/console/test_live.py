@@ -2,9 +2,8 @@
 
 import asyncio
 import gc
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
-from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -32,19 +31,6 @@ from hostelry.console.view_table import ConsoleView
 
 STATE = ProcessQuery(process="control", path="/state")
 TOPIC = LiveTopic("v")
-
-
-def in_loop(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
-    """The test, run in an event loop of its own."""
-
-    @wraps(test)
-    def run(*arguments: Any, **named: Any) -> None:
-        async def whole() -> None:
-            await test(*arguments, **named)
-
-        asyncio.run(whole())
-
-    return run
 
 
 def sources(params: Mapping[str, str], now: float) -> Mapping[str, Query]:
@@ -97,7 +83,6 @@ def seen(events: bytes | None, before: Any = None) -> Any:
     return before
 
 
-@in_loop
 async def test_two_who_look_cost_as_much_as_one() -> None:
     rig = Rig()
     async with AsyncExitStack() as stack:
@@ -113,7 +98,6 @@ async def test_two_who_look_cost_as_much_as_one() -> None:
     assert rig.topics.num_topics == 0
 
 
-@in_loop
 async def test_with_no_one_looking_nothing_is_asked() -> None:
     rig = Rig()
     async with rig.topics.following(TOPIC) as follower:
@@ -125,7 +109,6 @@ async def test_with_no_one_looking_nothing_is_asked() -> None:
     assert len(rig.port.asked) == asked
 
 
-@in_loop
 async def test_a_change_is_sent_as_a_patch() -> None:
     rig = Rig()
     async with rig.topics.following(TOPIC) as follower:
@@ -138,7 +121,6 @@ async def test_a_change_is_sent_as_a_patch() -> None:
         assert await follower.next_events(0.01) is None
 
 
-@in_loop
 async def test_one_who_is_slow_gets_the_whole_again_and_nothing_is_queued() -> None:
     watch = TopicWatch(VIEW, {}, SharedAnswers(FakePlatform(), lambda: 0.0), ManualClock())
     watch.publish({"n": 0})
@@ -154,7 +136,6 @@ async def test_one_who_is_slow_gets_the_whole_again_and_nothing_is_queued() -> N
     assert await quick.next_events(5.0) == b'event: patch\ndata: {"n":-1}\n\n'
 
 
-@in_loop
 async def test_what_does_not_answer_is_named_and_its_last_answer_stays() -> None:
     rig = Rig()
     async with rig.topics.following(TOPIC) as follower:
@@ -170,7 +151,6 @@ async def test_what_does_not_answer_is_named_and_its_last_answer_stays() -> None
         assert (third["state"], third["trouble"]) == ({"n": 2}, {})
 
 
-@in_loop
 async def test_what_never_answered_is_no_answer_yet() -> None:
     rig = Rig()
     rig.port.answers.clear()
@@ -178,7 +158,6 @@ async def test_what_never_answered_is_no_answer_yet() -> None:
         assert "state" not in seen(await follower.next_events(5.0))
 
 
-@in_loop
 async def test_what_holds_is_asked_again_once_records_change_or_it_is_old() -> None:
     port, clock = FakePlatform({"/state": {"n": 1}}), ManualClock()
     answers = SharedAnswers(port, clock.now)
@@ -192,7 +171,6 @@ async def test_what_holds_is_asked_again_once_records_change_or_it_is_old() -> N
     assert asked == [1, 1, 1, 2, 2, 2, 3, 3]
 
 
-@in_loop
 async def test_a_view_that_fails_goes_on_with_the_next_second(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -268,7 +246,6 @@ class Tab:
             self.came.set()
 
 
-@in_loop
 async def test_a_source_that_hangs_does_not_keep_the_page_blank() -> None:
     rig = Rig()
     rig.port.answers["/other"] = {"n": 2}
@@ -292,7 +269,6 @@ async def test_a_source_that_hangs_does_not_keep_the_page_blank() -> None:
         assert (shown["state"], shown["trouble"]) == ({"n": 1}, {})
 
 
-@in_loop
 async def test_a_follower_that_leaves_before_the_answer_is_no_failure() -> None:
     rig, failures = Rig(), []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))
@@ -306,7 +282,6 @@ async def test_a_follower_that_leaves_before_the_answer_is_no_failure() -> None:
     assert not failures
 
 
-@in_loop
 async def test_streams_are_so_many_and_no_more(tmp_path: Path) -> None:
     console = SampleConsole(tmp_path)
     one, other = console.shown(), console.shown()
@@ -329,7 +304,6 @@ async def test_streams_are_so_many_and_no_more(tmp_path: Path) -> None:
     assert console.topics.num_topics == 0
 
 
-@in_loop
 async def test_a_stream_ends_with_its_session(tmp_path: Path) -> None:
     console = SampleConsole(tmp_path)
     shown = console.shown()

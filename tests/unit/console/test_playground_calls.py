@@ -141,23 +141,20 @@ def test_an_invocations_events(chunks: list[bytes], text: str, is_whole: bool) -
     assert models.sent == [({"EndpointName": "ep"}, b"1,2")]
 
 
-def test_a_browser_that_leaves_ends_its_call_and_makes_room() -> None:
-    async def play() -> None:
-        models = ScriptedModels([None])
-        calls = PlaygroundCalls(FakePlatform(), models)
-        running = [calls.begin("chat", CHAT) for _ in range(playground_calls.MAX_CALLS)]
-        with pytest.raises(PlaygroundRefusedError, match="32 calls of consoles run"):
-            calls.begin("chat", CHAT)
-        for call in running:
-            await anext(call.events())
-        await asyncio.sleep(0)
-        assert models.num_open == len(running)
-        for call in running:
-            call.end()
-        await models.closed.wait()
-        assert not calls.begin("chat", CHAT).has_ended
-
-    asyncio.run(play())
+async def test_a_browser_that_leaves_ends_its_call_and_makes_room() -> None:
+    models = ScriptedModels([None])
+    calls = PlaygroundCalls(FakePlatform(), models)
+    running = [calls.begin("chat", CHAT) for _ in range(playground_calls.MAX_CALLS)]
+    with pytest.raises(PlaygroundRefusedError, match="32 calls of consoles run"):
+        calls.begin("chat", CHAT)
+    for call in running:
+        await anext(call.events())
+    await asyncio.sleep(0)
+    assert models.num_open == len(running)
+    for call in running:
+        call.end()
+    await models.closed.wait()
+    assert not calls.begin("chat", CHAT).has_ended
 
 
 def test_a_platform_that_does_not_answer_has_no_targets() -> None:

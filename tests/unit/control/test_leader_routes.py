@@ -12,7 +12,7 @@ from hostelry.control.election import LeaderRoutes
 REQUEST = Request({"type": "http", "method": "GET", "path": "/", "headers": []})
 
 
-def test_those_that_ask_while_the_database_is_read_share_the_answer() -> None:
+async def test_those_that_ask_while_the_database_is_read_share_the_answer() -> None:
     may_end, readings = threading.Event(), list[int]()
 
     def document() -> dict[str, Any]:
@@ -20,15 +20,12 @@ def test_those_that_ask_while_the_database_is_read_share_the_answer() -> None:
         assert may_end.wait(30)
         return {"epoch": len(readings)}
 
-    async def main() -> None:
-        routes = LeaderRoutes(document)
-        asking = [asyncio.ensure_future(routes.leader(REQUEST)) for _ in range(5)]
-        await asyncio.sleep(0)  # each has begun
-        asking[0].cancel()
-        may_end.set()
-        for answer in await asyncio.gather(*asking[1:]):
-            assert msgspec.json.decode(answer.body) == {"epoch": 1}, "one reading"
-        later = await routes.leader(REQUEST)
-        assert msgspec.json.decode(later.body) == {"epoch": 2}, "and then a new one"
-
-    asyncio.run(main())
+    routes = LeaderRoutes(document)
+    asking = [asyncio.ensure_future(routes.leader(REQUEST)) for _ in range(5)]
+    await asyncio.sleep(0)  # each has begun
+    asking[0].cancel()
+    may_end.set()
+    for answer in await asyncio.gather(*asking[1:]):
+        assert msgspec.json.decode(answer.body) == {"epoch": 1}, "one reading"
+    later = await routes.leader(REQUEST)
+    assert msgspec.json.decode(later.body) == {"epoch": 2}, "and then a new one"

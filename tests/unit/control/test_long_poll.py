@@ -20,30 +20,27 @@ class Connected:
         return False
 
 
-def test_more_polls_than_may_queue_are_all_answered_when_messages_come() -> None:
-    async def main() -> None:
-        arrivals, clock, has_come = Arrivals(), ManualClock(), False
-        messaging = cast(Any, SimpleNamespace(arrivals=arrivals))
-        threads = CallThreads(LIMITS)
+async def test_more_polls_than_may_queue_are_all_answered_when_messages_come() -> None:
+    arrivals, clock, has_come = Arrivals(), ManualClock(), False
+    messaging = cast(Any, SimpleNamespace(arrivals=arrivals))
+    threads = CallThreads(LIMITS)
 
-        loop, asked = asyncio.get_running_loop(), asyncio.Semaphore(0)
+    loop, asked = asyncio.get_running_loop(), asyncio.Semaphore(0)
 
-        def ask(_: bool) -> HttpResponse:
-            loop.call_soon_threadsafe(asked.release)
-            if not has_come:
-                raise NotYetError(QUEUE, 20.0, None)
-            return HttpResponse(200, {}, b"")
+    def ask(_: bool) -> HttpResponse:
+        loop.call_soon_threadsafe(asked.release)
+        if not has_come:
+            raise NotYetError(QUEUE, 20.0, None)
+        return HttpResponse(200, {}, b"")
 
-        polls = []
-        for _ in range(NUM_POLLS):
-            polling = answer_call(ask, cast(Any, Connected()), messaging, clock, threads, "a")
-            polls.append(asyncio.create_task(polling))
-            for _ in range(2):  # once as it came, and once when it is to wait
-                await asked.acquire()
-        assert not any(it.done() for it in polls)
-        assert await threads.run("a", lambda: "served") == "served"
-        has_come = True
-        arrivals.announce(QUEUE)
-        assert [it.status for it in await asyncio.gather(*polls)] == [200] * NUM_POLLS
-
-    asyncio.run(main())
+    polls = []
+    for _ in range(NUM_POLLS):
+        polling = answer_call(ask, cast(Any, Connected()), messaging, clock, threads, "a")
+        polls.append(asyncio.create_task(polling))
+        for _ in range(2):  # once as it came, and once when it is to wait
+            await asked.acquire()
+    assert not any(it.done() for it in polls)
+    assert await threads.run("a", lambda: "served") == "served"
+    has_come = True
+    arrivals.announce(QUEUE)
+    assert [it.status for it in await asyncio.gather(*polls)] == [200] * NUM_POLLS

@@ -111,18 +111,12 @@ def test_a_control_that_is_away_knows_nothing() -> None:
     assert not asyncio.run(NoControl().is_wanted(key()))
 
 
-def test_a_flood_of_names_asks_control_no_more_than_it_may() -> None:
+async def test_a_flood_of_names_asks_control_no_more_than_it_may() -> None:
     rig = Rig(ScriptedControl())
-
-    async def scenario() -> None:
-        rig.control.gate = asyncio.Event()
-        asked = [
-            asyncio.create_task(rig.line.is_wanted(key(f"n{number}"))) for number in range(5000)
-        ]
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        assert len(rig.control.heads) == MAX_ASKING
-        rig.control.gate.set()
-        assert sum(await asyncio.gather(*asked)) == MAX_ASKING
-
-    asyncio.run(scenario())
+    rig.control.gate = asyncio.Event()
+    asked = [asyncio.create_task(rig.line.is_wanted(key(f"n{number}"))) for number in range(5000)]
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert len(rig.control.heads) == MAX_ASKING
+    rig.control.gate.set()
+    assert sum(await asyncio.gather(*asked)) == MAX_ASKING

@@ -34,77 +34,63 @@ async def settled() -> None:
         await asyncio.sleep(0)
 
 
-def test_turns_are_bounded_and_given_in_order() -> None:
-    async def case() -> None:
-        starting = Starting()
-        await starting.ask(MIN_TURNS + 3)
-        assert starting.started == list(range(MIN_TURNS))
-        assert not starting.turns.is_free
-        starting.ends[2]()
-        starting.ends[2]()  # a second end is none
-        await settled()
-        assert starting.started == list(range(MIN_TURNS + 1))
-        for number in (0, 1, 3):
-            starting.ends[number]()
-        await settled()
-        assert starting.started == list(range(MIN_TURNS + 3))
-        assert starting.turns.is_free
-
-    asyncio.run(case())
+async def test_turns_are_bounded_and_given_in_order() -> None:
+    starting = Starting()
+    await starting.ask(MIN_TURNS + 3)
+    assert starting.started == list(range(MIN_TURNS))
+    assert not starting.turns.is_free
+    starting.ends[2]()
+    starting.ends[2]()  # a second end is none
+    await settled()
+    assert starting.started == list(range(MIN_TURNS + 1))
+    for number in (0, 1, 3):
+        starting.ends[number]()
+    await settled()
+    assert starting.started == list(range(MIN_TURNS + 3))
+    assert starting.turns.is_free
 
 
 @pytest.mark.parametrize("is_given", [False, True], ids=["before its turn", "as its turn comes"])
-def test_a_copy_that_is_given_up_keeps_no_turn(is_given: bool) -> None:
-    async def case() -> None:
-        starting = Starting()
-        await starting.ask(MIN_TURNS + 2)
-        if is_given:
-            starting.ends[0]()
-        starting.tasks[MIN_TURNS].cancel()
-        if not is_given:
-            starting.ends[0]()
-        await settled()
-        assert starting.started == [*range(MIN_TURNS), MIN_TURNS + 1]
-
-    asyncio.run(case())
+async def test_a_copy_that_is_given_up_keeps_no_turn(is_given: bool) -> None:
+    starting = Starting()
+    await starting.ask(MIN_TURNS + 2)
+    if is_given:
+        starting.ends[0]()
+    starting.tasks[MIN_TURNS].cancel()
+    if not is_given:
+        starting.ends[0]()
+    await settled()
+    assert starting.started == [*range(MIN_TURNS), MIN_TURNS + 1]
 
 
-def test_a_slow_start_does_not_hold_up_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_slow_start_does_not_hold_up_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(start_turns, "MAX_TURN_S", 0.0)
-
-    async def case() -> None:
-        starting = Starting()
-        await starting.ask(3 * MIN_TURNS)
-        await asyncio.gather(*starting.tasks.values())
-        assert starting.started == list(range(3 * MIN_TURNS))
-
-    asyncio.run(case())
+    starting = Starting()
+    await starting.ask(3 * MIN_TURNS)
+    await asyncio.gather(*starting.tasks.values())
+    assert starting.started == list(range(3 * MIN_TURNS))
 
 
-def test_a_start_that_waits_for_a_cpu_keeps_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_start_that_waits_for_a_cpu_keeps_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(start_turns, "MAX_TURN_S", 0.0)
     monkeypatch.setattr(start_turns, "MIN_LOOK_S", 0.0)
+    turns, num_looks, has_cpu = StartTurns(num_cpus=1), 0, False
+    loop = asyncio.get_running_loop()
+    began_at = loop.time()
 
-    async def case() -> None:
-        turns, num_looks, has_cpu = StartTurns(num_cpus=1), 0, False
-        loop = asyncio.get_running_loop()
-        began_at = loop.time()
+    def starved_s() -> float:
+        nonlocal num_looks
+        num_looks += 1
+        return 0.0 if has_cpu else loop.time() - began_at + 0.001
 
-        def starved_s() -> float:
-            nonlocal num_looks
-            num_looks += 1
-            return 0.0 if has_cpu else loop.time() - began_at + 0.001
-
-        for _ in range(MIN_TURNS):
-            await turns.take(starved_s)
-        waiting = asyncio.ensure_future(turns.take())
-        while num_looks < 5 * MIN_TURNS:  # noqa: ASYNC110 - callbacks count
-            await asyncio.sleep(0)
-        assert not waiting.done()
-        has_cpu = True
-        await waiting
-
-    asyncio.run(case())
+    for _ in range(MIN_TURNS):
+        await turns.take(starved_s)
+    waiting = asyncio.ensure_future(turns.take())
+    while num_looks < 5 * MIN_TURNS:  # noqa: ASYNC110 - callbacks count
+        await asyncio.sleep(0)
+    assert not waiting.done()
+    has_cpu = True
+    await waiting
 
 
 @pytest.mark.parametrize(
@@ -121,15 +107,12 @@ def test_the_time_without_a_cpu_is_no_part_of_a_turn(
     assert turn_left_s(held_s, starved_s) == left_s
 
 
-def test_a_large_machine_starts_more_at_once() -> None:
-    async def case() -> None:
-        turns = StartTurns(num_cpus=96)
-        ends = [await turns.take() for _ in range(TURNS_PER_CPU * 96)]
-        assert not turns.is_free
-        for end in ends:
-            end()
-
-    asyncio.run(case())
+async def test_a_large_machine_starts_more_at_once() -> None:
+    turns = StartTurns(num_cpus=96)
+    ends = [await turns.take() for _ in range(TURNS_PER_CPU * 96)]
+    assert not turns.is_free
+    for end in ends:
+        end()
 
 
 @pytest.mark.parametrize(

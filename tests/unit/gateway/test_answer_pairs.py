@@ -96,38 +96,29 @@ def test_whole_answers_are_compared(
     assert asyncio.run(main()).counts == counts
 
 
-def test_pairs_wait_their_turn_and_those_that_find_no_place_are_no_pairs() -> None:
-    async def main() -> None:
-        rig = Rig()
-        pairs = [rig.begin() for _ in range(4)]
-        for pair in pairs:
-            whole(b"1", b"2")(pair)
-        assert rig.pairs.begin(KEY) is None, "while as many as may be wait"
-        found = await rig.compared()
-        assert found.counts == (2, 0, 0)
-        assert found.distance_millionths.values == pytest.approx((500_000,), rel=0.01)
-        assert rig.slept_s == [0.1, 0.1]
-        assert rig.pairs.begin(KEY) is not None
-
-    asyncio.run(main())
+async def test_pairs_wait_their_turn_and_those_that_find_no_place_are_no_pairs() -> None:
+    rig = Rig()
+    pairs = [rig.begin() for _ in range(4)]
+    for pair in pairs:
+        whole(b"1", b"2")(pair)
+    assert rig.pairs.begin(KEY) is None, "while as many as may be wait"
+    found = await rig.compared()
+    assert found.counts == (2, 0, 0)
+    assert found.distance_millionths.values == pytest.approx((500_000,), rel=0.01)
+    assert rig.slept_s == [0.1, 0.1]
+    assert rig.pairs.begin(KEY) is not None
 
 
-def test_comparisons_take_their_share_of_the_time_alone() -> None:
-    async def main() -> None:
-        rig = Rig(took_s=0.4)
-        for pair in (rig.begin(), rig.begin()):
-            whole(b"1", b"2")(pair)
-        await rig.compared()
-        assert rig.slept_s == pytest.approx([0.1, 0.6]), "three times of what the first took"
-
-    asyncio.run(main())
+async def test_comparisons_take_their_share_of_the_time_alone() -> None:
+    rig = Rig(took_s=0.4)
+    for pair in (rig.begin(), rig.begin()):
+        whole(b"1", b"2")(pair)
+    await rig.compared()
+    assert rig.slept_s == pytest.approx([0.1, 0.6]), "three times of what the first took"
 
 
-def test_what_waits_is_left_at_the_end() -> None:
-    async def main() -> None:
-        rig = Rig()
-        whole(b"1", b"2")(rig.begin())
-        await rig.pairs.close()
-        assert (await rig.compared()).pairs == 0
-
-    asyncio.run(main())
+async def test_what_waits_is_left_at_the_end() -> None:
+    rig = Rig()
+    whole(b"1", b"2")(rig.begin())
+    await rig.pairs.close()
+    assert (await rig.compared()).pairs == 0

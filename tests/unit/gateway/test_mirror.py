@@ -190,17 +190,13 @@ async def let_run() -> None:
     case("an answer too large", floods, False, {"errors_5xx": 1, "bytes_out": 0}),
     case("a large stream", floods, True, {"errors_5xx": 0, "bytes_out": 10_000}),
 )
-def test_an_outcome_is_counted_for_the_shadow(
+async def test_an_outcome_is_counted_for_the_shadow(
     answer: Answer, is_stream: bool, counted: dict[str, int], is_kept: bool
 ) -> None:
     rig = Rig(answer, is_kept=is_kept)
-
-    async def scenario() -> None:
-        rig.offer(is_stream=is_stream)
-        assert not rig.sent, "it is sent once the caller waits"
-        await let_run()
-
-    asyncio.run(scenario())
+    rig.offer(is_stream=is_stream)
+    assert not rig.sent, "it is sent once the caller waits"
+    await let_run()
     num_sent = 2 if is_kept and answer is refuses else 1  # what was not read is sent again
     assert rig.sent == [(ONE[0].address, (b"POST / \r\n\r\n", BODY))] * num_sent
     assert rig.sent[0][1][1] is BODY, "a body is shared"
@@ -220,16 +216,12 @@ def test_an_outcome_is_counted_for_the_shadow(
     case("nothing without an answer", refuses, False, ["closed"]),
     case("what came of a broken stream", breaks, True, [b"1", "closed"]),
 )
-def test_taps_get_an_answer_as_it_is_read(
+async def test_taps_get_an_answer_as_it_is_read(
     answer: Answer, is_stream: bool, received: list[object], is_kept: bool
 ) -> None:
     rig, taps = Rig(answer, is_kept=is_kept), (Tap(), Tap())
-
-    async def scenario() -> None:
-        rig.offer(taps=taps, is_stream=is_stream)
-        await let_run()
-
-    asyncio.run(scenario())
+    rig.offer(taps=taps, is_stream=is_stream)
+    await let_run()
     assert [it.received for it in taps] == [received, received]
 
 
@@ -248,97 +240,75 @@ def test_taps_receive_nothing_of_a_request_that_is_dropped() -> None:
     case("as many bytes as the worker takes", ONE, b"x" * 20, 1),
     case("more bytes than the worker takes", ONE, b"x" * 36, 0),
 )
-def test_what_a_hanging_shadow_cannot_take_is_dropped_and_counted(
+async def test_what_a_hanging_shadow_cannot_take_is_dropped_and_counted(
     copies: Sequence[CopyRoute], body: bytes, num_sent: int, is_kept: bool
 ) -> None:
     rig = Rig(hangs, copies, is_kept=is_kept)
-
-    async def scenario() -> None:
-        rig.offer(10, body)
-        await let_run()
-        assert len(rig.sent) == num_sent
-        await rig.mirror.close()
-        rig.answer = ok
-        rig.sent.clear()
-        rig.offer(1, b"")
-        await let_run()
-        assert len(rig.sent) == min(1, len(copies)), "there is room again"
-
-    asyncio.run(scenario())
+    rig.offer(10, body)
+    await let_run()
+    assert len(rig.sent) == num_sent
+    await rig.mirror.close()
+    rig.answer = ok
+    rig.sent.clear()
+    rig.offer(1, b"")
+    await let_run()
+    assert len(rig.sent) == min(1, len(copies)), "there is room again"
     assert rig.load().dropped == 10 - num_sent + (not copies)
 
 
-def test_what_is_not_sent_yet_takes_up_room_until_the_end() -> None:
+async def test_what_is_not_sent_yet_takes_up_room_until_the_end() -> None:
     rig = Rig(ok, delay_s=1000.0)
-
-    async def scenario() -> None:
-        rig.offer(3)
-        await let_run()
-        assert (rig.mirror.num_in_flight, len(rig.sent)) == (2, 0)
-        await rig.mirror.close()
-        assert rig.mirror.num_in_flight == 0
-        rig.offer(3)
-        assert rig.mirror.num_in_flight == 2, "there is room again"
-        await rig.mirror.close()
-
-    asyncio.run(scenario())
+    rig.offer(3)
+    await let_run()
+    assert (rig.mirror.num_in_flight, len(rig.sent)) == (2, 0)
+    await rig.mirror.close()
+    assert rig.mirror.num_in_flight == 0
+    rig.offer(3)
+    assert rig.mirror.num_in_flight == 2, "there is room again"
+    await rig.mirror.close()
     assert rig.load().dropped == 2
 
 
-def test_a_copy_that_refuses_is_left_alone_for_a_while() -> None:
+async def test_a_copy_that_refuses_is_left_alone_for_a_while() -> None:
     rig = Rig(refuses)
-
-    async def scenario() -> None:
-        for _ in range(5):
-            rig.offer()
-            await let_run()
-        assert len(rig.sent) == 1
-        rig.answer = ok
-        rig.now_s += 1.0
-        for _ in range(3):
-            rig.offer()
-            await let_run()
-        assert len(rig.sent) == 4
-
-    asyncio.run(scenario())
-
-
-def test_a_shadow_that_floods_is_read_at_the_rate() -> None:
-    rig = Rig(floods)
-
-    async def scenario() -> None:
-        rig.offer(is_stream=True)
+    for _ in range(5):
+        rig.offer()
         await let_run()
+    assert len(rig.sent) == 1
+    rig.answer = ok
+    rig.now_s += 1.0
+    for _ in range(3):
+        rig.offer()
+        await let_run()
+    assert len(rig.sent) == 4
 
-    asyncio.run(scenario())
+
+async def test_a_shadow_that_floods_is_read_at_the_rate() -> None:
+    rig = Rig(floods)
+    rig.offer(is_stream=True)
+    await let_run()
     # Each wait is for all that was read beyond the burst, as the clock stands still.
     assert rig.slept_s == pytest.approx(sum(number - 0.5 for number in range(1, 11)))
 
 
-def test_an_answer_that_is_whole_at_once_counts_for_the_rate() -> None:
+async def test_an_answer_that_is_whole_at_once_counts_for_the_rate() -> None:
     rig = Rig(ok, is_kept=True)
-
-    async def scenario() -> None:
-        for _ in range(4):  # each counts as 512 bytes, of 1000 a second
-            rig.offer()
-            await let_run()
-
-    asyncio.run(scenario())
+    for _ in range(4):  # each counts as 512 bytes, of 1000 a second
+        rig.offer()
+        await let_run()
     # The first ends just beyond the burst, and those after it wait for all beyond it.
     assert rig.slept_s == pytest.approx(sum(number * 0.512 - 0.5 for number in (2, 3, 4)))
 
 
-def test_a_defect_is_logged_and_takes_nothing_with_it(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_defect_is_logged_and_takes_nothing_with_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async def defect(reply: Reply) -> None:
         raise ZeroDivisionError
 
     rig = Rig(defect)
-
-    async def scenario() -> None:
-        rig.offer()
-        await let_run()
-        assert rig.mirror.num_in_flight == 0
-
-    asyncio.run(scenario())
+    rig.offer()
+    await let_run()
+    assert rig.mirror.num_in_flight == 0
     assert "a mirrored request failed" in caplog.text
     assert rig.load().finished == 1

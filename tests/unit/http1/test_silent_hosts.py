@@ -1,6 +1,5 @@
 """Hosts that went without a word, by what the kernel knows of connections to them."""
 
-import asyncio
 import socket
 import struct
 
@@ -33,19 +32,16 @@ def test_a_silent_host_is_no_slow_one(known: bytes, silent: bool) -> None:
     assert is_silent(known) is silent
 
 
-def test_a_living_connection_is_kept_alive_by_the_kernel_and_known() -> None:
-    async def case() -> None:
-        with socket.create_server(("127.0.0.1", 0)) as server:
-            connected = socket.create_connection(server.getsockname())
-            with connected, server.accept()[0]:
-                hosts = SilentHosts()
-                hosts.watch("c", connected, lambda: pytest.fail("it lives"))
-                assert connected.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
-                connected.sendall(b"x")
-                assert len(tcp_info(connected)) >= 60
-                assert not is_silent(tcp_info(connected))
-                hosts.forget("c")
-                hosts.close()
-            assert tcp_info(connected) == b"", "it is closed"
-
-    asyncio.run(case())
+async def test_a_living_connection_is_kept_alive_by_the_kernel_and_known() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        connected = socket.create_connection(server.getsockname())
+        with connected, server.accept()[0]:
+            hosts = SilentHosts()
+            hosts.watch("c", connected, lambda: pytest.fail("it lives"))
+            assert connected.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+            connected.sendall(b"x")
+            assert len(tcp_info(connected)) >= 60
+            assert not is_silent(tcp_info(connected))
+            hosts.forget("c")
+            hosts.close()
+        assert tcp_info(connected) == b"", "it is closed"

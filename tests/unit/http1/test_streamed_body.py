@@ -56,35 +56,29 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-def test_a_body_is_written_as_it_comes_and_its_connection_is_kept() -> None:
-    async def scenario() -> None:
-        rig = StreamRig()
-        rig.source.give(b"abc")
-        await settle()
-        assert rig.sent == b"abc"
-        rig.source.give(b"def", None)
-        await settle()
-        rig.connection.data_received(OK)
-        assert await rig.reply.body(10) == b"ok"
-        rig.reply.close()
-        assert (rig.sent, rig.transport.aborted) == (b"abcdef", False)
-
-    asyncio.run(scenario())
+async def test_a_body_is_written_as_it_comes_and_its_connection_is_kept() -> None:
+    rig = StreamRig()
+    rig.source.give(b"abc")
+    await settle()
+    assert rig.sent == b"abc"
+    rig.source.give(b"def", None)
+    await settle()
+    rig.connection.data_received(OK)
+    assert await rig.reply.body(10) == b"ok"
+    rig.reply.close()
+    assert (rig.sent, rig.transport.aborted) == (b"abcdef", False)
 
 
-def test_nothing_is_written_while_the_transport_is_full() -> None:
-    async def scenario() -> None:
-        rig = StreamRig()
-        rig.connection.pause_writing()
-        rig.source.give(b"abc", b"def", None)
-        await settle()
-        assert rig.sent == b""
-        rig.connection.resume_writing()
-        await settle()
-        assert rig.sent == b"abcdef"
-        rig.reply.close()
-
-    asyncio.run(scenario())
+async def test_nothing_is_written_while_the_transport_is_full() -> None:
+    rig = StreamRig()
+    rig.connection.pause_writing()
+    rig.source.give(b"abc", b"def", None)
+    await settle()
+    assert rig.sent == b""
+    rig.connection.resume_writing()
+    await settle()
+    assert rig.sent == b"abcdef"
+    rig.reply.close()
 
 
 @cases(
@@ -93,48 +87,39 @@ def test_nothing_is_written_while_the_transport_is_full() -> None:
     case("the source ends early", (b"ab", None), "ended 4 bytes before"),
     case("the source has too much", (b"abcd", b"efgh"), "has more than the 6"),
 )
-def test_a_body_that_breaks_cuts_the_connection(
+async def test_a_body_that_breaks_cuts_the_connection(
     pieces: tuple[bytes | Exception | None, ...], reason: str
 ) -> None:
-    async def scenario() -> None:
-        rig = StreamRig()
-        rig.source.give(*pieces)
-        await settle()
-        with pytest.raises(BodyBrokenError, match=reason):
-            await rig.reply.head()
-        rig.reply.close()
-        assert rig.transport.aborted
-        assert len(rig.sent) < 6
-        assert rig.source.closed
-
-    asyncio.run(scenario())
+    rig = StreamRig()
+    rig.source.give(*pieces)
+    await settle()
+    with pytest.raises(BodyBrokenError, match=reason):
+        await rig.reply.head()
+    rig.reply.close()
+    assert rig.transport.aborted
+    assert len(rig.sent) < 6
+    assert rig.source.closed
 
 
-def test_an_answer_before_the_bodys_end_is_taken_and_ends_the_connection() -> None:
-    async def scenario() -> None:
-        rig = StreamRig()
-        rig.source.give(b"abc")
-        await settle()
-        rig.connection.data_received(OK)
-        assert await rig.reply.body(10) == b"ok"
-        assert not rig.reply.reusable
-        rig.reply.close()
-        await settle()
-        assert (rig.transport.aborted, rig.source.closed) == (True, True)
-
-    asyncio.run(scenario())
+async def test_an_answer_before_the_bodys_end_is_taken_and_ends_the_connection() -> None:
+    rig = StreamRig()
+    rig.source.give(b"abc")
+    await settle()
+    rig.connection.data_received(OK)
+    assert await rig.reply.body(10) == b"ok"
+    assert not rig.reply.reusable
+    rig.reply.close()
+    await settle()
+    assert (rig.transport.aborted, rig.source.closed) == (True, True)
 
 
-def test_a_copy_that_dies_ends_the_source() -> None:
-    async def scenario() -> None:
-        rig = StreamRig()
-        rig.source.give(b"abc")
-        await settle()
-        rig.connection.connection_lost(ConnectionResetError())
-        await settle()
-        with pytest.raises(BrokenError):
-            await rig.reply.head()
-        assert (rig.reply.phase, rig.source.closed) == (ReplyPhase.FAILED, True)
-        rig.reply.close()
-
-    asyncio.run(scenario())
+async def test_a_copy_that_dies_ends_the_source() -> None:
+    rig = StreamRig()
+    rig.source.give(b"abc")
+    await settle()
+    rig.connection.connection_lost(ConnectionResetError())
+    await settle()
+    with pytest.raises(BrokenError):
+        await rig.reply.head()
+    assert (rig.reply.phase, rig.source.closed) == (ReplyPhase.FAILED, True)
+    rig.reply.close()

@@ -53,22 +53,19 @@ async def drained(reply: Reply) -> bytes:
 
 
 @pytest.mark.parametrize("cut", range(1, len(CHUNKED)))
-def test_an_answer_is_the_same_however_its_bytes_are_cut(cut: int) -> None:
-    async def scenario() -> None:
-        rig = Rig()
-        assert rig.transport.written == b"".join(REQUEST)
-        rig.connection.data_received(CHUNKED[:cut])
-        rig.connection.data_received(CHUNKED[cut:])
-        await rig.reply.head()
-        assert (rig.reply.status, rig.reply.headers) == (
-            200,
-            {"x-one": "a", "transfer-encoding": "chunked"},
-        )
-        assert await drained(rig.reply) == b"abcde"
-        rig.reply.close()
-        assert not rig.transport.closed
-
-    asyncio.run(scenario())
+async def test_an_answer_is_the_same_however_its_bytes_are_cut(cut: int) -> None:
+    rig = Rig()
+    assert rig.transport.written == b"".join(REQUEST)
+    rig.connection.data_received(CHUNKED[:cut])
+    rig.connection.data_received(CHUNKED[cut:])
+    await rig.reply.head()
+    assert (rig.reply.status, rig.reply.headers) == (
+        200,
+        {"x-one": "a", "transfer-encoding": "chunked"},
+    )
+    assert await drained(rig.reply) == b"abcde"
+    rig.reply.close()
+    assert not rig.transport.closed
 
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n"
@@ -88,20 +85,17 @@ OK = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n"
     case("a header line without an end", b"HTTP/1.1 200 OK\r\nX: " + b"a" * 70000, None, None),
     case("an endless head", b"HTTP/1.1 200 OK\r\nX: " + b"a" * 70000 + b"\r\n\r\n", None, None),
 )  # fmt: skip
-def test_how_answers_end(received: bytes, loss: str | None, body: bytes | None) -> None:
-    async def scenario() -> None:
-        rig = Rig()
-        rig.connection.data_received(received)
-        if loss is not None:
-            rig.connection.connection_lost(ConnectionResetError() if loss == "reset" else None)
-        if body is None:
-            with pytest.raises(BrokenError):
-                await rig.reply.body(100)
-        else:
-            assert await rig.reply.body(100) == body
-        rig.reply.close()
-
-    asyncio.run(scenario())
+async def test_how_answers_end(received: bytes, loss: str | None, body: bytes | None) -> None:
+    rig = Rig()
+    rig.connection.data_received(received)
+    if loss is not None:
+        rig.connection.connection_lost(ConnectionResetError() if loss == "reset" else None)
+    if body is None:
+        with pytest.raises(BrokenError):
+            await rig.reply.body(100)
+    else:
+        assert await rig.reply.body(100) == body
+    rig.reply.close()
 
 
 @cases(
@@ -116,30 +110,22 @@ def test_how_answers_end(received: bytes, loss: str | None, body: bytes | None) 
         False,
     ),
 )
-def test_whether_a_connection_is_kept(received: bytes, kept: bool) -> None:
-    async def scenario() -> None:
-        rig = Rig()
-        rig.connection.data_received(received)
-        rig.reply.close()
-        rig.reply.close()
-        assert rig.transport.aborted is not kept
-
-    asyncio.run(scenario())
+async def test_whether_a_connection_is_kept(received: bytes, kept: bool) -> None:
+    rig = Rig()
+    rig.connection.data_received(received)
+    rig.reply.close()
+    rig.reply.close()
+    assert rig.transport.aborted is not kept
 
 
-def test_a_second_answer_to_one_request_is_not_read() -> None:
-    async def scenario() -> None:
-        rig = Rig()
-        rig.connection.data_received(
-            OK + b"hello" + b"HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n"
-        )
-        assert (await rig.reply.body(100), rig.reply.status) == (b"hello", 200)
-        rig.reply.close()
-
-    asyncio.run(scenario())
+async def test_a_second_answer_to_one_request_is_not_read() -> None:
+    rig = Rig()
+    rig.connection.data_received(OK + b"hello" + b"HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n")
+    assert (await rig.reply.body(100), rig.reply.status) == (b"hello", 200)
+    rig.reply.close()
 
 
-def test_a_call_over_a_unix_socket(tmp_path: Path) -> None:
+async def test_a_call_over_a_unix_socket(tmp_path: Path) -> None:
     served = asyncio.Event()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -152,18 +138,15 @@ def test_a_call_over_a_unix_socket(tmp_path: Path) -> None:
         await writer.wait_closed()
         served.set()
 
-    async def scenario() -> None:
-        path, pool = str(tmp_path / "socket"), UpstreamPool()
-        async with await asyncio.start_unix_server(serve, path), asyncio.timeout(20):
-            request = HttpRequest("PUT", "/a", "b=c", {"X": "y"}, b"body")
-            answer = await call(pool, f"unix:{path}", request, LONG, 100)
-            assert (answer.status, answer.body) == (200, b"body!")
-            with pytest.raises(ConnectError):
-                await call(pool, f"unix:{path}.other", request, LONG, 100)
-            pool.close()
-            await served.wait()
-
-    asyncio.run(scenario())
+    path, pool = str(tmp_path / "socket"), UpstreamPool()
+    async with await asyncio.start_unix_server(serve, path), asyncio.timeout(20):
+        request = HttpRequest("PUT", "/a", "b=c", {"X": "y"}, b"body")
+        answer = await call(pool, f"unix:{path}", request, LONG, 100)
+        assert (answer.status, answer.body) == (200, b"body!")
+        with pytest.raises(ConnectError):
+            await call(pool, f"unix:{path}.other", request, LONG, 100)
+        pool.close()
+        await served.wait()
 
 
 @cases(
@@ -180,93 +163,74 @@ def test_a_call_over_a_unix_socket(tmp_path: Path) -> None:
         [b"x" * 300_000],
     ),
 )
-def test_what_a_listener_is_called_for(
+async def test_what_a_listener_is_called_for(
     received: bytes, lost: bool, num_calls: int, chunks: list[bytes]
 ) -> None:
-    async def scenario() -> None:
-        rig, calls = Rig(), list[ReplyPhase]()
-        rig.reply.listen(lambda: calls.append(rig.reply.phase))
-        rig.connection.data_received(received)
-        if lost:
-            rig.connection.connection_lost(None)
-        assert calls == [], "not while the bytes are taken in"
-        await asyncio.sleep(0)
-        assert len(calls) == num_calls
-        assert b"".join(rig.reply.take_chunks()) == b"".join(chunks)
-        assert (rig.reply.take_chunks(), rig.reply.num_buffered) == ([], 0)
-
-    asyncio.run(scenario())
+    rig, calls = Rig(), list[ReplyPhase]()
+    rig.reply.listen(lambda: calls.append(rig.reply.phase))
+    rig.connection.data_received(received)
+    if lost:
+        rig.connection.connection_lost(None)
+    assert calls == [], "not while the bytes are taken in"
+    await asyncio.sleep(0)
+    assert len(calls) == num_calls
+    assert b"".join(rig.reply.take_chunks()) == b"".join(chunks)
+    assert (rig.reply.take_chunks(), rig.reply.num_buffered) == ([], 0)
 
 
-def test_a_request_is_sent_at_once_where_a_connection_is_kept() -> None:
-    async def scenario() -> None:
-        rig = Rig()
-        assert rig.pool.send_now(ADDRESS, REQUEST, LONG) is None, "its connection is in use"
-        rig.connection.data_received(OK + b"hello")
-        rig.reply.close()
-        reply = rig.pool.send_now(ADDRESS, REQUEST, LONG)
-        assert reply is not None
-        assert rig.transport.written == b"".join(REQUEST) * 2
-        assert not reply.may_repeat
-        reply.close()
-        rig.pool.close()
-
-    asyncio.run(scenario())
+async def test_a_request_is_sent_at_once_where_a_connection_is_kept() -> None:
+    rig = Rig()
+    assert rig.pool.send_now(ADDRESS, REQUEST, LONG) is None, "its connection is in use"
+    rig.connection.data_received(OK + b"hello")
+    rig.reply.close()
+    reply = rig.pool.send_now(ADDRESS, REQUEST, LONG)
+    assert reply is not None
+    assert rig.transport.written == b"".join(REQUEST) * 2
+    assert not reply.may_repeat
+    reply.close()
+    rig.pool.close()
 
 
-def test_an_idle_connection_is_cut() -> None:
+async def test_an_idle_connection_is_cut() -> None:
     """What is open to a copy that has left the routes is a request under way, soon after."""
-
-    async def scenario() -> None:
-        rig = Rig(pool=UpstreamPool(max_idle_s=0.01))
-        rig.connection.data_received(OK + b"hello")
-        await rig.reply.head()
-        rig.reply.close()
-        assert not rig.transport.closed
-        async with asyncio.timeout(5):
-            while not rig.transport.closed:  # noqa: ASYNC110 - no event to await
-                await asyncio.sleep(0.005)
-
-    asyncio.run(scenario())
+    rig = Rig(pool=UpstreamPool(max_idle_s=0.01))
+    rig.connection.data_received(OK + b"hello")
+    await rig.reply.head()
+    rig.reply.close()
+    assert not rig.transport.closed
+    async with asyncio.timeout(5):
+        while not rig.transport.closed:  # noqa: ASYNC110 - no event to await
+            await asyncio.sleep(0.005)
 
 
-def test_unsolicited_bytes_end_an_idle_connection() -> None:
-    async def scenario() -> None:
-        rig = Rig()
-        rig.connection.data_received(OK + b"hello")
-        rig.reply.close()
-        rig.connection.data_received(b"HTTP/1.1 200 OK\r\n")
-        assert rig.transport.aborted
-
-    asyncio.run(scenario())
+async def test_unsolicited_bytes_end_an_idle_connection() -> None:
+    rig = Rig()
+    rig.connection.data_received(OK + b"hello")
+    rig.reply.close()
+    rig.connection.data_received(b"HTTP/1.1 200 OK\r\n")
+    assert rig.transport.aborted
 
 
-def test_a_whole_answer_above_the_limit_is_an_error() -> None:
-    async def scenario() -> None:
-        rig = Rig()
-        rig.reply.expect_whole(4)
-        rig.connection.data_received(OK + b"hello")
-        with pytest.raises(TooLargeError):
-            await rig.reply.body(4)
-
-    asyncio.run(scenario())
+async def test_a_whole_answer_above_the_limit_is_an_error() -> None:
+    rig = Rig()
+    rig.reply.expect_whole(4)
+    rig.connection.data_received(OK + b"hello")
+    with pytest.raises(TooLargeError):
+        await rig.reply.body(4)
 
 
-def test_reading_pauses_while_the_chunks_are_not_taken() -> None:
-    async def scenario() -> None:
-        rig = Rig()
-        big = b"a" * 300_000
-        rig.connection.data_received(b"HTTP/1.1 200 OK\r\nContent-Length: 600000\r\n\r\n" + big)
-        assert not rig.transport.reading
-        assert await rig.reply.next_chunk() == big
-        waiting = asyncio.ensure_future(rig.reply.next_chunk())
-        await asyncio.sleep(0)
-        assert rig.transport.reading
-        rig.connection.data_received(big)
-        assert await waiting == big
-        assert await rig.reply.next_chunk() is None
-
-    asyncio.run(scenario())
+async def test_reading_pauses_while_the_chunks_are_not_taken() -> None:
+    rig = Rig()
+    big = b"a" * 300_000
+    rig.connection.data_received(b"HTTP/1.1 200 OK\r\nContent-Length: 600000\r\n\r\n" + big)
+    assert not rig.transport.reading
+    assert await rig.reply.next_chunk() == big
+    waiting = asyncio.ensure_future(rig.reply.next_chunk())
+    await asyncio.sleep(0)
+    assert rig.transport.reading
+    rig.connection.data_received(big)
+    assert await waiting == big
+    assert await rig.reply.next_chunk() is None
 
 
 @cases(
@@ -275,28 +239,22 @@ def test_reading_pauses_while_the_chunks_are_not_taken() -> None:
     case("half an answer in time", Timeouts(total_s=0), OK),
     case("no first byte in time", Timeouts(total_s=60, first_byte_s=0), b""),
 )
-def test_deadlines(timeouts: Timeouts, received: bytes) -> None:
-    async def scenario() -> None:
-        rig = Rig(timeouts)
-        rig.connection.data_received(received)
-        with pytest.raises(DeadlineError):
-            await rig.reply.body(100)
-        assert rig.transport.aborted, "however long its reader takes to close it"
-        rig.reply.close()
-
-    asyncio.run(scenario())
+async def test_deadlines(timeouts: Timeouts, received: bytes) -> None:
+    rig = Rig(timeouts)
+    rig.connection.data_received(received)
+    with pytest.raises(DeadlineError):
+        await rig.reply.body(100)
+    assert rig.transport.aborted, "however long its reader takes to close it"
+    rig.reply.close()
 
 
-def test_the_limit_for_the_first_byte_ends_with_it() -> None:
-    async def scenario() -> None:
-        rig = Rig(Timeouts(total_s=60, first_byte_s=0))
-        rig.connection.data_received(OK)
-        await asyncio.sleep(0)
-        assert rig.reply.phase is ReplyPhase.HEAD
-        rig.connection.data_received(b"hello")
-        assert await rig.reply.body(100) == b"hello"
-
-    asyncio.run(scenario())
+async def test_the_limit_for_the_first_byte_ends_with_it() -> None:
+    rig = Rig(Timeouts(total_s=60, first_byte_s=0))
+    rig.connection.data_received(OK)
+    await asyncio.sleep(0)
+    assert rig.reply.phase is ReplyPhase.HEAD
+    rig.connection.data_received(b"hello")
+    assert await rig.reply.body(100) == b"hello"
 
 
 def second_request(rig: Rig) -> Reply:
@@ -344,18 +302,15 @@ def test_what_proves_that_a_request_was_never_read(
     case("but what changes nothing twice", question, ConnectionResetError(), True),
     case("nor one that answered", answered_a_little, ConnectionResetError(), False),
 )
-def test_what_may_be_sent_again(
+async def test_what_may_be_sent_again(
     request_on_the_line: Callable[[Rig], Reply], loss: Exception | None, repeated: bool
 ) -> None:
-    async def scenario() -> None:
-        rig = Rig()
-        reply = request_on_the_line(rig)
-        rig.connection.connection_lost(loss)
-        with pytest.raises(UpstreamError):
-            await reply.head()
-        assert rig.connection.may_repeat is repeated
-
-    asyncio.run(scenario())
+    rig = Rig()
+    reply = request_on_the_line(rig)
+    rig.connection.connection_lost(loss)
+    with pytest.raises(UpstreamError):
+        await reply.head()
+    assert rig.connection.may_repeat is repeated
 
 
 @given(st.lists(st.tuples(st.integers(0, len(CHUNKED) - 1), st.binary(max_size=3)), max_size=4))

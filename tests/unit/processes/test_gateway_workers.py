@@ -126,18 +126,15 @@ def test_without_room_on_the_disk_each_worker_counts_alone(
     case("to try again", b"SageMaker.ListModels", b"503 Service Unavailable"),
     case("and KMS not to", b"TrentService.DescribeKey", b"400 Bad Request"),
 )
-def test_a_client_that_comes_before_a_worker_is_refused_at_once(
+async def test_a_client_that_comes_before_a_worker_is_refused_at_once(
     config: UpConfig, listener: SharedListener, target: bytes, status: bytes
 ) -> None:
-    async def work() -> None:
-        refusing = asyncio.create_task(listener.refuse_early())
-        for _ in range(2):
-            reader, writer = await asyncio.open_connection(config.host, config.gateway_port)
-            writer.write(b"POST / HTTP/1.1\r\nX-Amz-Target: %s\r\n\r\n{}" % target)
-            head, _, body = (await reader.read()).partition(b"\r\n\r\n")
-            assert head.startswith(b"HTTP/1.1 %s\r\n" % status)
-            assert b"Content-Length: %d" % len(body) in head.split(b"\r\n")
-            writer.close()
-        refusing.cancel()
-
-    asyncio.run(work())
+    refusing = asyncio.create_task(listener.refuse_early())
+    for _ in range(2):
+        reader, writer = await asyncio.open_connection(config.host, config.gateway_port)
+        writer.write(b"POST / HTTP/1.1\r\nX-Amz-Target: %s\r\n\r\n{}" % target)
+        head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 %s\r\n" % status)
+        assert b"Content-Length: %d" % len(body) in head.split(b"\r\n")
+        writer.close()
+    refusing.cancel()

@@ -7,14 +7,13 @@ import pytest
 from hostelry.processes.up import bound_logs
 
 
-def test_a_log_that_cannot_be_cut_ends_the_cutting_of_no_other(
+async def test_a_log_that_cannot_be_cut_ends_the_cutting_of_no_other(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "a.log").mkdir()  # which is larger than the limit, and cannot be cut
     log = tmp_path / "b.log"
     log.write_bytes(b"x" * 100)
-
-    async def work() -> None:
+    with caplog.at_level(logging.ERROR):
         bounding = asyncio.create_task(bound_logs(tmp_path, max_bytes=10, pause_s=0.0))
         for _ in range(2):
             async with asyncio.timeout(5):
@@ -23,7 +22,4 @@ def test_a_log_that_cannot_be_cut_ends_the_cutting_of_no_other(
             log.write_bytes(b"y" * 100)
         assert not bounding.done()
         bounding.cancel()
-
-    with caplog.at_level(logging.ERROR):
-        asyncio.run(work())
     assert [it.message for it in caplog.records] == ["bounding logs: failed; will be tried again"]

@@ -65,15 +65,11 @@ def test_a_service_that_hangs_again_and_again_is_left_and_watched(tmp_path: Path
         ["s3door did not stop within 0.01 s; killing it"],
     ),
 )
-def test_a_stop_reports_only_a_service_that_outlived_its_time(
+async def test_a_stop_reports_only_a_service_that_outlived_its_time(
     tmp_path: Path, stopping: Stopping, expected: list[str]
 ) -> None:
     messages: list[str] = []
-
-    async def scenario() -> None:
-        died = asyncio.get_running_loop().create_future()  # it has not ended yet
-        supervisor = Supervisor(Home(tmp_path), messages.append)
-        await supervisor._end(died, NO_GROUP, "s3door", stopping)
-
-    asyncio.run(scenario())
+    died = asyncio.get_running_loop().create_future()  # it has not ended yet
+    supervisor = Supervisor(Home(tmp_path), messages.append)
+    await supervisor._end(died, NO_GROUP, "s3door", stopping)
     assert messages == expected

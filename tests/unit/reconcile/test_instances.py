@@ -100,7 +100,7 @@ def test_news_of_a_copy_arrives_without_asking() -> None:
     drive(scenario)
 
 
-def test_copies_that_change_all_the_time_are_observed_after_each_change() -> None:
+async def test_copies_that_change_all_the_time_are_observed_after_each_change() -> None:
     class Restless:
         """An agent that other copies are desired of while it answers."""
 
@@ -127,14 +127,10 @@ def test_copies_that_change_all_the_time_are_observed_after_each_change() -> Non
         ManualClock(),
         changed.append,
     )
-
-    async def scenario() -> None:
-        driver.set_desired([copy_spec("c-1")])
-        for number in range(1, 4):
-            await driver.step(5.0)
-            assert len(phases(driver)) == number
-
-    asyncio.run(scenario())
+    driver.set_desired([copy_spec("c-1")])
+    for number in range(1, 4):
+        await driver.step(5.0)
+        assert len(phases(driver)) == number
 
 
 def test_a_dead_agent_is_noticed_at_once_and_restarted_with_its_desired_copies() -> None:
@@ -203,7 +199,7 @@ def test_an_end_breaks_off_a_launch_that_hangs() -> None:
     drive(scenario)
 
 
-def test_an_end_that_comes_too_late_for_a_launch_applies_nothing(
+async def test_an_end_that_comes_too_late_for_a_launch_applies_nothing(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     class DeafFleet(FakeFleet):
@@ -212,18 +208,15 @@ def test_an_end_that_comes_too_late_for_a_launch_applies_nothing(
                 await asyncio.Event().wait()
             return await super().launch(instance)
 
-    async def main() -> None:
-        fleet = DeafFleet()
-        driver = InstanceDriver(INSTANCE, fleet, fleet.connect, ManualClock(), lambda _: None)
-        running = asyncio.create_task(driver.run())
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        driver.set_desired(None)
-        await until(lambda: driver.facts.gone)
-        await running
-        assert fleet.terminated == ["i-1"]
-
-    asyncio.run(main())
+    fleet = DeafFleet()
+    driver = InstanceDriver(INSTANCE, fleet, fleet.connect, ManualClock(), lambda _: None)
+    running = asyncio.create_task(driver.run())
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    driver.set_desired(None)
+    await until(lambda: driver.facts.gone)
+    await running
+    assert fleet.terminated == ["i-1"]
     assert not caplog.records
 
 
@@ -234,22 +227,19 @@ class FrozenClock(ManualClock):
         await asyncio.Event().wait()
 
 
-def test_an_end_does_not_wait_for_a_backoff() -> None:
-    async def main() -> None:
-        fleet = FakeFleet()
-        fleet.switches.launch_error = RetryableError("no answer")
-        driver = InstanceDriver(INSTANCE, fleet, fleet.connect, FrozenClock(), lambda _: None)
-        running = asyncio.create_task(driver.run())
-        for num_turns in range(12):
-            for _ in range(num_turns):
-                await asyncio.sleep(0)
-            driver.set_desired([copy_spec(f"c-{num_turns}")])
-        await until(lambda: driver.facts.attempts > 2)
-        driver.set_desired(None)
-        await until(lambda: driver.facts.gone)
-        await running
-
-    asyncio.run(main())
+async def test_an_end_does_not_wait_for_a_backoff() -> None:
+    fleet = FakeFleet()
+    fleet.switches.launch_error = RetryableError("no answer")
+    driver = InstanceDriver(INSTANCE, fleet, fleet.connect, FrozenClock(), lambda _: None)
+    running = asyncio.create_task(driver.run())
+    for num_turns in range(12):
+        for _ in range(num_turns):
+            await asyncio.sleep(0)
+        driver.set_desired([copy_spec(f"c-{num_turns}")])
+    await until(lambda: driver.facts.attempts > 2)
+    driver.set_desired(None)
+    await until(lambda: driver.facts.gone)
+    await running
 
 
 def test_an_end_is_tried_until_it_is_done_and_cannot_be_taken_back() -> None:
@@ -268,21 +258,18 @@ def test_an_end_is_tried_until_it_is_done_and_cannot_be_taken_back() -> None:
     drive(scenario)
 
 
-def test_closing_leaves_agents_and_copies_alone() -> None:
-    async def main() -> None:
-        keys: list[GroupKey] = []
-        fleet = FakeFleet()
-        instances = Instances(fleet, fleet.connect, ManualClock(), keys.append)
-        instances.set_desired(INSTANCE, [copy_spec("c-1")])
-        assert instances.list_driven(KEY) == ["i-1"]
-        await instances.all_observed()
-        await until(lambda: "i-1" in instances.facts)
-        assert set(keys) == {KEY}
-        await instances.close()
-        assert instances.list_driven(KEY) == []
-        assert list(fleet.machines["i-1"].copies) == ["c-1"]
-
-    asyncio.run(main())
+async def test_closing_leaves_agents_and_copies_alone() -> None:
+    keys: list[GroupKey] = []
+    fleet = FakeFleet()
+    instances = Instances(fleet, fleet.connect, ManualClock(), keys.append)
+    instances.set_desired(INSTANCE, [copy_spec("c-1")])
+    assert instances.list_driven(KEY) == ["i-1"]
+    await instances.all_observed()
+    await until(lambda: "i-1" in instances.facts)
+    assert set(keys) == {KEY}
+    await instances.close()
+    assert instances.list_driven(KEY) == []
+    assert list(fleet.machines["i-1"].copies) == ["c-1"]
 
 
 def step_by_step(

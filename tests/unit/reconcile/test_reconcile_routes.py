@@ -90,28 +90,25 @@ def snapshot(version: str) -> RouteSnapshot:
     return RouteSnapshot(version=version, endpoints=())
 
 
-def test_the_board_shows_nothing_before_the_first_routes_and_wakes_all_who_wait() -> None:
-    async def scenario() -> None:
-        board = RouteBoard()
-        assert board.snapshot is None
-        assert await board.newer_than(None, 0.0) is None
-        waiting = [asyncio.create_task(board.newer_than(it, 30)) for it in (None, "a", "old")]
-        await asyncio.sleep(0)
-        board.publish(snapshot("a"))
-        first, second, third = waiting
-        assert await first == await third == snapshot("a")
-        await asyncio.sleep(0)
-        board.publish(snapshot("a"))
-        await asyncio.sleep(0)
-        assert not second.done(), "the same version again is nothing new"
-        board.publish(snapshot("b"))
-        assert await second == snapshot("b")
-        assert await board.newer_than("a", 30) == snapshot("b")
-        assert await board.newer_than("b", 0.0) is None
-        last = asyncio.create_task(board.newer_than("b", 30))
-        await asyncio.sleep(0)
-        board.close()
-        assert await last is None, "closing lets go of everyone"
-        assert await board.newer_than(None, 30) is None
-
-    asyncio.run(scenario())
+async def test_the_board_shows_nothing_before_the_first_routes_and_wakes_all_who_wait() -> None:
+    board = RouteBoard()
+    assert board.snapshot is None
+    assert await board.newer_than(None, 0.0) is None
+    waiting = [asyncio.create_task(board.newer_than(it, 30)) for it in (None, "a", "old")]
+    await asyncio.sleep(0)
+    board.publish(snapshot("a"))
+    first, second, third = waiting
+    assert await first == await third == snapshot("a")
+    await asyncio.sleep(0)
+    board.publish(snapshot("a"))
+    await asyncio.sleep(0)
+    assert not second.done(), "the same version again is nothing new"
+    board.publish(snapshot("b"))
+    assert await second == snapshot("b")
+    assert await board.newer_than("a", 30) == snapshot("b")
+    assert await board.newer_than("b", 0.0) is None
+    last = asyncio.create_task(board.newer_than("b", 30))
+    await asyncio.sleep(0)
+    board.close()
+    assert await last is None, "closing lets go of everyone"
+    assert await board.newer_than(None, 30) is None

@@ -289,17 +289,13 @@ def test_a_shadows_answers_are_compared_with_productions(
     case("as it is", "", [False, False]),
     case("without its session", "NEW_SESSION", [True, False]),
 )
-def test_a_shadow_gets_productions_head(
+async def test_a_shadow_gets_productions_head(
     tmp_path: Path, session: str, has_session: list[bool]
 ) -> None:
     copies = Copies(whole, whole)
-
-    async def main() -> None:
-        gateway = gateway_in(tmp_path, routes_of(CAPTURE, shadow_route(None)), copies)
-        await ask(gateway, "invocations", Sink, session)
-        await mirrored(gateway)
-
-    asyncio.run(main())
+    gateway = gateway_in(tmp_path, routes_of(CAPTURE, shadow_route(None)), copies)
+    await ask(gateway, "invocations", Sink, session)
+    await mirrored(gateway)
     lines = [head.splitlines() for head in copies.heads]
     assert [any(b"Session-Id" in it for it in head) for head in lines] == has_session
     kept = [[it for it in head if b"Session-Id" not in it] for head in lines]

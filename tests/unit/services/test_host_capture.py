@@ -1,6 +1,5 @@
 """Captured requests of a host without a process for jobs become objects, and are reported."""
 
-import asyncio
 from pathlib import Path
 
 import msgspec
@@ -40,7 +39,7 @@ class Platform(UpstreamPool):
         return reply
 
 
-def test_a_hosts_captured_requests_are_uploaded_and_reported_under_its_name(
+async def test_a_hosts_captured_requests_are_uploaded_and_reported_under_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     objects: dict[str, bytes] = {}
@@ -57,14 +56,10 @@ def test_a_hosts_captured_requests_are_uploaded_and_reported_under_its_name(
     batch = SpoolBatch(target=TARGET, parts=parts, num_records=1, num_bytes=len(parts[0]))
     writer.append([batch], AT)
     writer.close()
-
-    async def main() -> None:
-        keys = new_credentials("1" * 12, "us-east-1")
-        capture = HostCapture(home, config, keys, platform, ManualClock(AT))
-        await capture.uploads.look()
-        await capture.sender.send()
-
-    asyncio.run(main())
+    keys = new_credentials("1" * 12, "us-east-1")
+    capture = HostCapture(home, config, keys, platform, ManualClock(AT))
+    await capture.uploads.look()
+    await capture.sender.send()
     assert [it.partition("seen/")[0] for it in objects] == ["s3://"]
     assert [it.reporter for it in platform.reports] == ["h-1/link"]
     assert platform.reports[0].variants[0].counts.objects == 1

@@ -167,21 +167,18 @@ def test_copies_that_cannot_be_reached_are_a_5xx() -> None:
 
 
 @pytest.mark.parametrize("path", [STREAM, CHAT])
-def test_a_stream_is_in_flight_until_its_last_byte_or_its_client_goes(path: str) -> None:
-    async def main() -> None:
-        copies = LoadBalancer(half)
-        parts = gateway(copies)
-        exchange = Exchange(Sink(), Received(request(path), True, True), b"")
-        serving = asyncio.ensure_future(parts.dispatcher.handle(exchange))
-        for _ in range(10):
-            await asyncio.sleep(0)
-        under_way = seen(parts)
-        assert (under_way.finished, under_way.in_flight_max, under_way.on_copies_max) == (0, 1, 1)
-        serving.cancel()
-        await asyncio.wait([serving])
-        over = seen(parts)
-        assert (over.finished, over.errors_5xx, over.broken_streams) == (1, 0, 0)
-        parts.meter.close_now()
-        assert parts.meter.close_now()[0].loads == ()
-
-    asyncio.run(main())
+async def test_a_stream_is_in_flight_until_its_last_byte_or_its_client_goes(path: str) -> None:
+    copies = LoadBalancer(half)
+    parts = gateway(copies)
+    exchange = Exchange(Sink(), Received(request(path), True, True), b"")
+    serving = asyncio.ensure_future(parts.dispatcher.handle(exchange))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    under_way = seen(parts)
+    assert (under_way.finished, under_way.in_flight_max, under_way.on_copies_max) == (0, 1, 1)
+    serving.cancel()
+    await asyncio.wait([serving])
+    over = seen(parts)
+    assert (over.finished, over.errors_5xx, over.broken_streams) == (1, 0, 0)
+    parts.meter.close_now()
+    assert parts.meter.close_now()[0].loads == ()

@@ -57,15 +57,12 @@ def test_a_worker_asks_the_others_and_names_those_that_are_silent(home: Home) ->
 
 
 @pytest.mark.parametrize("question", [b"no JSON", b'{"account": 5}', b'{"more": 1}'])
-def test_a_question_that_is_none_ends_its_line_alone(home: Home, question: bytes) -> None:
-    async def work() -> None:
-        worker = AllWorkers(home, 2, 2, ring_with("a"))
-        answering = asyncio.create_task(answer_heartbeats(None, worker.answer_line))
-        await listen(home)
-        path = line_path(service_path(home, "gateway-2"))
-        with pytest.raises(ConnectionError):
-            await ask_line(path, CALLS_REQUEST + question, 10)
-        assert await ask_line(path, b"7", 10) == b"7\n"
-        answering.cancel()
-
-    asyncio.run(work())
+async def test_a_question_that_is_none_ends_its_line_alone(home: Home, question: bytes) -> None:
+    worker = AllWorkers(home, 2, 2, ring_with("a"))
+    answering = asyncio.create_task(answer_heartbeats(None, worker.answer_line))
+    await listen(home)
+    path = line_path(service_path(home, "gateway-2"))
+    with pytest.raises(ConnectionError):
+        await ask_line(path, CALLS_REQUEST + question, 10)
+    assert await ask_line(path, b"7", 10) == b"7\n"
+    answering.cancel()

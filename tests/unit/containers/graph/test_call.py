@@ -135,29 +135,23 @@ steps:
 """
 
 
-def test_branches_run_at_once_and_a_failure_ends_the_others() -> None:
-    async def scenario() -> None:
-        never, targets = asyncio.Event(), FakeTargets({})
-        targets.answers |= {"a": never, "b": CallTargetError("b broke"), "c": never}
-        outcome = (await Graph(SCATTER, targets).call({})).outcome
-        assert outcome.fault is not None
-        assert (outcome.fault.status, outcome.fault.text) == (424, "step b: b broke")
-        assert targets.called == ["a", "b", "c"]
-        assert sorted(targets.cancelled) == ["a", "c"]
-
-    asyncio.run(scenario())
+async def test_branches_run_at_once_and_a_failure_ends_the_others() -> None:
+    never, targets = asyncio.Event(), FakeTargets({})
+    targets.answers |= {"a": never, "b": CallTargetError("b broke"), "c": never}
+    outcome = (await Graph(SCATTER, targets).call({})).outcome
+    assert outcome.fault is not None
+    assert (outcome.fault.status, outcome.fault.text) == (424, "step b: b broke")
+    assert targets.called == ["a", "b", "c"]
+    assert sorted(targets.cancelled) == ["a", "c"]
 
 
-def test_the_deadline_ends_every_step_and_names_those_under_way() -> None:
-    async def scenario() -> None:
-        targets = FakeTargets({"a": 1, "b": asyncio.Event(), "c": asyncio.Event()})
-        outcome = (await Graph("deadline_s: 0.02" + SCATTER, targets).call({})).outcome
-        assert outcome.fault is not None
-        assert outcome.fault.status == 504
-        assert outcome.fault.text == "step b, c: the call's deadline of 0.02 s has passed"
-        assert sorted(targets.cancelled) == ["b", "c"]
-
-    asyncio.run(scenario())
+async def test_the_deadline_ends_every_step_and_names_those_under_way() -> None:
+    targets = FakeTargets({"a": 1, "b": asyncio.Event(), "c": asyncio.Event()})
+    outcome = (await Graph("deadline_s: 0.02" + SCATTER, targets).call({})).outcome
+    assert outcome.fault is not None
+    assert outcome.fault.status == 504
+    assert outcome.fault.text == "step b, c: the call's deadline of 0.02 s has passed"
+    assert sorted(targets.cancelled) == ["b", "c"]
 
 
 ONE = "output: answer\nsteps:\n  answer: {{call: {{endpoint: a{0}}}{1}}}\n"
@@ -212,21 +206,17 @@ def test_a_map_is_a_function_or_an_expression(step: str, value: Any) -> None:
         assert found == value
 
 
-def test_a_cached_answer_is_not_asked_for_again_until_its_time_is_over() -> None:
+async def test_a_cached_answer_is_not_asked_for_again_until_its_time_is_over() -> None:
     text = ("output: answer\nsteps:\n  answer: {cache: {of: a, ttl_s: 60}, input: input.x}\n"
             "  a: {call: {endpoint: a}}\n")  # fmt: skip
-
-    async def scenario() -> None:
-        targets = FakeTargets({"a": "A"})
-        graph = Graph(text, targets)
-        for request in ({"x": [1], "id": 1}, {"x": [1], "id": 2}, {"x": [2]}):
-            assert (await graph.call(request)).outcome.value == "A"
-        assert targets.called == ["a", "a"]
-        graph.clock.advance(61)
-        await graph.call({"x": [1]})
-        assert len(targets.called) == 3
-
-    asyncio.run(scenario())
+    targets = FakeTargets({"a": "A"})
+    graph = Graph(text, targets)
+    for request in ({"x": [1], "id": 1}, {"x": [1], "id": 2}, {"x": [2]}):
+        assert (await graph.call(request)).outcome.value == "A"
+    assert targets.called == ["a", "a"]
+    graph.clock.advance(61)
+    await graph.call({"x": [1]})
+    assert len(targets.called) == 3
 
 
 @cases(
@@ -239,30 +229,24 @@ def test_a_cached_answer_is_not_asked_for_again_until_its_time_is_over() -> None
     case("not a step that a map reads",
         "output: answer\nsteps: {answer: {map: a.p}, a: {call: {endpoint: a}}}", ["a"], False),
 )  # fmt: skip
-def test_the_last_step_is_streamed_through(
+async def test_the_last_step_is_streamed_through(
     text: str, called: list[str], *, is_streamed: bool
 ) -> None:
-    async def scenario() -> None:
-        targets = FakeTargets({"a": {"p": False}})
-        result = await Graph(text, targets).call({}, is_stream=True)
-        assert targets.called == called
-        assert (result.stream is not None) is is_streamed
-        assert result.outcome.is_streamed is is_streamed
-
-    asyncio.run(scenario())
+    targets = FakeTargets({"a": {"p": False}})
+    result = await Graph(text, targets).call({}, is_stream=True)
+    assert targets.called == called
+    assert (result.stream is not None) is is_streamed
+    assert result.outcome.is_streamed is is_streamed
 
 
-def test_a_stream_that_no_client_waits_for_is_closed() -> None:
-    async def scenario() -> None:
-        targets = FakeTargets({})
-        running = asyncio.ensure_future(Graph(ONE.format("", ""), targets).call({}, is_stream=True))
-        await targets.has_streamed.wait()
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
-        assert running.cancelled()
-        assert [it.closed for it in targets.streams] == [True]
-
-    asyncio.run(scenario())
+async def test_a_stream_that_no_client_waits_for_is_closed() -> None:
+    targets = FakeTargets({})
+    running = asyncio.ensure_future(Graph(ONE.format("", ""), targets).call({}, is_stream=True))
+    await targets.has_streamed.wait()
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert running.cancelled()
+    assert [it.closed for it in targets.streams] == [True]
 
 
 def test_answers_of_one_call_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -392,12 +376,9 @@ def test_branches_with_the_same_input_send_the_same_body() -> None:
     assert targets.bodies["c"] == b'{"n":[[1]]}'
 
 
-def test_a_defect_ends_the_call_and_what_runs_beside() -> None:
-    async def scenario() -> None:
-        never, targets = asyncio.Event(), FakeTargets({})
-        targets.answers |= {"a": never, "b": ZeroDivisionError("ours"), "c": never}
-        with pytest.raises(ZeroDivisionError):
-            await Graph(SCATTER, targets).call({})
-        assert sorted(targets.cancelled) == ["a", "c"]
-
-    asyncio.run(scenario())
+async def test_a_defect_ends_the_call_and_what_runs_beside() -> None:
+    never, targets = asyncio.Event(), FakeTargets({})
+    targets.answers |= {"a": never, "b": ZeroDivisionError("ours"), "c": never}
+    with pytest.raises(ZeroDivisionError):
+        await Graph(SCATTER, targets).call({})
+    assert sorted(targets.cancelled) == ["a", "c"]

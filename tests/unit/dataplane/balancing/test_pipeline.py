@@ -144,17 +144,13 @@ def test_a_failure_names_the_copy_and_leaves_nothing_in_flight(
     assert {it.copy.id for it in rig.steps} - set(rig.closed) <= {at}
 
 
-def test_a_client_that_leaves_cancels_the_container_under_way() -> None:
+async def test_a_client_that_leaves_cancels_the_container_under_way() -> None:
     slow = answer(whole=False, body=b"half")
     rig = Rig(two=slow)
-
-    async def scenario() -> None:
-        task = asyncio.create_task(rig.run())
-        await asyncio.sleep(0)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-
-    asyncio.run(scenario())
+    task = asyncio.create_task(rig.run())
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
     assert sorted(rig.closed) == ["one", "two"]
     assert slow._line.released == [False], "its connection is cut"  # type: ignore[attr-defined]

@@ -148,7 +148,7 @@ def test_an_answer_that_does_not_end_gives_its_room_back(tmp_path: Path) -> None
     assert capture.hold(MAX_BUFFER_BYTES)
 
 
-def test_a_large_buffer_is_written_at_once(tmp_path: Path) -> None:
+async def test_a_large_buffer_is_written_at_once(tmp_path: Path) -> None:
     class Announced(RequestCapture):
         def __init__(self) -> None:
             super().__init__(spool(tmp_path, LIMITS), lambda: 0.5, ManualClock(AT))
@@ -158,15 +158,12 @@ def test_a_large_buffer_is_written_at_once(tmp_path: Path) -> None:
             await super().write()
             self.wrote.set()
 
-    async def main() -> None:
-        capture = Announced()
-        running = asyncio.create_task(capture.run())
-        await asyncio.sleep(0)
-        take(capture, b"x" * (5 * MIB))
-        await asyncio.wait_for(capture.wrote.wait(), 0.9)  # a small one waits for a second
-        running.cancel()
-
-    asyncio.run(main())
+    capture = Announced()
+    running = asyncio.create_task(capture.run())
+    await asyncio.sleep(0)
+    take(capture, b"x" * (5 * MIB))
+    await asyncio.wait_for(capture.wrote.wait(), 0.9)  # a small one waits for a second
+    running.cancel()
     assert len(all_records(tmp_path)) == 1
 
 

@@ -91,22 +91,18 @@ def test_control_hears_of_every_request(
     assert control.reported[-1].worker == "gateway-1"
 
 
-def test_a_process_without_requests_is_silent_and_reports_at_once_when_one_comes() -> None:
+async def test_a_process_without_requests_is_silent_and_reports_at_once_when_one_comes() -> None:
     control = Control()
     worker = Worker(control)
-
-    async def main() -> None:
-        running = asyncio.create_task(worker.sender.run())
-        for _ in range(5):
-            await asyncio.sleep(0)
-        assert [it.idle_s for it in control.reported] == [5.0]
-        worker.clock.advance(3.25)
-        worker.meter.begin(CHAT)
-        for _ in range(20):
-            await asyncio.sleep(0)
-        running.cancel()
-
-    asyncio.run(main())
+    running = asyncio.create_task(worker.sender.run())
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert [it.idle_s for it in control.reported] == [5.0]
+    worker.clock.advance(3.25)
+    worker.meter.begin(CHAT)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    running.cancel()
     idle, begun, load = control.reported[:3]
     assert (begun.idle_s, begun.seconds, begun.through) == (0.0, (), idle.through + 3)
     assert (load.idle_s, load.first) == (0.0, begun.through + 1)

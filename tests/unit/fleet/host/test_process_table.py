@@ -98,7 +98,9 @@ def test_all_who_ask_during_a_scan_share_the_next_one(monkeypatch: pytest.Monkey
     assert scans == [0, 1, 2]
 
 
-def test_scans_in_a_row_take_a_quarter_of_a_core_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_scans_in_a_row_take_a_quarter_of_a_core_at_most(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     now, pauses = [100.0], list[float]()
 
     def scan() -> ProcessTable:
@@ -109,18 +111,15 @@ def test_scans_in_a_row_take_a_quarter_of_a_core_at_most(monkeypatch: pytest.Mon
         pauses.append(round(pause_s, 3))
         now[0] += pause_s
 
-    async def case() -> None:
-        shared = ProcessScans()
-        await shared.fresh()
-        await shared.fresh()
-        now[0] += 0.05
-        await shared.fresh()
-        now[0] += 1.0
-        await shared.fresh()
-
     monkeypatch.setattr(processes, "monotonic_s", lambda: now[0])
     monkeypatch.setattr(processes, "thread_cpu_s", lambda: now[0])
     monkeypatch.setattr(processes, "process_table", scan)
     monkeypatch.setattr(asyncio, "sleep", sleep)
-    asyncio.run(case())
+    shared = ProcessScans()
+    await shared.fresh()
+    await shared.fresh()
+    now[0] += 0.05
+    await shared.fresh()
+    now[0] += 1.0
+    await shared.fresh()
     assert pauses == [0.0, 0.06, 0.01, 0.0]

@@ -154,7 +154,7 @@ def test_a_runtime_that_is_missing_is_named(
     assert found().argv == [str(programs / "podman"), "--runtime", "runc"]
 
 
-def test_images_and_containers_are_asked_for(programs: Path) -> None:
+async def test_images_and_containers_are_asked_for(programs: Path) -> None:
     script = (
         'case "$1 $2 $3" in\n'
         '"image inspect mine:1") echo \'[{"Id": "abc", "Config": {}}]\' ;;\n'
@@ -165,20 +165,16 @@ def test_images_and_containers_are_asked_for(programs: Path) -> None:
     )
     path = program(programs, "podman", script)
     engine = EngineFacts(kind="podman", program=str(path), version="4")
-
-    async def work() -> None:
-        assert await find_image(engine, "mine:1") == ImageFacts(id="abc", labels={})
-        assert await find_image(engine, "other:1") == "no such thing"
-        odd = await find_image(engine, "odd:1")
-        assert isinstance(odd, str)
-        assert "cannot be read" in odd
-        state = await find_state(engine, "c")
-        assert state is not None
-        assert state.pid == 9
-        assert await find_state(engine, "odd") is None
-        assert await find_state(engine, "gone") is None
-
-    asyncio.run(work())
+    assert await find_image(engine, "mine:1") == ImageFacts(id="abc", labels={})
+    assert await find_image(engine, "other:1") == "no such thing"
+    odd = await find_image(engine, "odd:1")
+    assert isinstance(odd, str)
+    assert "cannot be read" in odd
+    state = await find_state(engine, "c")
+    assert state is not None
+    assert state.pid == 9
+    assert await find_state(engine, "odd") is None
+    assert await find_state(engine, "gone") is None
 
 
 def test_a_program_that_prints_without_end_fills_no_memory(programs: Path) -> None:

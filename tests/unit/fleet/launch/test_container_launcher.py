@@ -112,38 +112,32 @@ def order(folder: Path, engine: Engine, *, image: str = "mine:1", pull: bool = T
     )
 
 
-def test_a_container_is_started_watched_explained_and_removed(engine: Engine, folder: Path) -> None:
+async def test_a_container_is_started_watched_explained_and_removed(
+    engine: Engine, folder: Path
+) -> None:
     engine.has("image")
-
-    async def work() -> None:
-        launcher = ContainerLauncher()
-        process = await launcher.start(order(folder, engine))
-        assert process.identity.pid == engine.container
-        assert is_container(folder)
-        assert not (folder / "container.env").exists(), "the variables are the engine's now"
-        assert launcher.adopt(folder, process.identity) is not None
-        waiting = asyncio.create_task(process.wait())
-        os.kill(process.identity.pid, 15)
-        assert await waiting is None
-        assert launcher.adopt(folder, process.identity) is None
-        assert await launcher.explain_exit(folder, None) == "The container exited with code 5."
-        await launcher.stop(folder, process.identity, 1.0)
-        assert engine.container is None
-        assert not is_container(folder)
-        assert engine.calls[-2:] == ["stop -t", "rm --force"]
-
-    asyncio.run(work())
+    launcher = ContainerLauncher()
+    process = await launcher.start(order(folder, engine))
+    assert process.identity.pid == engine.container
+    assert is_container(folder)
+    assert not (folder / "container.env").exists(), "the variables are the engine's now"
+    assert launcher.adopt(folder, process.identity) is not None
+    waiting = asyncio.create_task(process.wait())
+    os.kill(process.identity.pid, 15)
+    assert await waiting is None
+    assert launcher.adopt(folder, process.identity) is None
+    assert await launcher.explain_exit(folder, None) == "The container exited with code 5."
+    await launcher.stop(folder, process.identity, 1.0)
+    assert engine.container is None
+    assert not is_container(folder)
+    assert engine.calls[-2:] == ["stop -t", "rm --force"]
 
 
-def test_an_image_is_fetched_where_it_is_missing(engine: Engine, folder: Path) -> None:
+async def test_an_image_is_fetched_where_it_is_missing(engine: Engine, folder: Path) -> None:
     engine.has("registry")
-
-    async def work() -> None:
-        process = await ContainerLauncher().start(order(folder, engine))
-        assert "pull --quiet" in engine.calls
-        await end_container(folder, process.identity, 0.0)
-
-    asyncio.run(work())
+    process = await ContainerLauncher().start(order(folder, engine))
+    assert "pull --quiet" in engine.calls
+    await end_container(folder, process.identity, 0.0)
 
 
 @cases(
@@ -163,51 +157,43 @@ def test_an_image_that_cannot_be_had_is_named(
     assert not is_container(folder), "nothing was begun"
 
 
-def test_what_the_engine_refuses_is_reported_and_cleared(engine: Engine, folder: Path) -> None:
+async def test_what_the_engine_refuses_is_reported_and_cleared(
+    engine: Engine, folder: Path
+) -> None:
     engine.has("image")
     engine.has("refuse", "out of order")
-
-    async def work() -> None:
-        launcher = ContainerLauncher()
-        with pytest.raises(TerminalError, match="cannot be started: out of order"):
-            await launcher.start(order(folder, engine))
-        assert "out of order" in (folder / "log").read_text()
-        await launcher.stop(folder, None, 0.0)
-        assert not is_container(folder)
-
-    asyncio.run(work())
+    launcher = ContainerLauncher()
+    with pytest.raises(TerminalError, match="cannot be started: out of order"):
+        await launcher.start(order(folder, engine))
+    assert "out of order" in (folder / "log").read_text()
+    await launcher.stop(folder, None, 0.0)
+    assert not is_container(folder)
 
 
-def test_a_container_left_of_a_folder_removed_by_hand_makes_room(
+async def test_a_container_left_of_a_folder_removed_by_hand_makes_room(
     engine: Engine, folder: Path
 ) -> None:
     engine.has("image")
     engine.has("stale")
-
-    async def work() -> None:
-        process = await ContainerLauncher().start(order(folder, engine))
-        assert engine.calls.count("run --detach") == 2
-        await end_container(folder, process.identity, 0.0)
-
-    asyncio.run(work())
+    process = await ContainerLauncher().start(order(folder, engine))
+    assert engine.calls.count("run --detach") == 2
+    await end_container(folder, process.identity, 0.0)
 
 
-def test_a_copy_unwanted_while_it_starts_leaves_no_container(engine: Engine, folder: Path) -> None:
+async def test_a_copy_unwanted_while_it_starts_leaves_no_container(
+    engine: Engine, folder: Path
+) -> None:
     engine.has("image")
-
-    async def work() -> None:
-        launcher = CopyLauncher(ProcessLauncher())
-        starting = asyncio.create_task(launcher.start(order(folder, engine)))
-        while not (folder / "container.json").exists():  # noqa: ASYNC110 - a file has no event
-            await asyncio.sleep(0)
-        starting.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await starting
-        await launcher.stop(folder, None, 0.0)
-        assert engine.container is None
-        assert [row for row in process_table() if row.marker == str(folder)] == []
-
-    asyncio.run(work())
+    launcher = CopyLauncher(ProcessLauncher())
+    starting = asyncio.create_task(launcher.start(order(folder, engine)))
+    while not (folder / "container.json").exists():  # noqa: ASYNC110 - a file has no event
+        await asyncio.sleep(0)
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    await launcher.stop(folder, None, 0.0)
+    assert engine.container is None
+    assert [row for row in process_table() if row.marker == str(folder)] == []
 
 
 def test_an_engine_that_is_gone_or_hangs_leaves_nothing_running(

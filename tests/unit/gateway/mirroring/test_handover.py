@@ -202,17 +202,14 @@ def test_production_s_answers_follow_at_the_rate_at_which_they_are_compared() ->
     scenario(run, pairs_per_s=10.0, pairs_at_once=2, max_answer_bytes=10)
 
 
-def test_the_end_sends_what_the_socket_takes_and_drops_the_rest() -> None:
-    async def main() -> None:
-        peer = Peer(batch_s=60.0)
-        offer(peer, "a")
-        await peer.handover.close()
-        assert (peer.ids(), peer.dropped) == (["a"], [])
-        peer.close()
-        peer = Peer(batch_s=60.0)
-        offer(peer, "a", "b", body=MANY_BYTES)
-        await peer.handover.close()
-        assert peer.dropped == [KEY, KEY]
-        peer.close()
-
-    asyncio.run(main())
+async def test_the_end_sends_what_the_socket_takes_and_drops_the_rest() -> None:
+    peer = Peer(batch_s=60.0)
+    offer(peer, "a")
+    await peer.handover.close()
+    assert (peer.ids(), peer.dropped) == (["a"], [])
+    peer.close()
+    peer = Peer(batch_s=60.0)
+    offer(peer, "a", "b", body=MANY_BYTES)
+    await peer.handover.close()
+    assert peer.dropped == [KEY, KEY]
+    peer.close()

@@ -45,32 +45,26 @@ async def complete(parts: Gateway, name: str = "llm") -> tuple[int, dict[str, st
     case("compat", replace(ASLEEP, at_zero=AtZero.COMPAT)),
     case("off on purpose", replace(ASLEEP, wakeable=Wakeable.NO_TARGET)),
 )
-def test_openai_requests_that_may_not_wait_get_no_capacity(route: ComponentRoute) -> None:
-    async def scenario() -> None:
-        config = UpConfig(control_port=1)
-        parts = build_gateway(config, CREDENTIALS, FixedRoutes(routes_of(route)), UpstreamPool())
-        status, error = await complete(parts)
-        assert (status, error["code"], error["type"]) == (503, "no_capacity", "server_error")
-        assert "`llm`" in error["message"]
-
-    asyncio.run(scenario())
+async def test_openai_requests_that_may_not_wait_get_no_capacity(route: ComponentRoute) -> None:
+    config = UpConfig(control_port=1)
+    parts = build_gateway(config, CREDENTIALS, FixedRoutes(routes_of(route)), UpstreamPool())
+    status, error = await complete(parts)
+    assert (status, error["code"], error["type"]) == (503, "no_capacity", "server_error")
+    assert "`llm`" in error["message"]
 
 
-def test_who_is_held_waits_until_there_is_a_copy_or_the_line_is_full() -> None:
-    async def scenario() -> None:
-        config = UpConfig(control_port=1, hold_requests_each=1)
-        routes = FixedRoutes(routes_of(ASLEEP))
-        parts = build_gateway(config, CREDENTIALS, routes, UpstreamPool())
-        waiting = asyncio.create_task(complete(parts))
-        await settle()
-        assert parts.pending_queue.num_held == 1
-        status, error = await complete(parts)
-        assert (status, error["code"]) == (503, "no_capacity")
-        assert "1 requests wait for it already" in error["message"]
-        # The only copy refuses connections, and is an error of a client that does not wait.
-        routes.replace(routes_of(replace(AWAKE, at_zero=AtZero.COMPAT, copies=COPIES[:1])))
-        status, error = await waiting
-        assert (status, error["code"]) == (503, "no_capacity")
-        assert parts.pending_queue.num_held == 0
-
-    asyncio.run(scenario())
+async def test_who_is_held_waits_until_there_is_a_copy_or_the_line_is_full() -> None:
+    config = UpConfig(control_port=1, hold_requests_each=1)
+    routes = FixedRoutes(routes_of(ASLEEP))
+    parts = build_gateway(config, CREDENTIALS, routes, UpstreamPool())
+    waiting = asyncio.create_task(complete(parts))
+    await settle()
+    assert parts.pending_queue.num_held == 1
+    status, error = await complete(parts)
+    assert (status, error["code"]) == (503, "no_capacity")
+    assert "1 requests wait for it already" in error["message"]
+    # The only copy refuses connections, and is an error of a client that does not wait.
+    routes.replace(routes_of(replace(AWAKE, at_zero=AtZero.COMPAT, copies=COPIES[:1])))
+    status, error = await waiting
+    assert (status, error["code"]) == (503, "no_capacity")
+    assert parts.pending_queue.num_held == 0

@@ -123,21 +123,17 @@ async def settled() -> None:
         await asyncio.sleep(0)
 
 
-def test_a_copy_is_free_once_it_has_answered_while_writes_are_bounded(
+async def test_a_copy_is_free_once_it_has_answered_while_writes_are_bounded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(attempt, "MAX_WRITING", 2)
-
-    async def scenario() -> None:
-        rig = AttemptRig()
-        tasks = [rig.begin() for _ in range(3)]
-        await settled()
-        assert (rig.store.num_put, rig.freed, rig.slots.count_in_flight("c")) == (2, 2, 1)
-        rig.store.opened.set()
-        await asyncio.gather(*tasks)
-        assert (rig.store.num_put, rig.freed, rig.slots.count_in_flight("c")) == (3, 3, 0)
-
-    asyncio.run(scenario())
+    rig = AttemptRig()
+    tasks = [rig.begin() for _ in range(3)]
+    await settled()
+    assert (rig.store.num_put, rig.freed, rig.slots.count_in_flight("c")) == (2, 2, 1)
+    rig.store.opened.set()
+    await asyncio.gather(*tasks)
+    assert (rig.store.num_put, rig.freed, rig.slots.count_in_flight("c")) == (3, 3, 0)
 
 
 def test_a_copy_knows_whose_request_it_is() -> None:
@@ -153,22 +149,18 @@ def test_a_copy_knows_whose_request_it_is() -> None:
     assert b"X-Hostelry-" not in asyncio.run(heads_of(""))
 
 
-def test_attempts_that_end_in_any_way_leave_room_for_others(
+async def test_attempts_that_end_in_any_way_leave_room_for_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(attempt, "MAX_WRITING", 1)
-
-    async def scenario() -> None:
-        rig = AttemptRig()
-        with pytest.raises(StaleClaimError):
-            await rig.begin(may_publish=False)
-        writing, waiting = rig.begin(), rig.begin()
-        await settled()
-        for task in (waiting, writing):
-            task.cancel()
-        await asyncio.gather(writing, waiting, return_exceptions=True)
-        assert rig.slots.count_in_flight("c") == 0
-        rig.store.opened.set()
-        assert (await rig.begin()).body == b"1"
-
-    asyncio.run(scenario())
+    rig = AttemptRig()
+    with pytest.raises(StaleClaimError):
+        await rig.begin(may_publish=False)
+    writing, waiting = rig.begin(), rig.begin()
+    await settled()
+    for task in (waiting, writing):
+        task.cancel()
+    await asyncio.gather(writing, waiting, return_exceptions=True)
+    assert rig.slots.count_in_flight("c") == 0
+    rig.store.opened.set()
+    assert (await rig.begin()).body == b"1"

@@ -1,6 +1,5 @@
 """Failed requests while the object store does not take their failure objects."""
 
-import asyncio
 from dataclasses import replace
 from typing import Any
 
@@ -37,7 +36,7 @@ class BrokenStore:
     case("never to be written: it ends", ObjectDeniedError("denied"), 0.0, False),
     case("written: it ends", None, 0.0, False),
 )
-def test_a_failed_request_ends_with_its_failure_object_where_that_can_be_had(
+async def test_a_failed_request_ends_with_its_failure_object_where_that_can_be_had(
     error: ObjectError | None, waited_s: float, waits: bool
 ) -> None:
     queue, clock, store = MemoryQueue(), ManualClock(), BrokenStore(error)
@@ -46,12 +45,8 @@ def test_a_failed_request_ends_with_its_failure_object_where_that_can_be_had(
     measurements: Any = AsyncMeasurements()
     any_store: Any = store
     ends = RequestEnds(QueueCommits(queue), any_store, measurements, clock, lambda: None)
-
-    async def scenario() -> None:
-        await clock.sleep(waited_s)
-        await ends.fail(claim, "v", "the model refused it")
-
-    asyncio.run(scenario())
+    await clock.sleep(waited_s)
+    await ends.fail(claim, "v", "the model refused it")
     assert bool(queue.backlog()) is waits
     if waits:
         later = clock.now() + STORE_PAUSE_S
@@ -59,25 +54,21 @@ def test_a_failed_request_ends_with_its_failure_object_where_that_can_be_had(
         assert (again.attempt, again.fence) == (1, 2)
 
 
-def test_each_end_of_a_request_has_a_notification_of_its_own_id() -> None:
+async def test_each_end_of_a_request_has_a_notification_of_its_own_id() -> None:
     queue, clock, store = MemoryQueue(), ManualClock(), BrokenStore(None)
     (claim,) = claimed(queue, clock, 1)
     claim = replace(claim, request=replace(claim.request, success_topic_arn="arn"))
     any_store: Any = store
     ends = RequestEnds(QueueCommits(queue), any_store, AsyncMeasurements(), clock, lambda: None)
     response = Response(location="s3://o/k", content_type=None, body=b"")
-
-    async def ids_of_ends() -> list[str]:
-        found = []
-        held = claim
-        for _ in range(2):  # the second as after a retry by hand
-            await ends.complete(held, "v", response)
-            found += [it.notification.id for it in queue.list_due_notifications(clock.now(), 9)]
-            queue.letters.clear()
-            queue.rows["0"].outcome = None
-            (again,) = queue.claim(SCOPE, "e", "me", 1, clock.now(), 30)
-            held = replace(again, request=claim.request)
-        return found
-
-    first, second = asyncio.run(ids_of_ends())
+    found = []
+    held = claim
+    for _ in range(2):  # the second as after a retry by hand
+        await ends.complete(held, "v", response)
+        found += [it.notification.id for it in queue.list_due_notifications(clock.now(), 9)]
+        queue.letters.clear()
+        queue.rows["0"].outcome = None
+        (again,) = queue.claim(SCOPE, "e", "me", 1, clock.now(), 30)
+        held = replace(again, request=claim.request)
+    first, second = found
     assert first != second

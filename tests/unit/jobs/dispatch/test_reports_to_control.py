@@ -124,17 +124,13 @@ class OutboxRig:
     case("control comes back", (DOWN, DOWN), 1, 0),
     case("there is no such topic", (REFUSED,), 0, 1),
 )
-def test_a_notification_is_sent_until_control_has_decided(
+async def test_a_notification_is_sent_until_control_has_decided(
     errors: tuple[Exception, ...], published: int, failures: int
 ) -> None:
     rig = OutboxRig(errors)
-
-    async def scenario() -> None:
-        for _ in range(4):
-            await rig.outbox.send_due()
-            rig.clock.advance(60)
-
-    asyncio.run(scenario())
+    for _ in range(4):
+        await rig.outbox.send_due()
+        rig.clock.advance(60)
     assert (len(rig.control.published), rig.failures()) == (published, failures)
     assert not rig.queue.letters
 
@@ -150,43 +146,31 @@ class FullDisk(MemoryQueue):
         super().forget_notification(notification_id)
 
 
-def test_a_notification_is_sent_once_where_the_outbox_cannot_be_written() -> None:
+async def test_a_notification_is_sent_once_where_the_outbox_cannot_be_written() -> None:
     queue = FullDisk()
     rig = OutboxRig((), queue)
-
-    async def scenario() -> None:
-        for _ in range(3):
-            with pytest.raises(StoreUnavailable):
-                await rig.outbox.send_due()
-        queue.is_full = False
-        await rig.outbox.send_due()
-
-    asyncio.run(scenario())
+    for _ in range(3):
+        with pytest.raises(StoreUnavailable):
+            await rig.outbox.send_due()
+    queue.is_full = False
+    await rig.outbox.send_due()
     assert (rig.control.published, queue.letters) == (["r"], {})
 
 
-def test_a_notification_is_not_sent_again_before_its_pause_is_over() -> None:
+async def test_a_notification_is_not_sent_again_before_its_pause_is_over() -> None:
     rig = OutboxRig((DOWN,))
-
-    async def scenario() -> None:
-        await rig.outbox.send_due()
-        await rig.outbox.send_due()
-
-    asyncio.run(scenario())
+    await rig.outbox.send_due()
+    await rig.outbox.send_due()
     assert (rig.control.published, list(rig.queue.letters)) == ([], ["r"])
 
 
-def test_reports_wait_for_control_and_are_sent_in_order() -> None:
+async def test_reports_wait_for_control_and_are_sent_in_order() -> None:
     clock, control, measurements = ManualClock(), ScriptedControl((DOWN, DOWN)), AsyncMeasurements()
     reports = MetricReports(measurements, control, clock, SharedWork(None, clock))
-
-    async def scenario() -> None:
-        for _ in range(3):
-            measurements.count(PLACE, PROCESSED)
-            await reports.send()
+    for _ in range(3):
+        measurements.count(PLACE, PROCESSED)
         await reports.send()
-
-    asyncio.run(scenario())
+    await reports.send()
     assert control.reported == [1, 2, 3]
 
 
@@ -220,18 +204,14 @@ def test_queues_are_reported_by_one_host_at_a_time_and_events_by_each(tmp_path: 
     assert seen[4:] == [("b", both), ("a", counted), ("a", both)]
 
 
-def test_a_report_that_control_refuses_is_dropped() -> None:
+async def test_a_report_that_control_refuses_is_dropped() -> None:
     clock, control, measurements = ManualClock(), ScriptedControl((REFUSED,)), AsyncMeasurements()
     reports = MetricReports(measurements, control, clock, SharedWork(None, clock))
-
-    async def scenario() -> None:
-        measurements.count(PLACE, PROCESSED)
-        with pytest.raises(ControlRefusedError):
-            await reports.send()
-        measurements.count(PLACE, PROCESSED)
+    measurements.count(PLACE, PROCESSED)
+    with pytest.raises(ControlRefusedError):
         await reports.send()
-
-    asyncio.run(scenario())
+    measurements.count(PLACE, PROCESSED)
+    await reports.send()
     assert control.reported == [2]
 
 

@@ -11,28 +11,26 @@ from hostelry.jobs.dispatch.slots import RunningRequests
 from hostelry.jobs.queue.protocol import Claim, QueueCommits, RequestCompleted
 
 
-def test_a_request_that_ends_while_leases_are_renewed_is_not_cut_off_in_its_last_steps() -> None:
+async def test_a_request_that_ends_while_leases_are_renewed_is_not_cut_off_in_its_last_steps() -> (
+    None
+):
     clock = ManualClock()
     queue = MemoryQueue()
     (claim,) = claimed(queue, clock, 1)
     steps: list[str] = []
+    running, is_renewed = RunningRequests(QueueCommits(queue), clock), asyncio.Event()
 
-    async def scenario() -> None:
-        running, is_renewed = RunningRequests(QueueCommits(queue), clock), asyncio.Event()
+    async def work() -> None:
+        queue.complete(claim, RequestCompleted(), clock.now(), ())
+        steps.append("ended")
+        await is_renewed.wait()
+        steps.append("counted")
 
-        async def work() -> None:
-            queue.complete(claim, RequestCompleted(), clock.now(), ())
-            steps.append("ended")
-            await is_renewed.wait()
-            steps.append("counted")
-
-        running.start(claim, work())
-        await asyncio.sleep(0)
-        await running.renew()
-        is_renewed.set()
-        await running.drain(1.0)
-
-    asyncio.run(scenario())
+    running.start(claim, work())
+    await asyncio.sleep(0)
+    await running.renew()
+    is_renewed.set()
+    await running.drain(1.0)
     assert steps == ["ended", "counted"]
 
 

@@ -49,23 +49,19 @@ def test_writes_at_once_share_a_commit_and_each_has_its_own_result(tmp_path: Pat
     queue.close()
 
 
-def test_a_request_that_cannot_be_kept_costs_the_others_nothing(tmp_path: Path) -> None:
+async def test_a_request_that_cannot_be_kept_costs_the_others_nothing(tmp_path: Path) -> None:
     queue = CountedQueue(tmp_path / "jobs.db", max_unfinished=4)
     queue.submit([asked("a"), asked("b")])
     [a] = claims(queue, 1)
-
-    async def scenario() -> Sequence[Any]:
-        commits = QueueCommits(queue)
-        return await asyncio.gather(
-            commits.write(lambda it: it.submit([asked("c")])),
-            commits.write(lambda it: it.submit([asked("b")])),  # its id is taken
-            commits.write(lambda it: it.submit([asked("d")])),
-            commits.write(lambda it: it.submit([asked("e")])),
-            commits.write(lambda it: it.complete(a, DONE, NOW, [])),
-            return_exceptions=True,
-        )
-
-    kept, same, last, refused, ended = asyncio.run(scenario())
+    commits = QueueCommits(queue)
+    kept, same, last, refused, ended = await asyncio.gather(
+        commits.write(lambda it: it.submit([asked("c")])),
+        commits.write(lambda it: it.submit([asked("b")])),  # its id is taken
+        commits.write(lambda it: it.submit([asked("d")])),
+        commits.write(lambda it: it.submit([asked("e")])),
+        commits.write(lambda it: it.complete(a, DONE, NOW, [])),
+        return_exceptions=True,
+    )
     assert (kept, last, ended) == (None, None, True)
     assert isinstance(same, StoreUnavailable)
     assert isinstance(refused, StoreUnavailable)

@@ -178,7 +178,7 @@ def test_a_state_set_by_hand_without_data_is_acted_on_with_what_was_measured() -
     assert rig.alarm().status.acted_at is not None
 
 
-def test_the_loop_notifies_and_survives_a_store_that_cannot_write() -> None:
+async def test_the_loop_notifies_and_survives_a_store_that_cannot_write() -> None:
     class Once(MemoryStore):
         failed = 0
 
@@ -194,17 +194,13 @@ def test_the_loop_notifies_and_survives_a_store_that_cannot_write() -> None:
     rig.restart()
     rig.put(actions=AlarmActions(alarm=(HOOK,)))
     rig.sample(9.0)
-
-    async def until_notified() -> None:
-        watching = asyncio.create_task(rig.watch.run())
-        async with asyncio.timeout(20):
-            while not rig.web.posted:
-                rig.sample(9.0)
-                await asyncio.sleep(0)
-        watching.cancel()
-        await asyncio.wait([watching])
-
-    asyncio.run(until_notified())
+    watching = asyncio.create_task(rig.watch.run())
+    async with asyncio.timeout(20):
+        while not rig.web.posted:
+            rig.sample(9.0)
+            await asyncio.sleep(0)
+    watching.cancel()
+    await asyncio.wait([watching])
     assert store.failed == 1
     assert rig.alarm().status.state is ALARM
 

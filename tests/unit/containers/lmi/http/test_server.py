@@ -294,38 +294,32 @@ class Connection:
 
 
 @cases("stream", case("stream", True), case("whole", False))
-def test_a_client_that_leaves_ends_its_request(stream: bool) -> None:
-    async def run() -> LmiServer:
-        served = server(backend=FakeBackend({None: ids("abcdefgh")}))
-        backend = fake(served)
-        connection = Connection({"inputs": "x", "stream": stream})
-        backend.gate.clear()
-        app = build_app(served)
-        task = asyncio.create_task(app(connection.scope, connection.receive, connection.send))
-        await backend.started.wait()
-        assert served.in_flight == 1
-        connection.leave.set()
-        await task
-        return served
-
-    served = asyncio.run(run())
+async def test_a_client_that_leaves_ends_its_request(stream: bool) -> None:
+    served = server(backend=FakeBackend({None: ids("abcdefgh")}))
+    backend = fake(served)
+    connection = Connection({"inputs": "x", "stream": stream})
+    backend.gate.clear()
+    app = build_app(served)
+    task = asyncio.create_task(app(connection.scope, connection.receive, connection.send))
+    await backend.started.wait()
+    assert served.in_flight == 1
+    connection.leave.set()
+    await task
+    served = served
     assert fake(served).aborted == [fake(served).seen[0].id]
     assert (served.in_flight, served.idle.is_set()) == (0, True)
 
 
-def test_the_first_chunk_is_sent_before_the_second_token_exists() -> None:
-    async def run() -> list[MutableMapping[str, Any]]:
-        served = server(backend=FakeBackend({None: ids("abc")}, hold_after=1))
-        connection = Connection({"inputs": "x", "stream": True})
-        app = build_app(served)
-        task = asyncio.create_task(app(connection.scope, connection.receive, connection.send))
-        await connection.first_chunk.wait()
-        sent = list(connection.messages)
-        connection.leave.set()
-        await task
-        return sent
-
-    start, first = asyncio.run(run())
+async def test_the_first_chunk_is_sent_before_the_second_token_exists() -> None:
+    served = server(backend=FakeBackend({None: ids("abc")}, hold_after=1))
+    connection = Connection({"inputs": "x", "stream": True})
+    app = build_app(served)
+    task = asyncio.create_task(app(connection.scope, connection.receive, connection.send))
+    await connection.first_chunk.wait()
+    sent = list(connection.messages)
+    connection.leave.set()
+    await task
+    start, first = sent
     assert start["status"] == 200
     assert b'"text":"a"' in first["body"]
 

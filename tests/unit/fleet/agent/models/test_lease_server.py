@@ -274,24 +274,20 @@ MB = 1024**2
     case("nothing that could be measured", 0, 8, None),
     case("less than before", -5, 8, None),
 )
-def test_a_server_that_reports_no_memory_is_measured(
+async def test_a_server_that_reports_no_memory_is_measured(
     tmp_path: Path, grown_mb: int, files_mb: int, expected_mb: int | None
 ) -> None:
     server = ContainerServer()
     server.reports = False
-
-    async def run() -> None:
-        routes = routes_of(tmp_path, lambda: (100 + grown_mb * len(server.loaded)) * MB)
-        async with httpx.AsyncClient(transport=httpx.MockTransport(server)) as http:
-            await routes.use(ModelServer("http://copy", http), None, adopted=False)
-            await routes.load("a", tmp_path, 5.0)
-            measured = await routes.memory_bytes("a", files_mb * MB)
-            assert measured == (None if expected_mb is None else expected_mb * MB)
-            await asyncio.gather(routes.load("b", tmp_path, 5.0), routes.load("c", tmp_path, 5.0))
-            for target in "bc":
-                assert await routes.memory_bytes(target, MB) is None, "not which of them it was"
-
-    asyncio.run(run())
+    routes = routes_of(tmp_path, lambda: (100 + grown_mb * len(server.loaded)) * MB)
+    async with httpx.AsyncClient(transport=httpx.MockTransport(server)) as http:
+        await routes.use(ModelServer("http://copy", http), None, adopted=False)
+        await routes.load("a", tmp_path, 5.0)
+        measured = await routes.memory_bytes("a", files_mb * MB)
+        assert measured == (None if expected_mb is None else expected_mb * MB)
+        await asyncio.gather(routes.load("b", tmp_path, 5.0), routes.load("c", tmp_path, 5.0))
+        for target in "bc":
+            assert await routes.memory_bytes(target, MB) is None, "not which of them it was"
 
 
 @cases(
@@ -331,24 +327,20 @@ def test_a_load_that_fails_has_the_containers_status(tmp_path: Path) -> None:
     played(tmp_path, play, server)
 
 
-def test_no_model_is_loaded_before_the_server_is_ready(tmp_path: Path) -> None:
+async def test_no_model_is_loaded_before_the_server_is_ready(tmp_path: Path) -> None:
     container = Container(image="i", source=ArtifactSource(uri="s3://b/p/", kind=SourceKind.MODELS))
     spec = CopySpec(
         id="c-1", owner="variant/v", container=container, requirements=None,
         download_timeout_s=60, startup_timeout_s=60,
     )  # fmt: skip
     clock = ManualClock()
-
-    async def run() -> None:
-        models = CopyModels(
-            spec, FakeFiles(tmp_path, clock), clock, LIMITS, lambda _: None, routes_of(tmp_path)
-        )
-        asking = asyncio.create_task(models.acquire("a"))
-        while not asking.done():
-            await asyncio.sleep(0)
-            clock.advance(0.1)
-        error = asking.exception()
-        assert "not ready" in str(error)
-        await models.close()
-
-    asyncio.run(run())
+    models = CopyModels(
+        spec, FakeFiles(tmp_path, clock), clock, LIMITS, lambda _: None, routes_of(tmp_path)
+    )
+    asking = asyncio.create_task(models.acquire("a"))
+    while not asking.done():
+        await asyncio.sleep(0)
+        clock.advance(0.1)
+    error = asking.exception()
+    assert "not ready" in str(error)
+    await models.close()
