@@ -3,6 +3,7 @@
 Docs: SECURITY.md, docs/fleet.md. What a client may ask is asked through the gateway.
 """
 
+import asyncio
 import http.client
 import json
 import os
@@ -26,7 +27,6 @@ from tests.integration.agent_rig import (
     echo,
     kill,
     rig,
-    run,
     until,
     until_gone,
     until_ready,
@@ -216,7 +216,7 @@ def test_each_start_has_a_key_of_its_own_that_a_successor_knows(tmp_path: Path) 
 
     with rig(tmp_path) as there:
         there.home.images.write_text(DRILL)
-        run(work(there))
+        asyncio.run(work(there))
 
 
 def test_a_copy_from_before_there_were_keys_is_adopted_and_reached(tmp_path: Path) -> None:
@@ -237,7 +237,7 @@ def test_a_copy_from_before_there_were_keys_is_adopted_and_reached(tmp_path: Pat
         await until_gone(ready.pid)
 
     with rig(tmp_path) as there:
-        run(work(there))
+        asyncio.run(work(there))
 
 
 # Copies with a user each: what one process can do to another copy's, and to the platform's.
@@ -365,7 +365,7 @@ def test_no_other_user_reaches_a_copy_but_by_its_port(folder: Path) -> None:
 
     with rig(folder) as there:
         if not refused_here(there):
-            run(work(there))
+            asyncio.run(work(there))
 
 
 def test_what_a_copy_leaves_behind_goes_with_it(folder: Path) -> None:
@@ -379,7 +379,7 @@ def test_what_a_copy_leaves_behind_goes_with_it(folder: Path) -> None:
 
     with rig(folder) as there:
         if not refused_here(there):
-            run(work(there))
+            asyncio.run(work(there))
 
 
 async def started_again(agent: HttpAgent, copy_id: str, restarts: int) -> CopyStatus:
@@ -403,7 +403,7 @@ def test_a_home_goes_on_with_another_setting(folder: Path) -> None:
 
     with rig(folder) as there:
         if not refused_here(there):
-            run(work(there))
+            asyncio.run(work(there))
 
 
 def test_a_copy_listens_where_every_user_may_connect_only_with_its_key(llm: Server) -> None:

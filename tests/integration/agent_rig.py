@@ -7,7 +7,8 @@ import signal
 import subprocess
 import sys
 import tarfile
-from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -184,10 +185,6 @@ def kill(pid: int | None, number: signal.Signals = signal.SIGKILL) -> None:
     os.kill(pid, number)
 
 
-def run(work: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(work)
-
-
 def agent_command(home: Home) -> list[str]:
     return [sys.executable, "-m", "hostelry.services.agent", "--home", str(home.root)]
 
@@ -236,7 +233,7 @@ def object_store(folder: Path, port: int | None = None) -> Iterator[ObjectStore]
     try:
         url = f"http://127.0.0.1:{port}"
         client = build_client(url, "AKIATEST", "secret-of-the-test", "us-west-2")
-        run(_until_it_answers(client, store))
+        _until_it_answers(client, store)
         yield ObjectStore(url=url, client=client)
         client.close()
     finally:
@@ -275,7 +272,7 @@ class StoreProcess:
         )
 
 
-async def _until_it_answers(client: Any, store: StoreProcess) -> None:
+def _until_it_answers(client: Any, store: StoreProcess) -> None:
     deadline = monotonic_s() + PATIENCE_S
     while True:
         try:
@@ -287,6 +284,6 @@ async def _until_it_answers(client: Any, store: StoreProcess) -> None:
         except Exception:  # noqa: BLE001 - whatever boto3 raises while nothing listens yet
             assert monotonic_s() < deadline, "the object store does not answer"
             store.keep_running()
-            await asyncio.sleep(0.1)
+            time.sleep(0.1)
         else:
             return

@@ -13,7 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import httpx
-from tests.integration.agent_rig import Rig, echo, rig, run, until_failed
+from tests.integration.agent_rig import Rig, echo, rig, until_failed
 
 from hostelry.base.errors import TerminalError
 from hostelry.base.guards import COPY_KEY_HEADER
@@ -88,7 +88,7 @@ def where_containers_run(test: Callable[[Path], None]) -> Callable[[Path], None]
             assert "apt-get install podman" in reason
 
         with container_rig(tmp_path) as there:
-            run(work(there))
+            asyncio.run(work(there))
 
     return reported
 

@@ -1,5 +1,6 @@
 """Models and adapters through a real agent, a real model server and a real object store."""
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +14,6 @@ from tests.integration.agent_rig import (
     kill,
     object_store,
     rig,
-    run,
     until,
     until_failed,
     until_gone,
@@ -52,10 +52,10 @@ def reason_of(status: CopyStatus, adapter_id: str) -> str:
     return found.reason or ""
 
 
-def test_a_copy_sees_its_model_and_models_named_by_variables(
+async def test_a_copy_sees_its_model_and_models_named_by_variables(
     s3: ObjectStore, tmp_path: Path
 ) -> None:
-    async def work() -> None:
+    with rig(tmp_path, s3.url) as there:
         archive = s3.put("m.tar.gz", targz([Member(name="config.json", body=b"{}")]))
         s3.put("weights/a/b.bin", b"12345")
         agent = await there.launch()
@@ -72,9 +72,6 @@ def test_a_copy_sees_its_model_and_models_named_by_variables(
         logs = await agent.log_tail("c-1") + await agent.log_tail("c-2")
         assert logs.count("downloading s3://models/m.tar.gz: 100%") == 1, "once per instance"
 
-    with rig(tmp_path, s3.url) as there:
-        run(work())
-
 
 @cases(
     "key, body, output",
@@ -82,10 +79,10 @@ def test_a_copy_sees_its_model_and_models_named_by_variables(
     case("no archive", "junk.tar.gz", b"junk" * 999, ["neither a .tar.gz nor"]),
     case("hostile", "evil.tar.gz", targz([Member(name="/etc/x")]), ["'/etc/x'", "absolute"]),
 )
-def test_a_bad_artifact_fails_the_copy_with_its_cause(
+async def test_a_bad_artifact_fails_the_copy_with_its_cause(
     s3: ObjectStore, tmp_path: Path, key: str, body: bytes | None, output: list[str]
 ) -> None:
-    async def work() -> None:
+    with rig(tmp_path, s3.url) as there:
         uri = f"s3://models/{key}" if body is None else s3.put(key, body)
         agent = await there.launch()
         source = ArtifactSource(uri=uri, kind=SourceKind.ARCHIVE)
@@ -93,9 +90,6 @@ def test_a_bad_artifact_fails_the_copy_with_its_cause(
         reason = (await until_failed(agent)).reason or ""
         assert "Failed to download model data for inference component c-1" in reason
         assert [text for text in [uri, *output] if text not in reason] == []
-
-    with rig(tmp_path, s3.url) as there:
-        run(work())
 
 
 def test_a_copy_waits_for_a_store_that_is_away(tmp_path: Path) -> None:
@@ -115,12 +109,12 @@ def test_a_copy_waits_for_a_store_that_is_away(tmp_path: Path) -> None:
     with object_store(tmp_path, port) as store:
         store.put("late.tar.gz", targz([Member(name="config.json", body=b"{}")]))
     with rig(tmp_path, f"http://127.0.0.1:{port}") as there:
-        run(away())
+        asyncio.run(away())
         with object_store(tmp_path, port):
-            run(back())
+            asyncio.run(back())
 
 
-def test_adapters_follow_the_desired_ones_without_touching_the_copy(
+async def test_adapters_follow_the_desired_ones_without_touching_the_copy(
     s3: ObjectStore, tmp_path: Path
 ) -> None:
     good, empty = s3.put("good.tar.gz", ADAPTER), s3.put("e.tar.gz", targz([Member(name="x")]))
@@ -128,8 +122,7 @@ def test_adapters_follow_the_desired_ones_without_touching_the_copy(
     broken = adapter("broken@1", empty)
     absent = adapter("absent@1", "s3://models/none.tar.gz")
     ready, failed = AdapterPhase.READY, AdapterPhase.FAILED
-
-    async def work() -> None:
+    with rig(tmp_path, s3.url) as there:
         agent = await there.launch()
         await agent.apply([echo(adapters=(es, broken, absent))])
         status = await until_adapters(
@@ -150,16 +143,12 @@ def test_adapters_follow_the_desired_ones_without_touching_the_copy(
         again = await until_adapters(agent, {"fr@1": ready})
         assert set(await ask(again, "/adapters")) == {"fr@1"}, "registered with the new process"
 
-    with rig(tmp_path, s3.url) as there:
-        run(work())
 
-
-def test_an_adapter_named_like_one_of_the_archive_fails_and_leaves_that_one_alone(
+async def test_an_adapter_named_like_one_of_the_archive_fails_and_leaves_that_one_alone(
     s3: ObjectStore, tmp_path: Path
 ) -> None:
     es = adapter("es@1", s3.put("good.tar.gz", ADAPTER))
-
-    async def work() -> None:
+    with rig(tmp_path, s3.url) as there:
         agent = await there.launch()
         await agent.apply([echo(environment={"ECHO_ADAPTER": "es@1"}, adapters=(es,))])
         status = await until_adapters(agent, {"es@1": AdapterPhase.FAILED})
@@ -168,18 +157,14 @@ def test_an_adapter_named_like_one_of_the_archive_fails_and_leaves_that_one_alon
         after = await until_adapters(agent, {})
         assert set(await ask(after, "/adapters")) == {"es@1"}
 
-    with rig(tmp_path, s3.url) as there:
-        run(work())
 
-
-def test_an_adopting_agent_takes_out_adapters_that_went_meanwhile(
+async def test_an_adopting_agent_takes_out_adapters_that_went_meanwhile(
     s3: ObjectStore, tmp_path: Path
 ) -> None:
     good = s3.put("good.tar.gz", ADAPTER)
     es, fr = adapter("es@1", good), adapter("fr@1", good)
     ready = AdapterPhase.READY
-
-    async def work() -> None:
+    with rig(tmp_path, s3.url) as there:
         agent = await there.launch()
         await agent.apply([echo(adapters=(es, fr))])
         before = await until_adapters(agent, {"es@1": ready, "fr@1": ready})
@@ -192,6 +177,3 @@ def test_an_adopting_agent_takes_out_adapters_that_went_meanwhile(
         after = await until_adapters(agent, {"fr@1": ready})
         assert after.pid == before.pid
         assert set(await ask(after, "/adapters")) == {"fr@1"}
-
-    with rig(tmp_path, s3.url) as there:
-        run(work())

@@ -1,5 +1,6 @@
 """Copies that run as another user than their agent: what they can do, and what they cannot."""
 
+import asyncio
 import json
 import os
 import re
@@ -20,7 +21,6 @@ from tests.integration.agent_rig import (
     echo,
     kill,
     rig,
-    run,
     until,
     until_gone,
     until_ready,
@@ -177,7 +177,7 @@ def test_a_copy_of_another_user_serves_with_no_right_of_its_agent(folder: Path) 
 
     with rig(folder) as there:
         if not refused_here(there):
-            run(work())
+            asyncio.run(work())
 
 
 def test_a_copy_of_another_user_reads_and_signals_nothing_of_the_platform(folder: Path) -> None:
@@ -210,7 +210,7 @@ def test_a_copy_of_another_user_reads_and_signals_nothing_of_the_platform(folder
 
     with rig(folder) as there:
         if not refused_here(there):
-            run(work())
+            asyncio.run(work())
 
 
 def test_a_copy_of_another_user_is_adopted_started_again_and_ended(folder: Path) -> None:
@@ -229,7 +229,7 @@ def test_a_copy_of_another_user_is_adopted_started_again_and_ended(folder: Path)
 
     with rig(folder) as there:
         if not refused_here(there):
-            run(work())
+            asyncio.run(work())
 
 
 def test_a_forked_copy_is_the_users_before_its_first_line(folder: Path) -> None:
@@ -257,4 +257,4 @@ def test_a_forked_copy_is_the_users_before_its_first_line(folder: Path) -> None:
         if refused_here(there):
             return
     with left_clean(folder):
-        run(work())
+        asyncio.run(work())

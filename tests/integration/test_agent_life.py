@@ -14,7 +14,6 @@ from tests.integration.agent_rig import (
     instance,
     kill,
     rig,
-    run,
     until,
     until_failed,
     until_gone,
@@ -30,8 +29,8 @@ from hostelry.fleet.ray.fleet import RayFleet
 pytestmark = pytest.mark.integration
 
 
-def test_a_copy_is_ready_once_an_invocation_was_answered(tmp_path: Path) -> None:
-    async def work() -> None:
+async def test_a_copy_is_ready_once_an_invocation_was_answered(tmp_path: Path) -> None:
+    with rig(tmp_path) as there:
         agent = await there.launch()
         await agent.apply([echo(environment={"LD_PRELOAD": "/evil.so", "MINE": "1"})])
         status = await until_ready(agent)
@@ -45,9 +44,6 @@ def test_a_copy_is_ready_once_an_invocation_was_answered(tmp_path: Path) -> None
         assert there.key not in given.values()
         assert "echo server, mode ok" in await agent.log_tail("c-1")
         assert await agent.log_tail("c-none") == ""
-
-    with rig(tmp_path) as there:
-        run(work())
 
 
 # Ray's driver, as far as a launch needs it: the agent at the address runs, calls are kept.
@@ -64,8 +60,9 @@ for line in sys.stdin:
 
 
 @pytest.mark.parametrize("is_own", [True, False], ids=["its key", "a key of an earlier version"])
-def test_an_agent_with_another_key_is_replaced(is_own: bool, tmp_path: Path) -> None:
-    async def work() -> None:
+async def test_an_agent_with_another_key_is_replaced(is_own: bool, tmp_path: Path) -> None:
+    calls = tmp_path / "calls"
+    with rig(tmp_path) as there:
         address = (await there.fleet.launch(instance("i-1"))).address
         command = [sys.executable, "-c", DRIVER, str(calls), address]
         fleet = RayFleet(command, there.key if is_own else "the key of agents")
@@ -76,10 +73,6 @@ def test_an_agent_with_another_key_is_replaced(is_own: bool, tmp_path: Path) -> 
                 await fleet.launch(instance("i-1"))
         fleet.close()
         assert calls.read_text().split() == ["launch", *([] if is_own else ["terminate"])]
-
-    calls = tmp_path / "calls"
-    with rig(tmp_path) as there:
-        run(work())
 
 
 async def observe_until_it_ends(agent: HttpAgent) -> None:
@@ -94,8 +87,8 @@ async def observe_until_it_ends(agent: HttpAgent) -> None:
 
 
 @pytest.mark.parametrize("asked", ["SIGTERM", "shutdown"])
-def test_an_agent_ends_its_requests_without_an_error(tmp_path: Path, asked: str) -> None:
-    async def work() -> None:
+async def test_an_agent_ends_its_requests_without_an_error(tmp_path: Path, asked: str) -> None:
+    with rig(tmp_path) as there:
         agent = await there.launch()
         await agent.apply([echo()])
         await until_ready(agent)
@@ -122,11 +115,8 @@ def test_an_agent_ends_its_requests_without_an_error(tmp_path: Path, asked: str)
         log = there.folder().agent_log.read_text()
         assert "Traceback" not in log, log
 
-    with rig(tmp_path) as there:
-        run(work())
 
-
-def test_copies_that_cannot_run_fail_with_their_cause(tmp_path: Path) -> None:
+async def test_copies_that_cannot_run_fail_with_their_cause(tmp_path: Path) -> None:
     desired = [
         echo("unknown", image="sklearn:1"),
         echo("absent", image="nowhere:1"),
@@ -141,8 +131,7 @@ def test_copies_that_cannot_run_fail_with_their_cause(tmp_path: Path) -> None:
         "never": ["did not pass the ping health check", "within 2 s"],
         "refuses": ["serves no request", "400", "wants something else"],
     }
-
-    async def work() -> None:
+    with rig(tmp_path) as there:
         agent = await there.launch()
         await agent.apply(desired)
         for copy_id, texts in causes.items():
@@ -157,12 +146,9 @@ def test_copies_that_cannot_run_fail_with_their_cause(tmp_path: Path) -> None:
         copies = await until(agent, lambda it: len(it) == len(desired))
         assert {copy.phase for copy in copies.values()} == {CopyPhase.FAILED}, "failed is final"
 
+
+async def test_a_killed_copy_is_noticed_and_started_again(tmp_path: Path) -> None:
     with rig(tmp_path) as there:
-        run(work())
-
-
-def test_a_killed_copy_is_noticed_and_started_again(tmp_path: Path) -> None:
-    async def work() -> None:
         agent = await there.launch()
         await agent.apply([echo()])
         before = await until_ready(agent)
@@ -178,12 +164,9 @@ def test_a_killed_copy_is_noticed_and_started_again(tmp_path: Path) -> None:
         assert "ended by signal 9" in after.last_end.cause
         assert "echo server" in after.last_end.log_tail
 
+
+async def test_a_stopped_copy_leaves_nothing_running(tmp_path: Path) -> None:
     with rig(tmp_path) as there:
-        run(work())
-
-
-def test_a_stopped_copy_leaves_nothing_running(tmp_path: Path) -> None:
-    async def work() -> None:
         agent = await there.launch()
         await agent.apply([echo("a", "fork"), echo("b", "fork"), echo("c")])
         pids = []
@@ -205,12 +188,9 @@ def test_a_stopped_copy_leaves_nothing_running(tmp_path: Path) -> None:
         assert list(await there.fleet.list()) == []
         await there.fleet.terminate("i-1")
 
+
+async def test_a_copy_desired_again_while_it_stops_comes_back(tmp_path: Path) -> None:
     with rig(tmp_path) as there:
-        run(work())
-
-
-def test_a_copy_desired_again_while_it_stops_comes_back(tmp_path: Path) -> None:
-    async def work() -> None:
         agent = await there.launch()
         await agent.apply([echo()])
         before = await until_ready(agent)
@@ -220,12 +200,9 @@ def test_a_copy_desired_again_while_it_stops_comes_back(tmp_path: Path) -> None:
         assert set(copies) == {"c-1"}
         assert (await until_ready(agent)).restarts == 0
 
+
+async def test_a_changed_spec_replaces_the_process(tmp_path: Path) -> None:
     with rig(tmp_path) as there:
-        run(work())
-
-
-def test_a_changed_spec_replaces_the_process(tmp_path: Path) -> None:
-    async def work() -> None:
         agent = await there.launch()
         await agent.apply([echo()])
         before = await until_ready(agent)
@@ -234,12 +211,9 @@ def test_a_changed_spec_replaces_the_process(tmp_path: Path) -> None:
         after = await until_ready(agent)
         assert (await ask(after, "/environment"))["NEW"] == "1"
 
+
+async def test_the_agent_answers_only_to_the_key_and_to_sense(tmp_path: Path) -> None:
     with rig(tmp_path) as there:
-        run(work())
-
-
-def test_the_agent_answers_only_to_the_key_and_to_sense(tmp_path: Path) -> None:
-    async def work() -> None:
         agent = await there.launch()
         address = (await there.fleet.list())[0].address
         right = {HEADER: there.key}
@@ -263,12 +237,9 @@ def test_the_agent_answers_only_to_the_key_and_to_sense(tmp_path: Path) -> None:
             await agent.apply([echo(), echo()])
         assert (await agent.observe()).copies == ()
 
+
+async def test_an_observer_waits_for_news_and_no_longer(tmp_path: Path) -> None:
     with rig(tmp_path) as there:
-        run(work())
-
-
-def test_an_observer_waits_for_news_and_no_longer(tmp_path: Path) -> None:
-    async def work() -> None:
         agent = await there.launch()
         first = await agent.observe()
         assert (await agent.observe(first.version, 0.2)).version == first.version
@@ -276,12 +247,9 @@ def test_an_observer_waits_for_news_and_no_longer(tmp_path: Path) -> None:
         await agent.apply([echo("x", image="sklearn:1")])
         assert (await waiting).version != first.version
 
+
+async def test_an_agent_that_cannot_start_names_the_cause(tmp_path: Path) -> None:
     with rig(tmp_path) as there:
-        run(work())
-
-
-def test_an_agent_that_cannot_start_names_the_cause(tmp_path: Path) -> None:
-    async def work() -> None:
         kept = there.home.config.read_bytes()
         there.home.config.write_text("{")
         with pytest.raises(TerminalError, match=r"(?s)exited with code 1.*truncated"):
@@ -289,12 +257,9 @@ def test_an_agent_that_cannot_start_names_the_cause(tmp_path: Path) -> None:
         there.home.config.write_bytes(kept)
         await there.launch()
 
+
+async def test_instances_are_launched_once_however_often_they_are_asked_for(tmp_path: Path) -> None:
     with rig(tmp_path) as there:
-        run(work())
-
-
-def test_instances_are_launched_once_however_often_they_are_asked_for(tmp_path: Path) -> None:
-    async def work() -> None:
         await asyncio.gather(*(there.launch(name) for name in ("i-1", "i-1", "i-2", "i-1")))
         assert [it.id for it in await there.fleet.list()] == ["i-1", "i-2"]
         pid = there.agent_pid()
@@ -303,12 +268,11 @@ def test_instances_are_launched_once_however_often_they_are_asked_for(tmp_path: 
         recorded = json.loads(there.folder().instance.read_bytes())
         assert recorded["instance_type"] == "ml.m5.large"
 
+
+async def test_a_rule_that_is_broken_or_added_later_is_met_by_the_next_start_only(
+    tmp_path: Path,
+) -> None:
     with rig(tmp_path) as there:
-        run(work())
-
-
-def test_a_rule_that_is_broken_or_added_later_is_met_by_the_next_start_only(tmp_path: Path) -> None:
-    async def work() -> None:
         agent = await there.launch()
         await agent.apply([echo()])
         before = await until_ready(agent)
@@ -324,6 +288,3 @@ def test_a_rule_that_is_broken_or_added_later_is_met_by_the_next_start_only(tmp_
         assert copies["c-1"].phase is CopyPhase.UNHEALTHY
         there.home.images.write_text(rules)
         await until_ready(agent)
-
-    with rig(tmp_path) as there:
-        run(work())

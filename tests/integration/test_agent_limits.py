@@ -18,7 +18,6 @@ from tests.integration.agent_rig import (
     instance,
     kill,
     rig,
-    run,
     until,
     until_ready,
 )
@@ -82,10 +81,11 @@ async def eat(status: CopyStatus, path: str) -> None:
 
 @pytest.mark.parametrize("places", WAYS)
 @pytest.mark.parametrize("how", ["/eat?mb=200", "/feed?mb=200"])
-def test_only_the_copy_over_its_memory_dies_and_the_reason_names_it(
+async def test_only_the_copy_over_its_memory_dies_and_the_reason_names_it(
     tmp_path: Path, places: Sequence[CgroupParent], how: str
 ) -> None:
-    async def work() -> None:
+    left: list[str] = []
+    with rig(tmp_path) as there:
         async with build_http_client() as http:
             agent = an_agent(there, http, places)
             await agent.start()
@@ -108,17 +108,18 @@ def test_only_the_copy_over_its_memory_dies_and_the_reason_names_it(
             groups = LimitRecord.load(there.folder().copy("hungry").root).groups
             await agent.stop()
             left.extend(groups)
-
-    left: list[str] = []
-    with rig(tmp_path) as there:
-        run(work())
-    assert [group for group in left if Path(group).exists()] == []
+    assert existing(left) == []
 
 
-def test_a_copy_that_needs_more_than_its_limit_to_start_fails_by_memory(tmp_path: Path) -> None:
+def existing(folders: list[str]) -> list[str]:
+    return [it for it in folders if Path(it).exists()]
+
+
+async def test_a_copy_that_needs_more_than_its_limit_to_start_fails_by_memory(
+    tmp_path: Path,
+) -> None:
     greedy = "import time; held = bytearray(b'x' * (200 << 20)); time.sleep(60)"
-
-    async def work() -> None:
+    with rig(tmp_path) as there:
         there.home.images.write_text(
             there.home.images.read_text().replace(f'"{ECHO}"', f'"-c", "{greedy}"')
         )
@@ -134,9 +135,6 @@ def test_a_copy_that_needs_more_than_its_limit_to_start_fails_by_memory(tmp_path
             assert "; killed" in reason
             await agent.stop()
 
-    with rig(tmp_path) as there:
-        run(work())
-
 
 def written(folder: Path) -> list[str]:
     """What lies in a copy's folder beside what its agent keeps there."""
@@ -145,8 +143,10 @@ def written(folder: Path) -> list[str]:
     )
 
 
-def test_only_the_copy_over_its_disk_budget_dies_and_the_cause_names_it(tmp_path: Path) -> None:
-    async def work() -> None:
+async def test_only_the_copy_over_its_disk_budget_dies_and_the_cause_names_it(
+    tmp_path: Path,
+) -> None:
+    with rig(tmp_path) as there:
         async with build_http_client() as http:
             agent = an_agent(there, http)
             await agent.start()
@@ -167,12 +167,9 @@ def test_only_the_copy_over_its_disk_budget_dies_and_the_cause_names_it(tmp_path
             assert (await until_ready(agent, "b")).pid == other.pid
             await agent.stop()
 
+
+async def test_an_adopted_copy_is_still_held_to_its_memory(tmp_path: Path) -> None:
     with rig(tmp_path) as there:
-        run(work())
-
-
-def test_an_adopted_copy_is_still_held_to_its_memory(tmp_path: Path) -> None:
-    async def work() -> None:
         agent = await there.launch()
         await agent.apply([echo(requirements=SMALL)])
         before = await until_ready(agent)
@@ -185,12 +182,9 @@ def test_an_adopted_copy_is_still_held_to_its_memory(tmp_path: Path) -> None:
         assert "limit of 96 MB (MaxMemoryRequiredInMb" in str(copies["c-1"].reason)
         await eating
 
+
+async def test_memory_is_reported_with_the_readiness_and_its_peak_stays(tmp_path: Path) -> None:
     with rig(tmp_path) as there:
-        run(work())
-
-
-def test_memory_is_reported_with_the_readiness_and_its_peak_stays(tmp_path: Path) -> None:
-    async def work() -> None:
         agent = await there.launch()
         await agent.apply([echo()])
         copies = await until(agent, lambda it: it["c-1"].memory_bytes > 0)
@@ -198,12 +192,9 @@ def test_memory_is_reported_with_the_readiness_and_its_peak_stays(tmp_path: Path
         assert status.phase is CopyPhase.READY
         assert 4 * MIB < status.memory_bytes <= status.peak_memory_bytes < 100 * MIB
 
+
+async def test_a_copy_can_gain_no_privilege_and_dumps_no_core(tmp_path: Path) -> None:
     with rig(tmp_path) as there:
-        run(work())
-
-
-def test_a_copy_can_gain_no_privilege_and_dumps_no_core(tmp_path: Path) -> None:
-    async def work() -> None:
         agent = await there.launch()
         await agent.apply([echo(requirements=SMALL)])
         proc = Path(f"/proc/{(await until_ready(agent)).pid}")
@@ -214,11 +205,10 @@ def test_a_copy_can_gain_no_privilege_and_dumps_no_core(tmp_path: Path) -> None:
         agents = proc.with_name(str(there.agent_pid()))
         assert "NoNewPrivs:\t0" in (agents / "status").read_text()
 
-    with rig(tmp_path) as there:
-        run(work())
 
-
-def test_copies_see_the_real_devices_of_their_instance_and_only_their_own(tmp_path: Path) -> None:
+async def test_copies_see_the_real_devices_of_their_instance_and_only_their_own(
+    tmp_path: Path,
+) -> None:
     def two_of(spec: CopySpec, *ids: int) -> CopySpec:
         return CopySpec(
             id=spec.id,
@@ -230,7 +220,7 @@ def test_copies_see_the_real_devices_of_their_instance_and_only_their_own(tmp_pa
             device_ids=ids,
         )
 
-    async def work() -> None:
+    with rig(tmp_path) as there:
         command = agent_command(there.home)
         fleet = LocalFleet(there.home.instances, command, there.key, devices=["0", "1", "2"])
         for name in ("i-1", "i-2"):
@@ -243,9 +233,6 @@ def test_copies_see_the_real_devices_of_their_instance_and_only_their_own(tmp_pa
             for name in ("one", "none")
         ]
         assert seen == ["1", ""]
-
-    with rig(tmp_path) as there:
-        run(work())
 
 
 def weight_of(there: Rig, copy_id: str) -> str | None:
@@ -289,11 +276,11 @@ def test_threads_and_weights_are_what_was_decided(
             await agent.stop()
 
     with rig(tmp_path) as there:
-        run(work())
+        asyncio.run(work())
 
 
-def test_a_copy_that_is_killed_is_not_reported_as_out_of_memory(tmp_path: Path) -> None:
-    async def work() -> None:
+async def test_a_copy_that_is_killed_is_not_reported_as_out_of_memory(tmp_path: Path) -> None:
+    with rig(tmp_path) as there:
         agent = await there.launch()
         await agent.apply([echo(requirements=SMALL)])
         status = await until_ready(agent)
@@ -304,6 +291,3 @@ def test_a_copy_that_is_killed_is_not_reported_as_out_of_memory(tmp_path: Path) 
         assert f"signal {signal.SIGKILL}" in str(copies["c-1"].reason)
         await until_ready(agent)
         assert record.stat().st_mtime_ns > of_the_first.st_mtime_ns, "limits are each process's own"
-
-    with rig(tmp_path) as there:
-        run(work())

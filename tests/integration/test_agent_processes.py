@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.integration.agent_rig import kill, run, until_gone, until_true
+from tests.integration.agent_rig import kill, until_gone, until_true
 
 from hostelry.base.errors import TerminalError
 from hostelry.base.ports import free_port
@@ -56,29 +56,23 @@ async def until_members(folder: Path, process: WatchedProcess, count: int) -> No
     await until_true(there, f"{count} members")
 
 
-def test_how_a_process_ended_is_known_at_once(tmp_path: Path) -> None:
-    async def work() -> None:
-        assert await start(tmp_path, "raise SystemExit(7)").wait() == 7
-        sleeper = start(tmp_path, SLEEP)
-        waiting = asyncio.create_task(sleeper.wait())
-        kill(sleeper.identity.pid)
-        assert await waiting == -signal.SIGKILL
-        assert not is_alive(sleeper.identity)
-        assert WatchedProcess.adopt(sleeper.identity) is None
-        assert await WatchedProcess(sleeper.identity).wait() is None
-
-    run(work())
+async def test_how_a_process_ended_is_known_at_once(tmp_path: Path) -> None:
+    assert await start(tmp_path, "raise SystemExit(7)").wait() == 7
+    sleeper = start(tmp_path, SLEEP)
+    waiting = asyncio.create_task(sleeper.wait())
+    kill(sleeper.identity.pid)
+    assert await waiting == -signal.SIGKILL
+    assert not is_alive(sleeper.identity)
+    assert WatchedProcess.adopt(sleeper.identity) is None
+    assert await WatchedProcess(sleeper.identity).wait() is None
 
 
-def test_an_adopted_process_is_watched_without_its_exit_code(tmp_path: Path) -> None:
-    async def work() -> None:
-        sleeper = start(tmp_path, SLEEP)
-        adopted = WatchedProcess.adopt(sleeper.identity)
-        assert adopted is not None
-        kill(sleeper.identity.pid)
-        assert await adopted.wait() is None
-
-    run(work())
+async def test_an_adopted_process_is_watched_without_its_exit_code(tmp_path: Path) -> None:
+    sleeper = start(tmp_path, SLEEP)
+    adopted = WatchedProcess.adopt(sleeper.identity)
+    assert adopted is not None
+    kill(sleeper.identity.pid)
+    assert await adopted.wait() is None
 
 
 @pytest.mark.parametrize("program", ["/nowhere/at-all", "/etc/passwd", "a\0b"])
@@ -96,55 +90,43 @@ def test_the_same_pid_at_another_time_or_boot_is_another_process() -> None:
     assert identify(2**22 + 1) is None
 
 
-def test_a_runaway_child_is_found_and_ended(tmp_path: Path) -> None:
-    async def work() -> None:
-        leader = start(tmp_path, RUNAWAY)
-        await until_members(tmp_path, leader, 2)
-        found = find_members(process_table(), tmp_path, leader.identity)
-        assert memory_use(found).resident_bytes > 4 * 2**20
-        assert await stop_processes(tmp_path, leader.identity, grace_s=5.0) == []
-        assert [is_alive(it) for it in found] == [False, False]
-
-    run(work())
+async def test_a_runaway_child_is_found_and_ended(tmp_path: Path) -> None:
+    leader = start(tmp_path, RUNAWAY)
+    await until_members(tmp_path, leader, 2)
+    found = find_members(process_table(), tmp_path, leader.identity)
+    assert memory_use(found).resident_bytes > 4 * 2**20
+    assert await stop_processes(tmp_path, leader.identity, grace_s=5.0) == []
+    assert [is_alive(it) for it in found] == [False, False]
 
 
-def test_without_a_record_the_environment_identifies(tmp_path: Path) -> None:
-    async def work() -> None:
-        leader = start(tmp_path, RUNAWAY)
-        await until_members(tmp_path, leader, 2)
-        stop_all([(tmp_path, None)], grace_s=0.0)
-        assert find_members(process_table(), tmp_path, leader.identity) == []
-
-    run(work())
+async def test_without_a_record_the_environment_identifies(tmp_path: Path) -> None:
+    leader = start(tmp_path, RUNAWAY)
+    await until_members(tmp_path, leader, 2)
+    stop_all([(tmp_path, None)], grace_s=0.0)
+    assert find_members(process_table(), tmp_path, leader.identity) == []
 
 
-def test_an_unrelated_process_is_no_member_whatever_the_record_has(tmp_path: Path) -> None:
-    async def work() -> None:
-        (tmp_path / "other").mkdir()
-        unrelated = start(tmp_path / "other", SLEEP)
-        lie = replace(unrelated.identity, start_ticks=1)
-        assert find_members(process_table(), tmp_path, lie) == []
-        await stop_processes(tmp_path, lie, grace_s=0.0)
-        assert is_alive(unrelated.identity)
-        await stop_processes(tmp_path / "other", unrelated.identity, grace_s=0.0)
-        await until_gone(unrelated.identity.pid)
-
-    run(work())
+async def test_an_unrelated_process_is_no_member_whatever_the_record_has(tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    unrelated = start(tmp_path / "other", SLEEP)
+    lie = replace(unrelated.identity, start_ticks=1)
+    assert find_members(process_table(), tmp_path, lie) == []
+    await stop_processes(tmp_path, lie, grace_s=0.0)
+    assert is_alive(unrelated.identity)
+    await stop_processes(tmp_path / "other", unrelated.identity, grace_s=0.0)
+    await until_gone(unrelated.identity.pid)
 
 
-def test_a_port_that_another_copy_listens_on_is_reported(tmp_path: Path) -> None:
-    async def work() -> None:
-        port = free_port()
-        (tmp_path / "one").mkdir()
-        one = start(tmp_path / "one", LISTEN, str(port))
-        log = tmp_path / "one" / "log"
-        await until_true(lambda: "listening" in log.read_text(), "the copy listens")
-        table = process_table()
-        assert not belongs_to_another(port, tmp_path / "one", table)
-        assert belongs_to_another(port, tmp_path / "two", table)
-        with socket.create_server(("127.0.0.1", 0)) as ours:
-            no_copy = ours.getsockname()[1]
-            assert not belongs_to_another(no_copy, tmp_path / "two", table)
-        await stop_processes(tmp_path / "one", one.identity, grace_s=0.0)
-
-    run(work())
+async def test_a_port_that_another_copy_listens_on_is_reported(tmp_path: Path) -> None:
+    port = free_port()
+    (tmp_path / "one").mkdir()
+    one = start(tmp_path / "one", LISTEN, str(port))
+    log = tmp_path / "one" / "log"
+    await until_true(lambda: "listening" in log.read_text(), "the copy listens")
+    table = process_table()
+    assert not belongs_to_another(port, tmp_path / "one", table)
+    assert belongs_to_another(port, tmp_path / "two", table)
+    with socket.create_server(("127.0.0.1", 0)) as ours:
+        no_copy = ours.getsockname()[1]
+        assert not belongs_to_another(no_copy, tmp_path / "two", table)
+    await stop_processes(tmp_path / "one", one.identity, grace_s=0.0)

@@ -20,7 +20,6 @@ from tests.integration.agent_rig import (
     instance,
     kill,
     rig,
-    run,
     until,
     until_gone,
     until_ready,
@@ -42,8 +41,8 @@ from hostelry.fleet.shapes import default_shape
 pytestmark = pytest.mark.integration
 
 
-def test_a_killed_agents_copies_go_on_and_are_adopted(tmp_path: Path) -> None:
-    async def work() -> None:
+async def test_a_killed_agents_copies_go_on_and_are_adopted(tmp_path: Path) -> None:
+    with rig(tmp_path) as there:
         agent = await there.launch()
         await agent.apply([echo("a"), echo("b")])
         before = [await until_ready(agent, name) for name in ("a", "b")]
@@ -67,12 +66,9 @@ def test_a_killed_agents_copies_go_on_and_are_adopted(tmp_path: Path) -> None:
         agent = await there.launch()
         assert (await until_ready(agent, "a")).last_end == after.last_end, "its successor knows"
 
+
+async def test_a_copy_that_died_with_its_agent_is_started_by_the_next(tmp_path: Path) -> None:
     with rig(tmp_path) as there:
-        run(work())
-
-
-def test_a_copy_that_died_with_its_agent_is_started_by_the_next(tmp_path: Path) -> None:
-    async def work() -> None:
         agent = await there.launch()
         await agent.apply([echo()])
         before = await until_ready(agent)
@@ -84,12 +80,9 @@ def test_a_copy_that_died_with_its_agent_is_started_by_the_next(tmp_path: Path) 
         assert after.last_end is not None
         assert "no agent watched" in after.last_end.cause
 
+
+async def test_desired_copies_that_were_acknowledged_survive_the_agent(tmp_path: Path) -> None:
     with rig(tmp_path) as there:
-        run(work())
-
-
-def test_desired_copies_that_were_acknowledged_survive_the_agent(tmp_path: Path) -> None:
-    async def work() -> None:
         agent = await there.launch()
         await agent.apply([echo("a"), echo("b")])
         kill(there.agent_pid())
@@ -98,12 +91,11 @@ def test_desired_copies_that_were_acknowledged_survive_the_agent(tmp_path: Path)
         await until_ready(agent, "a")
         await until_ready(agent, "b")
 
+
+async def test_copies_that_are_not_desired_any_more_are_ended_by_the_next_agent(
+    tmp_path: Path,
+) -> None:
     with rig(tmp_path) as there:
-        run(work())
-
-
-def test_copies_that_are_not_desired_any_more_are_ended_by_the_next_agent(tmp_path: Path) -> None:
-    async def work() -> None:
         agent = await there.launch()
         await agent.apply([echo("a", "fork")])
         status = await until_ready(agent, "a")
@@ -115,14 +107,11 @@ def test_copies_that_are_not_desired_any_more_are_ended_by_the_next_agent(tmp_pa
         assert (identify(status.pid or 0), identify(child)) == (None, None)
         assert not there.folder().copy("a").root.exists()
 
-    with rig(tmp_path) as there:
-        run(work())
 
-
-def test_copies_run_on_until_desired_copies_can_be_read_again(
+async def test_copies_run_on_until_desired_copies_can_be_read_again(
     tmp_path: Path,
 ) -> None:
-    async def work() -> None:
+    with rig(tmp_path) as there:
         agent = await there.launch()
         await agent.apply([echo("a"), echo("b")])
         before = [await until_ready(agent, name) for name in ("a", "b")]
@@ -134,12 +123,14 @@ def test_copies_run_on_until_desired_copies_can_be_read_again(
         assert (await until_ready(agent, "a")).pid == before[0].pid
         await until_gone(before[1].pid or 0)
 
+
+async def test_a_hung_agent_is_replaced_and_its_copies_stay(tmp_path: Path) -> None:
+    async def address() -> str:
+        record = there.folder().load_agent()
+        assert record is not None
+        return record.address
+
     with rig(tmp_path) as there:
-        run(work())
-
-
-def test_a_hung_agent_is_replaced_and_its_copies_stay(tmp_path: Path) -> None:
-    async def work() -> None:
         agent = await there.launch()
         await agent.apply([echo()])
         before = await until_ready(agent)
@@ -152,17 +143,9 @@ def test_a_hung_agent_is_replaced_and_its_copies_stay(tmp_path: Path) -> None:
         assert (await until_ready(await there.launch())).pid == before.pid
         assert identify(hung) is None
 
-    async def address() -> str:
-        record = there.folder().load_agent()
-        assert record is not None
-        return record.address
 
+async def test_a_killed_agent_that_the_kernel_still_holds_is_waited_for(tmp_path: Path) -> None:
     with rig(tmp_path) as there:
-        run(work())
-
-
-def test_a_killed_agent_that_the_kernel_still_holds_is_waited_for(tmp_path: Path) -> None:
-    async def work() -> None:
         agent = await there.launch()
         await agent.apply([echo()])
         before = await until_ready(agent)
@@ -177,12 +160,9 @@ def test_a_killed_agent_that_the_kernel_still_holds_is_waited_for(tmp_path: Path
             assert not launching.done()
         assert (await until_ready(await launching)).pid == before.pid
 
+
+async def test_terminating_with_a_dead_or_hung_agent_leaves_nothing(tmp_path: Path) -> None:
     with rig(tmp_path) as there:
-        run(work())
-
-
-def test_terminating_with_a_dead_or_hung_agent_leaves_nothing(tmp_path: Path) -> None:
-    async def work() -> None:
         pids = []
         for name, number in (("i-dead", signal.SIGKILL), ("i-hung", signal.SIGSTOP)):
             agent = await there.launch(name)
@@ -196,9 +176,6 @@ def test_terminating_with_a_dead_or_hung_agent_leaves_nothing(tmp_path: Path) ->
         assert [identify(pid) for pid in pids] == [None] * 6
         left = [path.name for path in there.home.instances.iterdir()]
         assert left == [ENDED_LOGS]  # the copies' output, until control has read it
-
-    with rig(tmp_path) as there:
-        run(work())
 
 
 async def test_stop_everything_ends_agents_and_copies_in_any_state(tmp_path: Path) -> None:
@@ -250,12 +227,12 @@ def test_a_pid_that_was_given_to_another_program_is_left_alone(tmp_path: Path) -
     sleeper = [sys.executable, "-c", "import time; time.sleep(60)"]
     with rig(tmp_path) as there, subprocess.Popen(sleeper, start_new_session=True) as unrelated:
         try:
-            run(work())
+            asyncio.run(work())
         finally:
             unrelated.kill()
 
 
-def test_a_hanging_copy_leaves_the_routes_and_is_started_again(tmp_path: Path) -> None:
+async def test_a_hanging_copy_leaves_the_routes_and_is_started_again(tmp_path: Path) -> None:
     """In this process, with less patience than an agent has in earnest."""
     policy = CopyPolicy(
         first_backoff_s=0.1,
@@ -264,8 +241,7 @@ def test_a_hanging_copy_leaves_the_routes_and_is_started_again(tmp_path: Path) -
         starting_ping_every_s=0.05,
         hung_after_s=3.0,
     )
-
-    async def work() -> None:
+    with rig(tmp_path) as there:
         async with build_http_client() as http:
             agent = InstanceAgent("i-1", there.folder(), deps(there, policy, http))
             there.folder().root.mkdir()
@@ -284,9 +260,6 @@ def test_a_hanging_copy_leaves_the_routes_and_is_started_again(tmp_path: Path) -
             await until_gone(before.pid or 0)
             await agent.stop()
             assert (await agent.observe()).copies == ()
-
-    with rig(tmp_path) as there:
-        run(work())
 
 
 def deps(there: Rig, policy: CopyPolicy, http: httpx.AsyncClient) -> CopyDeps:

@@ -20,7 +20,6 @@ from tests.integration.agent_rig import (
     kill,
     object_store,
     rig,
-    run,
     until,
     until_gone,
     until_ready,
@@ -108,8 +107,8 @@ async def warm(folder: Path, module: str = "") -> AsyncIterator[Warm]:
         forks.close()
 
 
-def test_a_forked_copy_is_a_process_of_its_own(tmp_path: Path) -> None:
-    async def work() -> None:
+async def test_a_forked_copy_is_a_process_of_its_own(tmp_path: Path) -> None:
+    with left_clean(tmp_path):
         async with warm(tmp_path) as there:
             process = await there.start("c-1", OPTION_MINE="1")
             reported = await there.reported("c-1")
@@ -127,12 +126,9 @@ def test_a_forked_copy_is_a_process_of_its_own(tmp_path: Path) -> None:
             found = find_members(process_table(), copy, None)
             assert found == [process.identity], "its environment tells whose it is"
 
+
+async def test_an_exit_code_and_a_signal_are_reported(tmp_path: Path) -> None:
     with left_clean(tmp_path):
-        run(work())
-
-
-def test_an_exit_code_and_a_signal_are_reported(tmp_path: Path) -> None:
-    async def work() -> None:
         async with warm(tmp_path) as there:
             assert await (await there.start("c-1", OPTION_TASK="exit 7")).wait() == 7
             process = await there.start("c-2")
@@ -141,12 +137,9 @@ def test_an_exit_code_and_a_signal_are_reported(tmp_path: Path) -> None:
             kill(process.identity.pid)
             assert await waiting == -signal.SIGKILL
 
+
+async def test_no_copy_shows_the_secrets_of_another(tmp_path: Path) -> None:
     with left_clean(tmp_path):
-        run(work())
-
-
-def test_no_copy_shows_the_secrets_of_another(tmp_path: Path) -> None:
-    async def work() -> None:
         async with warm(tmp_path) as there:
             pids = [
                 (await there.start(f"c-{n}", OPTION_SECRET=f"hush-{n}")).identity.pid
@@ -159,13 +152,10 @@ def test_no_copy_shows_the_secrets_of_another(tmp_path: Path) -> None:
             for pid in (*pids, there.parent()):
                 assert "hush" not in proc(pid, "environ")
 
-    with left_clean(tmp_path):
-        run(work())
-
 
 @pytest.mark.parametrize("task", ["child", "fork"])
-def test_what_a_forked_copy_leaves_is_found_and_ended(tmp_path: Path, task: str) -> None:
-    async def work() -> None:
+async def test_what_a_forked_copy_leaves_is_found_and_ended(tmp_path: Path, task: str) -> None:
+    with left_clean(tmp_path):
         async with warm(tmp_path) as there:
             process = await there.start("c-1", OPTION_TASK=task)
             copy = tmp_path / "copies" / "c-1"
@@ -177,9 +167,6 @@ def test_what_a_forked_copy_leaves_is_found_and_ended(tmp_path: Path, task: str)
             found = find_members(process_table(), copy, process.identity)
             await there.launcher.stop(copy, process.identity, 0.0)
             assert [is_alive(it) for it in found] == [False, False]
-
-    with left_clean(tmp_path):
-        run(work())
 
 
 # What goes wrong in the interpreter while it imports; all of it is met within a start.
@@ -200,10 +187,10 @@ THREADS = (
     case("it prints half a message and ends", FLOODS, "invalid message"),
     case("a module started a thread", THREADS, "more than one thread"),
 )
-def test_a_warm_interpreter_that_fails_costs_a_cold_start_and_no_more(
+async def test_a_warm_interpreter_that_fails_costs_a_cold_start_and_no_more(
     tmp_path: Path, module: str, cause: str
 ) -> None:
-    async def work() -> None:
+    with left_clean(tmp_path):
         async with warm(tmp_path, module) as there:
             for name in ("c-1", "c-2"):
                 process = await there.start(name)
@@ -212,12 +199,9 @@ def test_a_warm_interpreter_that_fails_costs_a_cold_start_and_no_more(
             assert cause in (tmp_path / "copies" / "c-1" / "log").read_text()
             await until_true(lambda: not _parents(tmp_path), "the interpreter is gone")
 
+
+async def test_a_hung_interpreter_is_killed_and_its_copies_go_on(tmp_path: Path) -> None:
     with left_clean(tmp_path):
-        run(work())
-
-
-def test_a_hung_interpreter_is_killed_and_its_copies_go_on(tmp_path: Path) -> None:
-    async def work() -> None:
         async with warm(tmp_path) as there:
             first = await there.start("c-1")
             await there.reported("c-1")
@@ -232,12 +216,9 @@ def test_a_hung_interpreter_is_killed_and_its_copies_go_on(tmp_path: Path) -> No
             kill(first.identity.pid)
             assert await waiting is None, "nobody is left to tell its exit code"
 
+
+async def test_an_interpreter_killed_during_a_fork_leaves_one_copy(tmp_path: Path) -> None:
     with left_clean(tmp_path):
-        run(work())
-
-
-def test_an_interpreter_killed_during_a_fork_leaves_one_copy(tmp_path: Path) -> None:
-    async def work() -> None:
         async with warm(tmp_path) as there:
             await there.start("c-1")
             await there.reported("c-1")
@@ -252,12 +233,9 @@ def test_an_interpreter_killed_during_a_fork_leaves_one_copy(tmp_path: Path) -> 
             found = find_members(process_table(), tmp_path / "copies" / "c-2", None)
             assert found == [process.identity]
 
+
+async def test_a_start_without_a_waiter_leaves_no_process(tmp_path: Path) -> None:
     with left_clean(tmp_path):
-        run(work())
-
-
-def test_a_start_without_a_waiter_leaves_no_process(tmp_path: Path) -> None:
-    async def work() -> None:
         async with warm(tmp_path) as there:
             await there.start("c-1")
             await there.reported("c-1")
@@ -281,12 +259,9 @@ def test_a_start_without_a_waiter_leaves_no_process(tmp_path: Path) -> None:
             await until_true(nothing_left, "the copy that nobody waited for is gone")
             assert not (copies / "c-2" / "told.json").exists()
 
+
+async def test_an_interpreter_imports_ahead_only_for_copies_that_can_use_it(tmp_path: Path) -> None:
     with left_clean(tmp_path):
-        run(work())
-
-
-def test_an_interpreter_imports_ahead_only_for_copies_that_can_use_it(tmp_path: Path) -> None:
-    async def work() -> None:
         async with warm(tmp_path) as there:
             argv = (sys.executable, str(SERVER))
             there.forks.prepare(argv, {"PYTHONHASHSEED": "1"})
@@ -297,12 +272,9 @@ def test_an_interpreter_imports_ahead_only_for_copies_that_can_use_it(tmp_path: 
             await there.start("c-1")
             assert there.forks.processes == [process]
 
+
+async def test_the_interpreter_ends_with_its_agent_and_its_copies_do_not(tmp_path: Path) -> None:
     with left_clean(tmp_path):
-        run(work())
-
-
-def test_the_interpreter_ends_with_its_agent_and_its_copies_do_not(tmp_path: Path) -> None:
-    async def work() -> None:
         async with warm(tmp_path) as there:
             process = await there.start("c-1")
             await there.reported("c-1")
@@ -313,12 +285,11 @@ def test_the_interpreter_ends_with_its_agent_and_its_copies_do_not(tmp_path: Pat
         kill(process.identity.pid)
         assert await adopted.wait() is None
 
-    with left_clean(tmp_path):
-        run(work())
 
-
-def test_language_models_are_forked_and_restarted_and_adopted(tmp_path: Path) -> None:
-    async def work() -> None:
+async def test_language_models_are_forked_and_restarted_and_adopted(tmp_path: Path) -> None:
+    with object_store(tmp_path) as store, rig(tmp_path, store.url) as there:
+        model = store.put_archive("llm.tar.gz", byte_model(tmp_path))
+        desired = [lmi("c-1", model), lmi("c-2", model)]
         agent = await there.launch()
         await agent.apply(desired)
         for spec in desired:
@@ -342,11 +313,6 @@ def test_language_models_are_forked_and_restarted_and_adopted(tmp_path: Path) ->
         assert (await until_ready(agent, "c-1")).pid == again.pid
         await agent.apply([])
         await until_gone(again.pid or 0)
-
-    with object_store(tmp_path) as store, rig(tmp_path, store.url) as there:
-        model = store.put_archive("llm.tar.gz", byte_model(tmp_path))
-        desired = [lmi("c-1", model), lmi("c-2", model)]
-        run(work())
 
 
 def lmi(copy_id: str, model: ArtifactSource) -> CopySpec:

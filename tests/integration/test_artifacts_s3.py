@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.cases import case, cases
-from tests.integration.agent_rig import ObjectStore, object_store, run
+from tests.integration.agent_rig import ObjectStore, object_store
 from tests.integration.fake_hub import fake_hub
 from tests.unit.base.tars import Member, targz
 
@@ -253,17 +253,14 @@ def test_damage_on_the_way_is_noticed(s3: ObjectStore, tmp_path: Path) -> None:
         assert leftovers(tmp_path) == []
 
 
-def test_many_who_want_the_same_share_one_download(s3: ObjectStore, tmp_path: Path) -> None:
-    async def work() -> None:
-        wants = [want(uri, SourceKind.OBJECT, notes, f"c-{n}/model") for n in range(12)]
-        folders = await asyncio.gather(*(store.fetch(it) for it in wants))
-        assert len(set(folders)) == 1
-        assert notes.downloads() == 1
-        await store.fetch(want(uri, SourceKind.OBJECT, notes, "c-late/model"))
-        assert notes.downloads() == 1
-
+async def test_many_who_want_the_same_share_one_download(s3: ObjectStore, tmp_path: Path) -> None:
     uri, notes, store = s3.put("shared", os.urandom(2**20)), Notes(), artifact_store(s3, tmp_path)
-    run(work())
+    wants = [want(uri, SourceKind.OBJECT, notes, f"c-{n}/model") for n in range(12)]
+    folders = await asyncio.gather(*(store.fetch(it) for it in wants))
+    assert len(set(folders)) == 1
+    assert notes.downloads() == 1
+    await store.fetch(want(uri, SourceKind.OBJECT, notes, "c-late/model"))
+    assert notes.downloads() == 1
 
 
 def test_new_content_under_the_same_key_is_another_artifact(
@@ -300,7 +297,7 @@ def test_a_fetch_without_a_waiting_copy_is_given_up(s3: ObjectStore, tmp_path: P
     uri = s3.put("endless", b"x")
     store = ArtifactStore(Endless(s3.client), ArtifactCache(tmp_path / "cache"))
     try:
-        run(work())
+        asyncio.run(work())
         store.close()
         assert leftovers(tmp_path) == []
     finally:

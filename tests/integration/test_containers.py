@@ -1,5 +1,6 @@
 """Users' own images: run by a container engine, kept apart, adopted, ended and explained."""
 
+import asyncio
 import os
 import re
 import signal
@@ -15,7 +16,6 @@ from tests.integration.agent_rig import (
     echo,
     kill,
     object_store,
-    run,
     until,
     until_failed,
     until_gone,
@@ -95,7 +95,7 @@ def test_an_image_runs_by_the_container_contract(tmp_path: Path) -> None:
     os.environ["HF_TOKEN"] = "the operator's secret"
     try:
         with container_rig(tmp_path) as there:
-            run(work())
+            asyncio.run(work())
     finally:
         del os.environ["HF_TOKEN"]
 
@@ -130,7 +130,7 @@ def test_a_containers_end_is_explained(tmp_path: Path) -> None:
         assert "HOSTELRY_PROBE_BODY" in reason
 
     with container_rig(tmp_path) as there:
-        run(work())
+        asyncio.run(work())
 
 
 @where_containers_run
@@ -164,7 +164,7 @@ def test_a_killed_agents_container_is_adopted_and_still_reached(tmp_path: Path) 
         assert "got SIGTERM" in log_of(there, "stubborn"), "asked before it was killed"
 
     with container_rig(tmp_path) as there:
-        run(work())
+        asyncio.run(work())
 
 
 @where_containers_run
@@ -181,7 +181,7 @@ def test_containers_whose_copies_are_not_desired_are_removed(tmp_path: Path) -> 
         await until_true(lambda: not there.folder().copy_ids(), "the folder is removed")
 
     with container_rig(tmp_path) as there:
-        run(work())
+        asyncio.run(work())
 
 
 NETWORKS = """
@@ -222,7 +222,7 @@ def test_a_network_is_had_where_the_operator_allows_it(tmp_path: Path) -> None:
         assert await output(bridged, "env SAGEMAKER_BIND_TO_PORT") == "8080"
 
     with container_rig(tmp_path) as there:
-        run(work())
+        asyncio.run(work())
 
 
 @where_containers_run
@@ -238,7 +238,7 @@ def test_an_image_without_a_program_names_what_it_needs(tmp_path: Path) -> None:
         assert len(containers(there)) <= 1
 
     with container_rig(tmp_path) as there:
-        run(work())
+        asyncio.run(work())
     assert containers(there) == []
     assert machine().engine is not None
 
@@ -266,4 +266,4 @@ def test_adapters_reach_a_container_that_runs(tmp_path: Path) -> None:
         await until_true(lambda: not list(shelf.iterdir()), "the adapters' files are gone")
 
     with object_store(tmp_path) as store, container_rig(tmp_path, store.url) as there:
-        run(work(store))
+        asyncio.run(work(store))

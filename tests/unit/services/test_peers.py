@@ -1,7 +1,6 @@
 """Two hosts with gateways and a control, without processes: what each knows of the other."""
 
 import asyncio
-from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -111,84 +110,67 @@ def hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Hosts:
     return Hosts(tmp_path, monkeypatch)
 
 
-def run(main: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(main)
+async def test_each_host_balances_by_the_requests_of_both_until_one_is_gone(hosts: Hosts) -> None:
+    one, two = hosts.one.counts, hosts.two.counts
+    one.reserve("c-a")
+    end = two.reserve("c-a")
+    two.reserve("c-b")
+    await hosts.pass_s(2.0)
+    assert [(it.of("c-a"), it.of("c-b")) for it in (one, two)] == [(2, 1), (2, 1)]
+    assert (one.share, two.share) == (GatewayShare(0, 2), GatewayShare(1, 2))
+    end()
+    await hosts.pass_s(0.5)
+    assert one.of("c-a") == 1
+    hosts.network.down.add(hosts.two.config.peers_url)
+    await hosts.pass_s(3.0)
+    assert (one.of("c-a"), one.of("c-b")) == (1, 0), "counts of a dead host expire"
+    await hosts.pass_s(2 * KNOWN_S + 1.0)
+    assert one.share is None
+    hosts.network.down.clear()
+    await hosts.pass_s(3.0)
+    assert (one.of("c-b"), two.of("c-a"), two.share) == (1, 1, GatewayShare(1, 2))
 
 
-def test_each_host_balances_by_the_requests_of_both_until_one_is_gone(hosts: Hosts) -> None:
-    async def main() -> None:
-        one, two = hosts.one.counts, hosts.two.counts
-        one.reserve("c-a")
-        end = two.reserve("c-a")
-        two.reserve("c-b")
-        await hosts.pass_s(2.0)
-        assert [(it.of("c-a"), it.of("c-b")) for it in (one, two)] == [(2, 1), (2, 1)]
-        assert (one.share, two.share) == (GatewayShare(0, 2), GatewayShare(1, 2))
-        end()
-        await hosts.pass_s(0.5)
-        assert one.of("c-a") == 1
-        hosts.network.down.add(hosts.two.config.peers_url)
-        await hosts.pass_s(3.0)
-        assert (one.of("c-a"), one.of("c-b")) == (1, 0), "counts of a dead host expire"
-        await hosts.pass_s(2 * KNOWN_S + 1.0)
-        assert one.share is None
-        hosts.network.down.clear()
-        await hosts.pass_s(3.0)
-        assert (one.of("c-b"), two.of("c-a"), two.share) == (1, 1, GatewayShare(1, 2))
-
-    run(main())
+async def test_a_gateway_that_starts_with_an_empty_table_sees_other_hosts_again(
+    hosts: Hosts,
+) -> None:
+    hosts.one.counts.reserve("c-a")
+    await hosts.pass_s(2.0)
+    hosts.two.home.counts.unlink()
+    again = hosts.two.worker()
+    assert again.of("c-a") == 0
+    await hosts.pass_s(1.0)
+    assert (again.of("c-a"), again.share) == (1, GatewayShare(1, 2))
 
 
-def test_a_gateway_that_starts_with_an_empty_table_sees_other_hosts_again(hosts: Hosts) -> None:
-    async def main() -> None:
-        hosts.one.counts.reserve("c-a")
-        await hosts.pass_s(2.0)
-        hosts.two.home.counts.unlink()
-        again = hosts.two.worker()
-        assert again.of("c-a") == 0
-        await hosts.pass_s(1.0)
-        assert (again.of("c-a"), again.share) == (1, GatewayShare(1, 2))
-
-    run(main())
+async def test_without_control_the_hosts_stay_as_they_are(hosts: Hosts) -> None:
+    await hosts.pass_s(2.0)
+    hosts.network.down.add("http://127.0.0.1:9")
+    hosts.one.counts.reserve("c-a")
+    await hosts.pass_s(KNOWN_S * 2)
+    assert (hosts.two.counts.of("c-a"), hosts.two.counts.share) == (1, GatewayShare(1, 2))
 
 
-def test_without_control_the_hosts_stay_as_they_are(hosts: Hosts) -> None:
-    async def main() -> None:
-        await hosts.pass_s(2.0)
-        hosts.network.down.add("http://127.0.0.1:9")
-        hosts.one.counts.reserve("c-a")
-        await hosts.pass_s(KNOWN_S * 2)
-        assert (hosts.two.counts.of("c-a"), hosts.two.counts.share) == (1, GatewayShare(1, 2))
-
-    run(main())
-
-
-def test_a_session_is_known_on_all_hosts_and_closed_on_all(hosts: Hosts) -> None:
-    async def main() -> None:
-        await hosts.pass_s(1.0)
-        expires_at = hosts.clock.now() + 100.0
-        hosts.one.sessions.put(SESSION, 42, expires_at)
-        await settle()
-        assert hosts.two.sessions.get(SESSION) == (42, expires_at)
-        hosts.two.sessions.remove(SESSION)
-        await settle()
-        assert hosts.one.sessions.get(SESSION) is None
-
-    run(main())
+async def test_a_session_is_known_on_all_hosts_and_closed_on_all(hosts: Hosts) -> None:
+    await hosts.pass_s(1.0)
+    expires_at = hosts.clock.now() + 100.0
+    hosts.one.sessions.put(SESSION, 42, expires_at)
+    await settle()
+    assert hosts.two.sessions.get(SESSION) == (42, expires_at)
+    hosts.two.sessions.remove(SESSION)
+    await settle()
+    assert hosts.one.sessions.get(SESSION) is None
 
 
-def test_a_session_whose_news_was_lost_is_asked_for(hosts: Hosts) -> None:
-    async def main() -> None:
-        await hosts.pass_s(1.0)
-        hosts.one.table.put(SESSION, 42, hosts.clock.now() + 100.0)
-        await hosts.two.sessions.fetch(SESSION)
-        assert hosts.two.sessions.get(SESSION) is not None
-        await hosts.two.sessions.fetch(b"x" * 16)
-        assert hosts.two.sessions.get(b"x" * 16) is None
-        hosts.network.down.add(hosts.two.config.peers_url)
-        await hosts.two.sessions.fetch(b"y" * 16)
-
-    run(main())
+async def test_a_session_whose_news_was_lost_is_asked_for(hosts: Hosts) -> None:
+    await hosts.pass_s(1.0)
+    hosts.one.table.put(SESSION, 42, hosts.clock.now() + 100.0)
+    await hosts.two.sessions.fetch(SESSION)
+    assert hosts.two.sessions.get(SESSION) is not None
+    await hosts.two.sessions.fetch(b"x" * 16)
+    assert hosts.two.sessions.get(b"x" * 16) is None
+    hosts.network.down.add(hosts.two.config.peers_url)
+    await hosts.two.sessions.fetch(b"y" * 16)
 
 
 @cases(
@@ -199,47 +181,41 @@ def test_a_session_whose_news_was_lost_is_asked_for(hosts: Hosts) -> None:
     case("no key of a session", "/internal/peer/sessions/find", b"?", 404),
     case("no key, asked by a worker", "/internal/sessions/find", b"?", 404),
 )
-def test_bad_bodies(hosts: Hosts, path: str, body: bytes, status: int) -> None:
-    async def main() -> None:
-        app = hosts.network.apps[hosts.one.config.peers_url]
-        async with httpx.AsyncClient(
-            transport=httpx.ASGITransport(app=app), base_url="http://localhost"
-        ) as client:
-            given = {"X-Hostelry-Key": KEY}
-            assert (await client.post(path, content=body, headers=given)).status_code == status
-            assert (await client.post(path, content=body)).status_code == 403
-
-    run(main())
+async def test_bad_bodies(hosts: Hosts, path: str, body: bytes, status: int) -> None:
+    app = hosts.network.apps[hosts.one.config.peers_url]
+    async with httpx.AsyncClient(
+        transport=httpx.ASGITransport(app=app), base_url="http://localhost"
+    ) as client:
+        given = {"X-Hostelry-Key": KEY}
+        assert (await client.post(path, content=body, headers=given)).status_code == status
+        assert (await client.post(path, content=body)).status_code == 403
 
 
-def test_controls_list_has_each_host_until_it_was_silent_for_some_seconds() -> None:
-    async def main() -> None:
-        clock = ManualClock()
-        control = GatewayHostRoutes(clock.now)
-        app = Starlette(routes=list(control.routes()))
-        async with httpx.AsyncClient(
-            transport=httpx.ASGITransport(app=app), base_url="http://c"
-        ) as client:
+async def test_controls_list_has_each_host_until_it_was_silent_for_some_seconds() -> None:
+    clock = ManualClock()
+    control = GatewayHostRoutes(clock.now)
+    app = Starlette(routes=list(control.routes()))
+    async with httpx.AsyncClient(
+        transport=httpx.ASGITransport(app=app), base_url="http://c"
+    ) as client:
 
-            async def report(host_id: str) -> list[str]:
-                body = msgspec.json.encode({"host_id": host_id, "address": f"http://{host_id}:1"})
-                answer = await client.post("/internal/gateway-hosts", content=body)
-                return [it["host_id"] for it in answer.json()["hosts"]]
+        async def report(host_id: str) -> list[str]:
+            body = msgspec.json.encode({"host_id": host_id, "address": f"http://{host_id}:1"})
+            answer = await client.post("/internal/gateway-hosts", content=body)
+            return [it["host_id"] for it in answer.json()["hosts"]]
 
-            assert await report("h-1") == ["h-1"]
-            assert await report("h-2") == ["h-1", "h-2"]
-            assert control.live() is None, "a third one may not have reported itself yet"
-            clock.advance(KNOWN_S + 1.0)
-            assert await report("h-2") == ["h-2"]
-            assert set(control.live() or ()) == {"h-2"}
-            shown = [(it["host_id"], it["version"], it["seen_ago_s"]) for it in control.shown()]
-            assert shown == [("h-1", "", KNOWN_S + 1.0), ("h-2", "", 0.0)]
-            clock.advance(SHOWN_S)
-            assert [it["host_id"] for it in control.shown()] == ["h-2"]
-            bad = await client.post("/internal/gateway-hosts", content=b"{}")
-            assert bad.status_code == 400
-
-    run(main())
+        assert await report("h-1") == ["h-1"]
+        assert await report("h-2") == ["h-1", "h-2"]
+        assert control.live() is None, "a third one may not have reported itself yet"
+        clock.advance(KNOWN_S + 1.0)
+        assert await report("h-2") == ["h-2"]
+        assert set(control.live() or ()) == {"h-2"}
+        shown = [(it["host_id"], it["version"], it["seen_ago_s"]) for it in control.shown()]
+        assert shown == [("h-1", "", KNOWN_S + 1.0), ("h-2", "", 0.0)]
+        clock.advance(SHOWN_S)
+        assert [it["host_id"] for it in control.shown()] == ["h-2"]
+        bad = await client.post("/internal/gateway-hosts", content=b"{}")
+        assert bad.status_code == 400
 
 
 def test_hosts_above_the_limit_are_not_added(monkeypatch: pytest.MonkeyPatch) -> None:

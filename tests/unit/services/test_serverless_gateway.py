@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -144,139 +143,119 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-def play(scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    asyncio.run(scenario())
+async def test_an_environment_gets_one_request_at_a_time_and_more_are_asked_for() -> None:
+    rig = Rig()
+    requests = [rig.start(who) for who in "abc"]
+    await settle()
+    assert rig.environments.asked == ["1", "2"]
+    assert [it.concurrency for it in rig.control.wakes] == [3]
+    await rig.request("d")
+    assert rig.answers == [
+        "d 429 ThrottlingException Endpoint fn takes 3 requests at once (MaxConcurrency), and"
+        " as many are under way. Try again, or raise MaxConcurrency."
+    ]
+    rig.environments.answer("2")
+    await settle()
+    assert rig.environments.asked == ["1", "2", "2"], "the one that waited follows at once"
+    rig.environments.answer("1")
+    rig.environments.answer("2")
+    await asyncio.gather(*requests)
+    assert sorted(rig.answers[1:]) == ["a 200", "b 200", "c 200"]
+    (load,) = (it for span in rig.gateway.meter.close_now() for it in span.loads)
+    assert (load.finished, load.bytes_in, load.bytes_out) == (3, 9, 3)
+    assert (load.arrivals, load.throttled) == (3, 1), "what is refused has not arrived"
+    again = rig.start("e")
+    await settle()
+    assert rig.environments.asked[3:] == ["1"], "the first free one; the last ones become idle"
+    rig.environments.answer("1")
+    await again
 
 
-def test_an_environment_gets_one_request_at_a_time_and_more_are_asked_for() -> None:
-    async def scenario() -> None:
-        rig = Rig()
-        requests = [rig.start(who) for who in "abc"]
-        await settle()
-        assert rig.environments.asked == ["1", "2"]
-        assert [it.concurrency for it in rig.control.wakes] == [3]
-        await rig.request("d")
-        assert rig.answers == [
-            "d 429 ThrottlingException Endpoint fn takes 3 requests at once (MaxConcurrency), and"
-            " as many are under way. Try again, or raise MaxConcurrency."
-        ]
-        rig.environments.answer("2")
-        await settle()
-        assert rig.environments.asked == ["1", "2", "2"], "the one that waited follows at once"
-        rig.environments.answer("1")
-        rig.environments.answer("2")
-        await asyncio.gather(*requests)
-        assert sorted(rig.answers[1:]) == ["a 200", "b 200", "c 200"]
-        (load,) = (it for span in rig.gateway.meter.close_now() for it in span.loads)
-        assert (load.finished, load.bytes_in, load.bytes_out) == (3, 9, 3)
-        assert (load.arrivals, load.throttled) == (3, 1), "what is refused has not arrived"
-        again = rig.start("e")
-        await settle()
-        assert rig.environments.asked[3:] == ["1"], "the first free one; the last ones become idle"
-        rig.environments.answer("1")
-        await again
-
-    play(scenario)
+async def test_requests_from_zero_wait_for_their_environments_in_order() -> None:
+    rig = Rig(copies=())
+    requests = [rig.start(who) for who in "abc"]
+    await settle()
+    assert [(it.held, it.concurrency) for it in rig.control.wakes] == [(1, 1)]
+    rig.show(*COPIES)
+    await settle()
+    assert rig.environments.asked == ["1", "2"]
+    rig.environments.answer("1")
+    await settle()
+    assert rig.answers == ["a 200"]
+    rig.environments.answer("2")
+    rig.environments.answer("1")
+    await asyncio.gather(*requests)
+    assert sorted(rig.answers) == ["a 200", "b 200", "c 200"]
 
 
-def test_requests_from_zero_wait_for_their_environments_in_order() -> None:
-    async def scenario() -> None:
-        rig = Rig(copies=())
-        requests = [rig.start(who) for who in "abc"]
-        await settle()
-        assert [(it.held, it.concurrency) for it in rig.control.wakes] == [(1, 1)]
-        rig.show(*COPIES)
-        await settle()
-        assert rig.environments.asked == ["1", "2"]
-        rig.environments.answer("1")
-        await settle()
-        assert rig.answers == ["a 200"]
-        rig.environments.answer("2")
-        rig.environments.answer("1")
-        await asyncio.gather(*requests)
-        assert sorted(rig.answers) == ["a 200", "b 200", "c 200"]
-
-    play(scenario)
+async def test_a_refusing_environment_is_passed_over_and_a_dead_one_is_the_models_error() -> None:
+    rig = Rig()
+    rig.environments.refusing.add(COPIES[0].address)
+    requests = [rig.start("a")]
+    await settle()
+    assert rig.environments.asked == ["2"]
+    rig.environments.die("2")
+    await asyncio.gather(*requests)
+    assert rig.answers[0].startswith("a 424 ModelError Received server error (0)")
+    again = rig.start("b")
+    await settle()
+    assert rig.environments.asked == ["2", "2"], "the place of the dead one was given back"
+    rig.environments.answer("2")
+    await again
+    assert rig.answers[1:] == ["b 200"]
 
 
-def test_an_environment_that_refuses_is_passed_over_and_one_that_dies_is_the_models_error() -> None:
-    async def scenario() -> None:
-        rig = Rig()
-        rig.environments.refusing.add(COPIES[0].address)
-        requests = [rig.start("a")]
-        await settle()
-        assert rig.environments.asked == ["2"]
-        rig.environments.die("2")
-        await asyncio.gather(*requests)
-        assert rig.answers[0].startswith("a 424 ModelError Received server error (0)")
-        again = rig.start("b")
-        await settle()
-        assert rig.environments.asked == ["2", "2"], "the place of the dead one was given back"
-        rig.environments.answer("2")
-        await again
-        assert rig.answers[1:] == ["b 200"]
-
-    play(scenario)
+async def test_a_client_that_leaves_gives_its_place_back() -> None:
+    rig = Rig(copies=(), most=1)
+    gone = rig.start("a")
+    await settle()
+    gone.cancel()
+    await asyncio.gather(gone, return_exceptions=True)
+    rig.show(*COPIES)
+    request = rig.start("b")
+    await settle()
+    rig.environments.answer("1")
+    await request
+    assert rig.answers == ["b 200"]
 
 
-def test_a_client_that_leaves_gives_its_place_back() -> None:
-    async def scenario() -> None:
-        rig = Rig(copies=(), most=1)
-        gone = rig.start("a")
-        await settle()
-        gone.cancel()
-        await asyncio.gather(gone, return_exceptions=True)
-        rig.show(*COPIES)
-        request = rig.start("b")
-        await settle()
-        rig.environments.answer("1")
-        await request
-        assert rig.answers == ["b 200"]
-
-    play(scenario)
-
-
-def test_requests_beyond_the_provisioned_ones_of_all_workers_are_spillover(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        counts = [SharedCounts(CountTable(tmp_path / "counts", 2), it) for it in (0, 1)]
-        one, two = (Rig(COPIES, 3, it, ready=1) for it in counts)
-        first = one.start("a")
-        await settle()
-        second = two.start("b")
-        await settle()
-        one.environments.answer("1")
-        two.environments.answer("2")
-        await asyncio.gather(first, second)
-        spilled = [
-            sum(it.spilled for span in rig.gateway.meter.close_now() for it in span.loads)
-            for rig in (one, two)
-        ]
-        assert spilled == [0, 1]
-
-    play(scenario)
+async def test_requests_beyond_the_provisioned_ones_of_all_workers_are_spillover(
+    tmp_path: Path,
+) -> None:
+    counts = [SharedCounts(CountTable(tmp_path / "counts", 2), it) for it in (0, 1)]
+    one, two = (Rig(COPIES, 3, it, ready=1) for it in counts)
+    first = one.start("a")
+    await settle()
+    second = two.start("b")
+    await settle()
+    one.environments.answer("1")
+    two.environments.answer("2")
+    await asyncio.gather(first, second)
+    spilled = [
+        sum(it.spilled for span in rig.gateway.meter.close_now() for it in span.loads)
+        for rig in (one, two)
+    ]
+    assert spilled == [0, 1]
 
 
-def test_two_workers_share_the_limit_and_the_environments(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        counts = [SharedCounts(CountTable(tmp_path / "counts", 2), it) for it in (0, 1)]
-        one, two = (Rig(COPIES, 2, it) for it in counts)
-        first = one.start("a")
-        await settle()
-        second = two.start("b")
-        await settle()
-        assert (one.environments.asked, two.environments.asked) == (["1"], ["2"])
-        await one.request("c")
-        assert one.answers[0].startswith("c 429 ThrottlingException")
-        two.environments.answer("2")
-        await second
-        third = one.start("d")
-        await settle()
-        assert one.environments.asked == ["1", "2"]
-        one.environments.answer("1")
-        one.environments.answer("2")
-        await asyncio.gather(first, third)
-
-    play(scenario)
+async def test_two_workers_share_the_limit_and_the_environments(tmp_path: Path) -> None:
+    counts = [SharedCounts(CountTable(tmp_path / "counts", 2), it) for it in (0, 1)]
+    one, two = (Rig(COPIES, 2, it) for it in counts)
+    first = one.start("a")
+    await settle()
+    second = two.start("b")
+    await settle()
+    assert (one.environments.asked, two.environments.asked) == (["1"], ["2"])
+    await one.request("c")
+    assert one.answers[0].startswith("c 429 ThrottlingException")
+    two.environments.answer("2")
+    await second
+    third = one.start("d")
+    await settle()
+    assert one.environments.asked == ["1", "2"]
+    one.environments.answer("1")
+    one.environments.answer("2")
+    await asyncio.gather(first, third)
 
 
 @cases(

@@ -30,58 +30,42 @@ class Kernel:
         return {it: self.open.get(it, 0) for it in ports}
 
 
-def run(work: Work) -> None:
-    asyncio.run(work())
-
-
-def test_it_is_news_only_where_a_count_or_who_drains_has_changed() -> None:
+async def test_it_is_news_only_where_a_count_or_who_drains_has_changed() -> None:
     kernel = Kernel()
     counts = DrainCounts(kernel.count)
-
-    async def work() -> None:
-        assert counts.get("c-1") is None
-        kernel.open = {8080: 2}
-        assert await counts.refresh({"c-1": 8080, "c-2": 9090})
-        assert (counts.get("c-1"), counts.get("c-2")) == (2, 0)
-        assert not await counts.refresh({"c-1": 8080, "c-2": 9090})
-        kernel.open = {}
-        assert await counts.refresh({"c-1": 8080, "c-2": 9090})
-        assert counts.get("c-1") == 0
-        assert await counts.refresh({})
-        assert counts.get("c-1") is None
-        assert not await counts.refresh({})
-
-    run(work)
+    assert counts.get("c-1") is None
+    kernel.open = {8080: 2}
+    assert await counts.refresh({"c-1": 8080, "c-2": 9090})
+    assert (counts.get("c-1"), counts.get("c-2")) == (2, 0)
+    assert not await counts.refresh({"c-1": 8080, "c-2": 9090})
+    kernel.open = {}
+    assert await counts.refresh({"c-1": 8080, "c-2": 9090})
+    assert counts.get("c-1") == 0
+    assert await counts.refresh({})
+    assert counts.get("c-1") is None
+    assert not await counts.refresh({})
     assert kernel.asked == [{8080, 9090}] * 3, "the kernel is not asked for nothing"
 
 
-def test_two_copies_that_had_one_port_one_after_the_other_are_both_counted() -> None:
+async def test_two_copies_that_had_one_port_one_after_the_other_are_both_counted() -> None:
     kernel = Kernel()
     kernel.open = {8080: 3}
     counts = DrainCounts(kernel.count)
-
-    async def work() -> None:
-        await counts.refresh({"old": 8080, "new": 8080})
-
-    run(work)
+    await counts.refresh({"old": 8080, "new": 8080})
     assert (counts.get("old"), counts.get("new")) == (3, 3)
 
 
-def test_threads_that_hang_with_the_object_store_do_not_keep_it_from_counting() -> None:
+async def test_threads_that_hang_with_the_object_store_do_not_keep_it_from_counting() -> None:
     kernel, store_answers = Kernel(), threading.Event()
     counts = DrainCounts(kernel.count)
-
-    async def work() -> None:
-        loop = asyncio.get_running_loop()
-        loop.set_default_executor(ThreadPoolExecutor(1))
-        fetching = loop.run_in_executor(None, store_answers.wait)
-        try:
-            assert await counts.refresh({"c-1": 8080})
-        finally:
-            store_answers.set()
-        await fetching
-
-    run(work)
+    loop = asyncio.get_running_loop()
+    loop.set_default_executor(ThreadPoolExecutor(1))
+    fetching = loop.run_in_executor(None, store_answers.wait)
+    try:
+        assert await counts.refresh({"c-1": 8080})
+    finally:
+        store_answers.set()
+    await fetching
     assert counts.get("c-1") == 0
 
 
@@ -93,7 +77,7 @@ FAULTS = [
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_count_that_fails_leaves_the_last_one_and_is_made_again(
+async def test_a_count_that_fails_leaves_the_last_one_and_is_made_again(
     fault: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Or a copy would drain to its limit for what was open at that moment."""
@@ -113,28 +97,21 @@ def test_a_count_that_fails_leaves_the_last_one_and_is_made_again(
                 enough.set()
 
     enough = asyncio.Event()
-
-    async def work() -> None:
+    with caplog.at_level(logging.ERROR):
         task = asyncio.create_task(run_periodically("counting", refresh, 0.0))
         await enough.wait()
         task.cancel()
-
-    with caplog.at_level(logging.ERROR):
-        run(work)
     assert counted == [1, 1, 1, 0, 0]
     assert [it.message for it in caplog.records] == ["counting: failed; will be tried again"]
 
 
-def test_a_look_that_is_cancelled_is_no_failure(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_look_that_is_cancelled_is_no_failure(caplog: pytest.LogCaptureFixture) -> None:
     async def refresh() -> None:
         await asyncio.Event().wait()
 
-    async def work() -> None:
-        task = asyncio.create_task(run_guarded("waiting", refresh))
-        await asyncio.sleep(0)
-        task.cancel()
-        await asyncio.wait([task])
-        assert task.cancelled()
-
-    run(work)
+    task = asyncio.create_task(run_guarded("waiting", refresh))
+    await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.wait([task])
+    assert task.cancelled()
     assert not caplog.records

@@ -1,7 +1,7 @@
 import asyncio
 import os
 import socket
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -54,47 +54,37 @@ class Rig:
         return await self.http.put("/copies", content=body, headers=headers)
 
 
-def run(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    asyncio.run(work())
-
-
 @pytest.fixture
 def rig(tmp_path: Path) -> Rig:
     return Rig(tmp_path)
 
 
-def test_an_older_epoch_is_refused_for_good_and_no_epoch_passes(rig: Rig) -> None:
-    async def work() -> None:
-        assert (await rig.put("3")).status_code == 204
-        assert (await rig.put("4")).status_code == 204
-        rig.restart()
-        for refused in (await rig.put("3"), await rig.put("0")):
-            assert (refused.status_code, refused.headers[EPOCH_HEADER]) == (409, "4")
-        assert "epoch 3 is over: the leader with epoch 4" in (await rig.put("3")).text
-        assert (await rig.put("4")).status_code == 204
-        assert (await rig.put(None)).status_code == 204
-        assert rig.agent.applied == 4
-
-    run(work)
+async def test_an_older_epoch_is_refused_for_good_and_no_epoch_passes(rig: Rig) -> None:
+    assert (await rig.put("3")).status_code == 204
+    assert (await rig.put("4")).status_code == 204
+    rig.restart()
+    for refused in (await rig.put("3"), await rig.put("0")):
+        assert (refused.status_code, refused.headers[EPOCH_HEADER]) == (409, "4")
+    assert "epoch 3 is over: the leader with epoch 4" in (await rig.put("3")).text
+    assert (await rig.put("4")).status_code == 204
+    assert (await rig.put(None)).status_code == 204
+    assert rig.agent.applied == 4
 
 
-def test_a_body_that_comes_after_the_next_leaders_call_is_refused(rig: Rig) -> None:
-    async def work() -> None:
-        next_leader_has_called = asyncio.Event()
+async def test_a_body_that_comes_after_the_next_leaders_call_is_refused(rig: Rig) -> None:
+    next_leader_has_called = asyncio.Event()
 
-        async def slow() -> AsyncIterator[bytes]:
-            yield b"["
-            await next_leader_has_called.wait()
-            yield b"]"
+    async def slow() -> AsyncIterator[bytes]:
+        yield b"["
+        await next_leader_has_called.wait()
+        yield b"]"
 
-        frozen = asyncio.create_task(rig.put("3", slow()))
-        await asyncio.sleep(0)
-        assert (await rig.put("4")).status_code == 204
-        next_leader_has_called.set()
-        assert (await frozen).status_code == 409
-        assert rig.agent.applied == 1
-
-    run(work)
+    frozen = asyncio.create_task(rig.put("3", slow()))
+    await asyncio.sleep(0)
+    assert (await rig.put("4")).status_code == 204
+    next_leader_has_called.set()
+    assert (await frozen).status_code == 409
+    assert rig.agent.applied == 1
 
 
 @cases(
@@ -105,24 +95,18 @@ def test_a_body_that_comes_after_the_next_leaders_call_is_refused(rig: Rig) -> N
     case("a huge one", "9" * 5000),
     case("one beyond the limit", "4294967296"),
 )
-def test_what_is_no_epoch_is_refused_and_changes_nothing(rig: Rig, epoch: str) -> None:
-    async def work() -> None:
-        assert (await rig.put(epoch)).status_code == 400
-        assert (await rig.put("1")).status_code == 204
-
-    run(work)
+async def test_what_is_no_epoch_is_refused_and_changes_nothing(rig: Rig, epoch: str) -> None:
+    assert (await rig.put(epoch)).status_code == 400
+    assert (await rig.put("1")).status_code == 204
 
 
-def test_an_epoch_that_cannot_be_recorded_is_not_obeyed(rig: Rig) -> None:
-    async def work() -> None:
-        scratch = rig.folder.epoch.with_name(f".{rig.folder.epoch.name}.{os.getpid()}")
-        scratch.symlink_to("/dev/full")
-        refused = await rig.put("2")
-        assert (refused.status_code, rig.agent.applied) == (503, 0)
-        assert "the epoch 2 cannot be recorded: [Errno 28]" in refused.text
-        assert (await rig.put("2")).status_code == 204, "there is room again"
-
-    run(work)
+async def test_an_epoch_that_cannot_be_recorded_is_not_obeyed(rig: Rig) -> None:
+    scratch = rig.folder.epoch.with_name(f".{rig.folder.epoch.name}.{os.getpid()}")
+    scratch.symlink_to("/dev/full")
+    refused = await rig.put("2")
+    assert (refused.status_code, rig.agent.applied) == (503, 0)
+    assert "the epoch 2 cannot be recorded: [Errno 28]" in refused.text
+    assert (await rig.put("2")).status_code == 204, "there is room again"
 
 
 def test_answers_to_gateways_are_not_held_back_until_the_last_one_is_acknowledged() -> None:
