@@ -187,7 +187,7 @@ def _shared_text(
     p: int,
     q: int,
 ) -> str:
-    """A text that leads from p to p, from p to q, and from q to q; empty if there is none."""
+    """A text that leads from p to p, from p to q, and from q to q, or an empty one."""
     texts = {(p, p, q): ""}
     waiting = deque(texts)
     while waiting:

@@ -57,7 +57,7 @@ PATIENCE_S = 120.0
 
 @dataclass(frozen=True)
 class Rig:
-    """A home whose instances are real; everything in it is stopped at the test's end."""
+    """A home whose instances are real. Everything in it is stopped at the test's end."""
 
     home: Home
     fleet: LocalFleet
@@ -191,7 +191,7 @@ def agent_command(home: Home) -> list[str]:
 
 @contextmanager
 def rig(folder: Path, s3_url: str = "http://127.0.0.1:9") -> Iterator[Rig]:
-    """A home under `folder`; its agents read artifacts from `s3_url`."""
+    """A home under `folder`. Its agents read artifacts from `s3_url`."""
     home = Home(folder / "home")
     home.make()
     credentials = new_credentials("123456789012", "us-west-2", "AKIATEST", "secret-of-the-test")

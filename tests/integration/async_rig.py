@@ -120,7 +120,7 @@ class Model:
 
 
 class Control:
-    """What jobs ask of control; keeps what came."""
+    """What jobs ask of control. It keeps each request."""
 
     def __init__(self) -> None:
         self.messages: dict[str, dict[str, Any]] = {}

@@ -116,7 +116,7 @@ class Endpoint:
         return found
 
     def variant_status(self) -> dict[str, Any]:
-        """VariantStatus of the new configuration; empty where there is none."""
+        """VariantStatus of the new configuration, or empty."""
         try:
             summary = self.described().get("PendingDeploymentSummary")
         except (ClientError, HTTPClientError):

@@ -21,7 +21,7 @@ class Controls:
     all: list[ControlUnderTest]
 
     def leader_of(self, asked: ControlUnderTest) -> dict[str, Any]:
-        """The answer to GET /internal/leader; empty where there is none."""
+        """The answer to GET /internal/leader, or empty."""
         try:
             answer = httpx.get(
                 f"{asked.url}/internal/leader", headers=asked.headers, timeout=5, verify=False

@@ -2,7 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx
@@ -102,13 +103,11 @@ class App:
         return await self.client.post("/", headers={**OWN, **target, **headers}, content=body)
 
 
-def with_app(scenario: Callable[[App], Awaitable[None]]) -> None:
-    async def main() -> None:
-        app = App()
-        async with app.client:
-            await scenario(app)
-
-    asyncio.run(main())
+@asynccontextmanager
+async def open_app() -> AsyncIterator[App]:
+    app = App()
+    async with app.client:
+        yield app
 
 
 CONFIG = {
@@ -121,13 +120,11 @@ CONFIG = {
 
 
 @pytest.mark.parametrize("path", ["/internal/health", "/internal/state"])
-def test_internal_routes_say_that_the_store_is_away(path: str) -> None:
-    async def scenario(app: App) -> None:
+async def test_internal_routes_say_that_the_store_is_away(path: str) -> None:
+    async with open_app() as app:
         app.store.away = StoreUnavailable("the server restarts")
         answer = await app.client.get(path, headers=OWN)
         assert (answer.status_code, answer.text) == (503, "Try again: the server restarts")
-
-    with_app(scenario)
 
 
 @cases(
@@ -140,18 +137,16 @@ def test_internal_routes_say_that_the_store_is_away(path: str) -> None:
     case("the key elsewhere", {"Authorization": "internal-key"}),
 )
 @pytest.mark.parametrize("path", ["/", "/internal/state", "/internal/routes", "/internal/health"])
-def test_nothing_is_answered_without_the_key(headers: dict[str, str], path: str) -> None:
-    async def scenario(app: App) -> None:
+async def test_nothing_is_answered_without_the_key(headers: dict[str, str], path: str) -> None:
+    async with open_app() as app:
         sent = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
         for method in ("GET", "POST"):
             refused = await app.client.request(method, path, headers=sent)
             assert refused.status_code == 403
 
-    with_app(scenario)
 
-
-def test_a_call_is_performed_for_the_verified_caller() -> None:
-    async def scenario(app: App) -> None:
+async def test_a_call_is_performed_for_the_verified_caller() -> None:
+    async with open_app() as app:
         created = await app.aws("CreateEndpointConfig", CONFIG)
         assert created.status_code == 200
         assert created.json()["EndpointConfigArn"].endswith("111122223333:endpoint-config/c")
@@ -165,8 +160,6 @@ def test_a_call_is_performed_for_the_verified_caller() -> None:
         assert unseen.status_code == 400
         assert "Could not find" in unseen.json()["message"]
 
-    with_app(scenario)
-
 
 @cases(
     "body, status",
@@ -178,66 +171,59 @@ def test_a_call_is_performed_for_the_verified_caller() -> None:
     case("deep nesting", b"[" * 9_000, 400),
     case("more than the limit", b"{" + b" " * 10_000 + b"}", 413),
 )
-def test_bad_bodies_are_refused_in_aws_form_with_the_request_id(body: bytes, status: int) -> None:
-    async def scenario(app: App) -> None:
+async def test_bad_bodies_are_refused_in_aws_form_with_the_request_id(
+    body: bytes, status: int
+) -> None:
+    async with open_app() as app:
         answer = await app.aws("CreateEndpointConfig", body)
         assert answer.status_code == status
         assert answer.headers["x-amzn-requestid"] == "rid-7"
         assert answer.json()["__type"]
         assert app.store.revision() == 0
 
-    with_app(scenario)
-
 
 @pytest.mark.parametrize(
     ("missing", "status"),
     [("X-Hostelry-Account", 403), ("X-Hostelry-Region", 403)],
 )
-def test_a_caller_without_an_identity_is_refused(missing: str, status: int) -> None:
-    async def scenario(app: App) -> None:
+async def test_a_caller_without_an_identity_is_refused(missing: str, status: int) -> None:
+    async with open_app() as app:
         answer = await app.aws("ListModels", {}, **{missing: ""})
         assert answer.status_code == status
         assert answer.headers["x-amzn-requestid"] == "rid-7"
-
-    with_app(scenario)
 
 
 @pytest.mark.parametrize(
     ("signed_for", "refused"),
     [("monitoring", False), ("", False), ("sagemaker", True), ("sts", True)],
 )
-def test_a_form_is_answered_to_who_signed_for_its_service(signed_for: str, refused: bool) -> None:
-    async def scenario(app: App) -> None:
+async def test_a_form_is_answered_to_who_signed_for_its_service(
+    signed_for: str, refused: bool
+) -> None:
+    async with open_app() as app:
         form = {"Action": "ListMetrics", "Version": "2010-08-01"}
         headers = OWN | {"X-Hostelry-Service": signed_for}
         answer = await app.client.post("/", headers=headers, data=form)
         assert ("SignatureDoesNotMatch" in answer.text) is refused
         assert (answer.status_code == 403) is refused
 
-    with_app(scenario)
 
-
-def test_a_web_page_that_knows_the_key_still_gets_nothing() -> None:
-    async def scenario(app: App) -> None:
+async def test_a_web_page_that_knows_the_key_still_gets_nothing() -> None:
+    async with open_app() as app:
         answer = await app.client.get("/internal/health", headers=OWN | {"Host": "evil.example"})
         assert answer.status_code == 403
         assert "evil.example" in answer.text
 
-    with_app(scenario)
 
-
-def test_a_call_that_comes_to_its_turn_too_late_is_not_performed(
+async def test_a_call_that_comes_to_its_turn_too_late_is_not_performed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(control_app_module, "MAX_CALL_S", -1.0)
-
-    async def scenario(app: App) -> None:
+    async with open_app() as app:
         before = app.store.revision()
         answer = await app.aws("CreateEndpointConfig", CONFIG)
         assert (answer.status_code, answer.json()["__type"]) == (400, "ThrottlingException")
         assert app.store.revision() == before
-
-    with_app(scenario)
 
 
 @cases(
@@ -257,8 +243,8 @@ def test_callers_share_threads_by_account_and_role(session: dict[str, str], shar
     assert caller.sharer == sharer
 
 
-def test_unknown_operations_and_paths_get_a_modelled_error() -> None:
-    async def scenario(app: App) -> None:
+async def test_unknown_operations_and_paths_get_a_modelled_error() -> None:
+    async with open_app() as app:
         unknown = await app.aws("ListClusters", {})
         assert 400 <= unknown.status_code < 500
         assert "ListClusters" in unknown.text
@@ -266,18 +252,16 @@ def test_unknown_operations_and_paths_get_a_modelled_error() -> None:
         assert 400 <= nowhere.status_code < 500
         assert nowhere.headers["x-amzn-requestid"] == "rid-7"
 
-    with_app(scenario)
-
 
 @cases(
     "fault, status, code",
     case("a full disk", StoreUnavailable("disk full"), 503, "ServiceUnavailable"),
     case("a defect", ZeroDivisionError("secret detail"), 500, "InternalFailure"),
 )
-def test_defects_are_answered_with_the_request_id_and_without_details(
+async def test_defects_are_answered_with_the_request_id_and_without_details(
     fault: Exception, status: int, code: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def scenario(app: App) -> None:
+    async with open_app() as app:
         app.store.fault = fault
         answer = await app.aws("CreateEndpointConfig", CONFIG)
         assert answer.status_code == status
@@ -285,11 +269,9 @@ def test_defects_are_answered_with_the_request_id_and_without_details(
         assert "secret detail" not in answer.text
         assert "rid-7" in caplog.text
 
-    with_app(scenario)
 
-
-def test_the_routes_are_answered_at_once_to_those_who_lack_them() -> None:
-    async def scenario(app: App) -> None:
+async def test_the_routes_are_answered_at_once_to_those_who_lack_them() -> None:
+    async with open_app() as app:
         board = app.reconciler.routes
         waiting = asyncio.create_task(app.client.get("/internal/routes", headers=OWN))
         for _ in range(20):
@@ -308,11 +290,9 @@ def test_the_routes_are_answered_at_once_to_those_who_lack_them() -> None:
         board.publish(RouteSnapshot(version="v2", endpoints=()))
         assert (await fresh).json()["version"] == "v2"
 
-    with_app(scenario)
 
-
-def test_health_state_and_placement_report_what_is_there() -> None:
-    async def scenario(app: App) -> None:
+async def test_health_state_and_placement_report_what_is_there() -> None:
+    async with open_app() as app:
         health = await app.client.get("/internal/health", headers=OWN)
         known = {"status": "ok", "ready": False, "revision": 0, "version": __version__}
         assert health.json() == known
@@ -327,5 +307,3 @@ def test_health_state_and_placement_report_what_is_there() -> None:
         (placement,) = [it.pop("placement") for it in explained]
         assert explained == state["endpoints"]
         assert placement == {"instances": [], "why": {}, "unplaced": []}
-
-    with_app(scenario)

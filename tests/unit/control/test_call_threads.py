@@ -2,7 +2,8 @@
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -32,32 +33,28 @@ class Endless:
         self._gone.set()
 
 
-def with_endless(scenario: Callable[[CallThreads, Endless], Awaitable[None]]) -> None:
-    async def main() -> None:
-        threads = CallThreads(LIMITS)
-        endless = Endless(threads)
-        try:
-            await scenario(threads, endless)
-        finally:
-            endless.let_go()
-        await asyncio.gather(*endless.tasks, return_exceptions=True)
-
-    asyncio.run(main())
+@asynccontextmanager
+async def endless_calls() -> AsyncIterator[tuple[CallThreads, Endless]]:
+    threads = CallThreads(LIMITS)
+    endless = Endless(threads)
+    try:
+        yield threads, endless
+    finally:
+        endless.let_go()
+    await asyncio.gather(*endless.tasks, return_exceptions=True)
 
 
-def test_others_are_served_while_one_callers_calls_do_not_end() -> None:
-    async def scenario(threads: CallThreads, endless: Endless) -> None:
+async def test_others_are_served_while_one_callers_calls_do_not_end() -> None:
+    async with endless_calls() as (threads, endless):
         await endless.begin(4)
         assert await threads.run("b", lambda: "served") == "served"
         assert not any(it.done() for it in endless.tasks)
         endless.let_go()
         assert await asyncio.gather(*endless.tasks) == ["ended"] * 4
 
-    with_endless(scenario)
 
-
-def test_a_call_beyond_the_queue_is_throttled_unless_its_turn_is_promised() -> None:
-    async def scenario(threads: CallThreads, endless: Endless) -> None:
+async def test_a_call_beyond_the_queue_is_throttled_unless_its_turn_is_promised() -> None:
+    async with endless_calls() as (threads, endless):
         await endless.begin(4)
         with pytest.raises(ServiceError, match="Rate exceeded: 2 calls of this caller") as refused:
             await threads.run("a", lambda: "served")
@@ -67,11 +64,9 @@ def test_a_call_beyond_the_queue_is_throttled_unless_its_turn_is_promised() -> N
         endless.let_go()
         assert await promised == "served"
 
-    with_endless(scenario)
 
-
-def test_a_cancelled_call_gives_its_turn_back_once_its_thread_has_ended() -> None:
-    async def scenario(threads: CallThreads, endless: Endless) -> None:
+async def test_a_cancelled_call_gives_its_turn_back_once_its_thread_has_ended() -> None:
+    async with endless_calls() as (threads, endless):
         await endless.begin(3)
         await asyncio.sleep(0)
         running, _, waiting = endless.tasks
@@ -84,16 +79,13 @@ def test_a_cancelled_call_gives_its_turn_back_once_its_thread_has_ended() -> Non
         endless.let_go()
         assert await follower == "served"
 
-    with_endless(scenario)
 
+async def test_an_error_of_a_call_is_raised_and_ends_its_turn() -> None:
+    async with endless_calls() as (threads, _):
 
-def test_an_error_of_a_call_is_raised_and_ends_its_turn() -> None:
-    async def scenario(threads: CallThreads, __: Endless) -> None:
         def fails() -> str:
             raise ValueError("of the call")
 
         for _ in range(5):
             with pytest.raises(ValueError, match="of the call"):
                 await threads.run("a", fails)
-
-    with_endless(scenario)

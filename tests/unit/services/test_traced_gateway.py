@@ -1,7 +1,6 @@
 """The whole gateway over copies that are no processes: what it says of each call afterwards."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
@@ -142,46 +141,37 @@ def signed(
     return HttpRequest(method, path, "", {**given, "host": HOST}, body)
 
 
-def with_gateway(
-    copies: FakeUpstream, work: Callable[[Caller], Awaitable[None]], **config: Any
-) -> None:
-    async def main() -> None:
-        settings = UpConfig(gateway_port=1, control_port=2, **config)
-        parts = build_gateway(settings, CREDENTIALS, FixedRoutes(SNAPSHOT), copies)  # type: ignore[arg-type]
-        await work(Caller(parts))
-
-    asyncio.run(main())
+def gateway(copies: FakeUpstream, **config: Any) -> Caller:
+    settings = UpConfig(gateway_port=1, control_port=2, **config)
+    parts = build_gateway(settings, CREDENTIALS, FixedRoutes(SNAPSHOT), copies)  # type: ignore[arg-type]
+    return Caller(parts)
 
 
 @pytest.mark.parametrize("path", [WHOLE, STREAM, CHAT])
-def test_a_call_is_found_by_the_id_that_its_client_got(path: str) -> None:
-    async def work(caller: Caller) -> None:
-        found = await caller.traced(await caller.call(path, {"traceparent": TRACEPARENT}))
-        assert (found["status"], found["endpoint"], found["component"]) == (200, "llms", "base")
-        assert (found["bytes_in"], found["bytes_out"]) == (len(BODY), len(ANSWER))
-        assert found["tokens"] == {"prompt_tokens": 3}
-        assert found["traceparent"] == TRACEPARENT
-        assert found["account"] == CREDENTIALS.account_id
-        assert [it["name"] for it in found["spans"]] == ["arrival", "attempt", "passing on"]
-        choice = found["spans"][1]["choice"]
-        assert choice["costs"] == {it.id: 0 for it in COPIES}
-        assert 0 < found["first_byte_ms"] <= found["ms"]
-        assert sum(it["ms"] for it in found["spans"]) <= found["ms"] + 0.01
-
+async def test_a_call_is_found_by_the_id_that_its_client_got(path: str) -> None:
     copies = Copies()
-    with_gateway(copies, work)
+    caller = gateway(copies)
+    found = await caller.traced(await caller.call(path, {"traceparent": TRACEPARENT}))
+    assert (found["status"], found["endpoint"], found["component"]) == (200, "llms", "base")
+    assert (found["bytes_in"], found["bytes_out"]) == (len(BODY), len(ANSWER))
+    assert found["tokens"] == {"prompt_tokens": 3}
+    assert found["traceparent"] == TRACEPARENT
+    assert found["account"] == CREDENTIALS.account_id
+    assert [it["name"] for it in found["spans"]] == ["arrival", "attempt", "passing on"]
+    choice = found["spans"][1]["choice"]
+    assert choice["costs"] == {it.id: 0 for it in COPIES}
+    assert 0 < found["first_byte_ms"] <= found["ms"]
+    assert sum(it["ms"] for it in found["spans"]) <= found["ms"] + 0.01
     assert f"traceparent: {TRACEPARENT}\r\n".encode() in copies.heads[0], "it goes on as it came"
 
 
-def test_a_copy_that_refuses_is_an_attempt_of_its_own() -> None:
-    async def work(caller: Caller) -> None:
-        found = await caller.traced(await caller.call(WHOLE))
-        attempts = [it for it in found["spans"] if it["name"] == "attempt"]
-        assert [it["outcome"] for it in attempts] == ["took no connection", "answered"]
-        assert attempts[1]["choice"]["policy"] == "the only copy"
-        assert sorted(found["copies"]) == sorted(it.id for it in COPIES)
-
-    with_gateway(Copies(refuse=1), work)
+async def test_a_copy_that_refuses_is_an_attempt_of_its_own() -> None:
+    caller = gateway(Copies(refuse=1))
+    found = await caller.traced(await caller.call(WHOLE))
+    attempts = [it for it in found["spans"] if it["name"] == "attempt"]
+    assert [it["outcome"] for it in attempts] == ["took no connection", "answered"]
+    assert attempts[1]["choice"]["policy"] == "the only copy"
+    assert sorted(found["copies"]) == sorted(it.id for it in COPIES)
 
 
 @cases(
@@ -194,65 +184,56 @@ def test_a_copy_that_refuses_is_an_attempt_of_its_own() -> None:
         "no runtime call"),
     case("no copy", CHAT, "base", Copies(refuse=9), 503, "No copy of model"),
 )  # fmt: skip
-def test_a_failed_call_is_listed_with_its_cause(
+async def test_a_failed_call_is_listed_with_its_cause(
     path: str, component: str, copies: Copies, status: int, words: str
 ) -> None:
-    async def work(caller: Caller) -> None:
-        request_id = await caller.call(path, {COMPONENT: component})
-        _, listed = await caller.ask("/traces?order=failed", OPERATOR)
-        assert [it["request_id"] for it in listed["calls"]] == [request_id]
-        assert listed["calls"][0]["status"] == status
-        assert words in listed["calls"][0]["error"]
-
-    with_gateway(copies, work, hold_limit_s=0.0)
+    caller = gateway(copies, hold_limit_s=0.0)
+    request_id = await caller.call(path, {COMPONENT: component})
+    _, listed = await caller.ask("/traces?order=failed", OPERATOR)
+    assert [it["request_id"] for it in listed["calls"]] == [request_id]
+    assert listed["calls"][0]["status"] == status
+    assert words in listed["calls"][0]["error"]
 
 
-def test_a_client_that_leaves_is_noted() -> None:
+async def test_a_client_that_leaves_is_noted() -> None:
     copies = Copies(hangs=True)
-
-    async def work(caller: Caller) -> None:
-        calling = asyncio.ensure_future(caller.call(WHOLE))
-        for _ in range(10):
-            await asyncio.sleep(0)
-        assert copies.heads
-        calling.cancel()
-        await asyncio.wait([calling])
-        _, listed = await caller.ask("/traces?order=slowest&endpoint=llms", OPERATOR)
-        (found,) = listed["calls"]
-        assert (found["status"], found["code"]) == (499, "ClientLeft")
-        assert found["spans"][-1]["outcome"] == "gave no answer"
-
-    with_gateway(copies, work)
+    caller = gateway(copies)
+    calling = asyncio.ensure_future(caller.call(WHOLE))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert copies.heads
+    calling.cancel()
+    await asyncio.wait([calling])
+    _, listed = await caller.ask("/traces?order=slowest&endpoint=llms", OPERATOR)
+    (found,) = listed["calls"]
+    assert (found["status"], found["code"]) == (499, "ClientLeft")
+    assert found["spans"][-1]["outcome"] == "gave no answer"
 
 
 @cases("by_copy, is_believed", case("a copy", True, True), case("another client", False, False))
-def test_a_parent_is_believed_of_a_copys_own_keys_alone(by_copy: bool, is_believed: bool) -> None:
+async def test_a_parent_is_believed_of_a_copys_own_keys_alone(
+    by_copy: bool, is_believed: bool
+) -> None:
     steps = encode_steps([StepReport("a", "call", "", 0, 1, "ok", 1, 2, "unknown")])
-
-    async def work(caller: Caller) -> None:
-        top = await caller.call(WHOLE)
-        child = await caller.call(WHOLE, {PARENT: f"{top} b"}, by_copy=by_copy)
-        made = await caller.traced(child)
-        parent = (top, "b") if is_believed else (None, None)
-        assert (made["parent_id"], made["parent_step"]) == parent
-        found = await caller.traced(top)
-        assert [it["request_id"] for it in found["calls"]] == ([child] if is_believed else [])
-        (attempt,) = [it for it in found["spans"] if it["name"] == "attempt"]
-        assert [it["name"] for it in attempt["spans"]] == ["a"]
-
-    with_gateway(Copies(steps=steps), work)
+    caller = gateway(Copies(steps=steps))
+    top = await caller.call(WHOLE)
+    child = await caller.call(WHOLE, {PARENT: f"{top} b"}, by_copy=by_copy)
+    made = await caller.traced(child)
+    parent = (top, "b") if is_believed else (None, None)
+    assert (made["parent_id"], made["parent_step"]) == parent
+    found = await caller.traced(top)
+    assert [it["request_id"] for it in found["calls"]] == ([child] if is_believed else [])
+    (attempt,) = [it for it in found["spans"] if it["name"] == "attempt"]
+    assert [it["name"] for it in attempt["spans"]] == ["a"]
 
 
 @pytest.mark.parametrize("path", [WHOLE, STREAM, CHAT])
 @pytest.mark.parametrize("by_copy", [False, True])
-def test_who_calls_is_what_the_gateway_verified(path: str, by_copy: bool) -> None:
+async def test_who_calls_is_what_the_gateway_verified(path: str, by_copy: bool) -> None:
     copies = Copies()
     claimed = {"x-hostelry-principal": "role/other", "x-hostelry-tenant": "blue"}
-
-    async def work(caller: Caller) -> None:
-        await caller.call(path, claimed, by_copy=by_copy)
-
-    with_gateway(copies, work)
+    caller = gateway(copies)
+    await caller.call(path, claimed, by_copy=by_copy)
     (head,) = copies.heads
     is_copy = by_copy and path != CHAT
     assert b"role/other" not in head
@@ -265,36 +246,32 @@ async def _as_signer(caller: Caller, path: str, *, by_copy: bool = False) -> tup
     return status, msgspec.json.decode(body)
 
 
-def test_an_account_sees_its_own_calls_and_the_operator_all() -> None:
-    async def work(caller: Caller) -> None:
-        own = await caller.call(WHOLE)
-        theirs = caller.parts.calls.begin("other-account", "444455556666", HttpRequest("POST", "/"))
-        theirs.fail(500, "InternalFailure", "theirs")
-        caller.parts.calls.end(theirs, is_whole=True)
-        for id, seen in ((own, 200), ("other-account", 404)):
-            assert (await _as_signer(caller, f"/traces/{id}"))[0] == seen
-            assert (await caller.ask(f"/traces/{id}", OPENAI))[0] == seen
-            assert (await caller.ask(f"/traces/{id}", OPERATOR))[0] == 200
-        _, listed = await _as_signer(caller, "/traces")
-        assert [it["request_id"] for it in listed["calls"]] == [own]
-        assert (await caller.ask("/traces?order=failed", OPENAI))[1]["calls"] == []
-        assert len((await caller.ask("/traces?order=failed", OPERATOR))[1]["calls"]) == 1
-
-    with_gateway(Copies(), work)
+async def test_an_account_sees_its_own_calls_and_the_operator_all() -> None:
+    caller = gateway(Copies())
+    own = await caller.call(WHOLE)
+    theirs = caller.parts.calls.begin("other-account", "444455556666", HttpRequest("POST", "/"))
+    theirs.fail(500, "InternalFailure", "theirs")
+    caller.parts.calls.end(theirs, is_whole=True)
+    for id, seen in ((own, 200), ("other-account", 404)):
+        assert (await _as_signer(caller, f"/traces/{id}"))[0] == seen
+        assert (await caller.ask(f"/traces/{id}", OPENAI))[0] == seen
+        assert (await caller.ask(f"/traces/{id}", OPERATOR))[0] == 200
+    _, listed = await _as_signer(caller, "/traces")
+    assert [it["request_id"] for it in listed["calls"]] == [own]
+    assert (await caller.ask("/traces?order=failed", OPENAI))[1]["calls"] == []
+    assert len((await caller.ask("/traces?order=failed", OPERATOR))[1]["calls"]) == 1
 
 
-def test_an_unknown_id_is_answered_with_what_is_kept() -> None:
-    async def work(caller: Caller) -> None:
-        status, found = await caller.ask("/traces/none", OPERATOR)
-        assert (status, found["code"]) == (404, "NotFound")
-        assert "gateway-1 has had none since its start at 20" in found["message"]
-        await caller.call(WHOLE)
-        message = (await caller.ask("/traces/none", OPERATOR))[1]["message"]
-        assert "No call none is kept." in message
-        assert "has all 1 since 20" in message
-        assert "hostelry jobs show" in message
-
-    with_gateway(Copies(), work)
+async def test_an_unknown_id_is_answered_with_what_is_kept() -> None:
+    caller = gateway(Copies())
+    status, found = await caller.ask("/traces/none", OPERATOR)
+    assert (status, found["code"]) == (404, "NotFound")
+    assert "gateway-1 has had none since its start at 20" in found["message"]
+    await caller.call(WHOLE)
+    message = (await caller.ask("/traces/none", OPERATOR))[1]["message"]
+    assert "No call none is kept." in message
+    assert "has all 1 since 20" in message
+    assert "hostelry jobs show" in message
 
 
 @cases(
@@ -306,17 +283,13 @@ def test_an_unknown_id_is_answered_with_what_is_kept() -> None:
     case("no time", "/traces?since_s=nan", OPERATOR, 400),
     case("no number", "/traces?limit=x", OPERATOR, 400),
 )
-def test_other_questions_are_refused(path: str, headers: dict[str, str], status: int) -> None:
-    async def work(caller: Caller) -> None:
-        assert (await caller.ask(path, headers))[0] == status
-
-    with_gateway(Copies(), work)
+async def test_other_questions_are_refused(path: str, headers: dict[str, str], status: int) -> None:
+    caller = gateway(Copies())
+    assert (await caller.ask(path, headers))[0] == status
 
 
-def test_a_copys_keys_do_not_read_calls() -> None:
-    async def work(caller: Caller) -> None:
-        assert (await _as_signer(caller, "/traces", by_copy=True))[0] == 403
-        post = HttpRequest("POST", "/traces", "", OPERATOR)
-        assert (await caller.send(post))[0] == 405
-
-    with_gateway(Copies(), work)
+async def test_a_copys_keys_do_not_read_calls() -> None:
+    caller = gateway(Copies())
+    assert (await _as_signer(caller, "/traces", by_copy=True))[0] == 403
+    post = HttpRequest("POST", "/traces", "", OPERATOR)
+    assert (await caller.send(post))[0] == 405

@@ -34,7 +34,7 @@ FOR_CPU = {
 
 @pytest.fixture
 def pooled(api: Api) -> None:
-    """An endpoint for components on GPU instances, or where there are none on others."""
+    """An endpoint for components on GPU instances, or on others if no GPU type exists."""
     pools = [{"InstanceType": GPU, "Priority": 1}, {"InstanceType": CPU, "Priority": 2}]
     variant = {"VariantName": "main", "InitialInstanceCount": 1, "InstancePools": pools}
     api.make.call(

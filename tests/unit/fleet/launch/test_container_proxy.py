@@ -45,28 +45,23 @@ async def proxy(
         os.close(container)
 
 
-def through(
-    handler: Handler | None, talk: Callable[[int], Awaitable[None]], key: str | None = None
-) -> None:
-    """Run `talk` with the port of a proxy to a server with `handler`; None: no server listens."""
-
-    async def work() -> None:
-        server = await asyncio.start_server(handler or echo, "127.0.0.1", 0)
-        port = server.sockets[0].getsockname()[1]
-        if handler is None:
-            server.close()
-            await server.wait_closed()
-        sleeper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])  # noqa: ASYNC220
-        try:
-            async with proxy(port, sleeper, key) as outer:
-                await talk(outer)
-        finally:
-            sleeper.kill()
-            sleeper.wait()
-            server.close()
-            await server.wait_closed()
-
-    asyncio.run(work())
+@asynccontextmanager
+async def through(handler: Handler | None, key: str | None = None) -> AsyncIterator[int]:
+    """The port of a proxy to a server with `handler`. If it is None, no server listens."""
+    server = await asyncio.start_server(handler or echo, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    if handler is None:
+        server.close()
+        await server.wait_closed()
+    sleeper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])  # noqa: ASYNC220
+    try:
+        async with proxy(port, sleeper, key) as outer:
+            yield outer
+    finally:
+        sleeper.kill()
+        sleeper.wait()
+        server.close()
+        await server.wait_closed()
 
 
 @pytest.fixture(autouse=True)
@@ -75,35 +70,31 @@ def brief(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("sent", [b"hello", b"", BIG], ids=["a word", "nothing", "2 MiB"])
-def test_what_goes_in_comes_out_after_its_end(sent: bytes) -> None:
-    async def talk(port: int) -> None:
+async def test_what_goes_in_comes_out_after_its_end(sent: bytes) -> None:
+    async with through(echo) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(sent)
         writer.write_eof()
         assert await reader.read() == sent
         writer.close()
 
-    through(echo, talk)
 
-
-def test_a_conversation_goes_on_both_ways_at_once() -> None:
+async def test_a_conversation_goes_on_both_ways_at_once() -> None:
     async def answers(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while line := await reader.readline():
             writer.write(b"you said " + line)
         writer.close()
 
-    async def talk(port: int) -> None:
+    async with through(answers) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         for word in (b"one\n", b"two\n"):
             writer.write(word)
             assert await reader.readline() == b"you said " + word
         writer.close()
 
-    through(answers, talk)
 
-
-def test_while_no_server_listens_inside_the_client_is_cut_off() -> None:
-    async def talk(port: int) -> None:
+async def test_while_no_server_listens_inside_the_client_is_cut_off() -> None:
+    async with through(None) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"is there anybody")
         try:
@@ -112,10 +103,8 @@ def test_while_no_server_listens_inside_the_client_is_cut_off() -> None:
             assert error.errno is not None  # noqa: PT017 - either way the connection has ended
         writer.close()
 
-    through(None, talk)
 
-
-def test_a_caller_that_leaves_is_noticed_inside() -> None:
+async def test_a_caller_that_leaves_is_noticed_inside() -> None:
     left = asyncio.Event()
 
     async def notices(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -123,14 +112,12 @@ def test_a_caller_that_leaves_is_noticed_inside() -> None:
         left.set()
         writer.close()
 
-    async def talk(port: int) -> None:
+    async with through(notices) as port:
         _, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"x")
         writer.close()
         async with asyncio.timeout(10):
             await left.wait()
-
-    through(notices, talk)
 
 
 KEY = "c0ffee" * 10
@@ -138,7 +125,7 @@ PING = b"GET /ping HTTP/1.1\r\nHost: h\r\n"
 SHOWN = f"X-Hostelry-Copy-Key: {KEY}\r\n".encode()
 
 
-def test_with_a_key_only_what_shows_it_is_passed_on() -> None:
+async def test_with_a_key_only_what_shows_it_is_passed_on() -> None:
     called: list[bytes] = []
 
     async def answers(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -157,7 +144,7 @@ def test_with_a_key_only_what_shows_it_is_passed_on() -> None:
         writer.close()
         return lines
 
-    async def talk(port: int) -> None:
+    async with through(answers, KEY) as port:
         refused = [b"HTTP/1.1 403 Forbidden"]
         assert await exchange(port, PING + b"\r\n") == refused
         assert await exchange(port, PING + SHOWN[:-3] + b"\r\n\r\n") == refused
@@ -170,8 +157,6 @@ def test_with_a_key_only_what_shows_it_is_passed_on() -> None:
         assert called == [PING + b"\r\n"]
         first, second = await exchange(port, PING + SHOWN + b"\r\n", PING + b"\r\n")
         assert (first, second) == (b"HTTP/1.1 200 OK", *refused)
-
-    through(answers, talk, KEY)
 
 
 def program(*arguments: str) -> "subprocess.CompletedProcess[str]":

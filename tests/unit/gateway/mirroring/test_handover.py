@@ -2,7 +2,8 @@
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 from tests.cases import case, cases
 from tests.unit.gateway.mirroring.mirror_sample import KEY, SHADOW, asked
@@ -71,15 +72,12 @@ class Peer:
             line.close()
 
 
-def scenario(run: Callable[[Peer], Awaitable[None]], **limits: float) -> Peer:
-    async def main() -> Peer:
-        peer = Peer(**limits)
-        await run(peer)
-        await peer.handover.close()
-        peer.close()
-        return peer
-
-    return asyncio.run(main())
+@asynccontextmanager
+async def open_peer(**limits: float) -> AsyncIterator[Peer]:
+    peer = Peer(**limits)
+    yield peer
+    await peer.handover.close()
+    peer.close()
 
 
 async def let_run() -> None:
@@ -92,8 +90,8 @@ def offer(peer: Peer, *request_ids: str, body: bytes = b"[1]") -> None:
         peer.handover.offer(SHADOW, asked(request_id), body)
 
 
-def test_requests_are_sent_together_once_the_caller_waits() -> None:
-    async def run(peer: Peer) -> None:
+async def test_requests_are_sent_together_once_the_caller_waits() -> None:
+    async with open_peer() as peer:
         offer(peer, "a", "b")
         assert (peer.num_tries, peer.handover.num_in_flight) == (0, 2)
         await let_run()
@@ -103,12 +101,11 @@ def test_requests_are_sent_together_once_the_caller_waits() -> None:
             50
         ] * 2
         assert peer.handover.num_in_flight == 0
+    assert peer.dropped == []
 
-    assert scenario(run).dropped == []
 
-
-def test_without_a_process_requests_are_dropped_and_it_is_tried_again_later() -> None:
-    async def run(peer: Peer) -> None:
+async def test_without_a_process_requests_are_dropped_and_it_is_tried_again_later() -> None:
+    async with open_peer() as peer:
         peer.is_there = False
         for request_id in ("a", "b"):
             offer(peer, request_id)
@@ -120,11 +117,9 @@ def test_without_a_process_requests_are_dropped_and_it_is_tried_again_later() ->
         await let_run()
         assert peer.ids() == ["c"]
 
-    scenario(run)
 
-
-def test_a_line_that_breaks_costs_what_was_not_sent() -> None:
-    async def run(peer: Peer) -> None:
+async def test_a_line_that_breaks_costs_what_was_not_sent() -> None:
+    async with open_peer() as peer:
         offer(peer, "a")
         await let_run()
         peer.lines[-1].close()
@@ -136,11 +131,11 @@ def test_a_line_that_breaks_costs_what_was_not_sent() -> None:
         await let_run()
         assert (len(peer.lines), peer.ids()) == (2, ["d"])
 
-    scenario(run)
 
-
-def test_a_process_that_hangs_is_sent_what_there_is_room_for_and_gets_all_of_it_later() -> None:
-    async def run(peer: Peer) -> None:
+async def test_a_process_that_hangs_is_sent_what_there_is_room_for_and_gets_all_of_it_later() -> (
+    None
+):
+    async with open_peer() as peer:
         offer(peer, "a", "b", body=MANY_BYTES)
         await let_run()
         offer(peer, "c", "d", "e", "f", body=b"[1]")
@@ -156,8 +151,6 @@ def test_a_process_that_hangs_is_sent_what_there_is_room_for_and_gets_all_of_it_
         await let_run()
         assert peer.ids() == ["g"]
 
-    scenario(run)
-
 
 @cases(
     "bodies, num_dropped",
@@ -165,17 +158,15 @@ def test_a_process_that_hangs_is_sent_what_there_is_room_for_and_gets_all_of_it_
     case("too many bytes", [MANY_BYTES] * 3, 1),
     case("a body that is too large alone", [b"x" * 7_000_001, b""], 1),
 )
-def test_what_finds_no_room_is_dropped(bodies: list[bytes], num_dropped: int) -> None:
-    async def run(peer: Peer) -> None:
+async def test_what_finds_no_room_is_dropped(bodies: list[bytes], num_dropped: int) -> None:
+    async with open_peer() as peer:
         for body in bodies:
             offer(peer, "a", body=body)
         assert len(peer.dropped) == num_dropped
 
-    scenario(run)
 
-
-def test_production_s_answers_follow_at_the_rate_at_which_they_are_compared() -> None:
-    async def run(peer: Peer) -> None:
+async def test_production_s_answers_follow_at_the_rate_at_which_they_are_compared() -> None:
+    async with open_peer(pairs_per_s=10.0, pairs_at_once=2, max_answer_bytes=10) as peer:
         answers = [peer.handover.offer(SHADOW, asked(), b"") for _ in range(3)]
         assert [it is not None for it in answers] == [True, True, False]
         peer.now_s += 0.1
@@ -198,8 +189,6 @@ def test_production_s_answers_follow_at_the_rate_at_which_they_are_compared() ->
             (ProductionAnswer(pair=3, is_whole=False), b""),
             (ProductionAnswer(pair=2, is_whole=False), b""),
         ]
-
-    scenario(run, pairs_per_s=10.0, pairs_at_once=2, max_answer_bytes=10)
 
 
 async def test_the_end_sends_what_the_socket_takes_and_drops_the_rest() -> None:

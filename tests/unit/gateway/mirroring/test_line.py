@@ -1,7 +1,8 @@
 """The mirror process's end of a line: requests at their time, and pairs of answers."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -136,22 +137,18 @@ async def let_run() -> None:
         await asyncio.sleep(0)
 
 
-def scenario(rig: Rig, run: Callable[[Rig], Awaitable[None]]) -> None:
-    async def main() -> None:
-        await run(rig)
-        await rig.end.intake.close()
-
-    asyncio.run(main())
+@asynccontextmanager
+async def ending(rig: Rig) -> AsyncIterator[Rig]:
+    yield rig
+    await rig.end.intake.close()
 
 
-def test_a_request_is_sent_and_its_answer_captured_under_its_event_id(tmp_path: Path) -> None:
-    async def run(rig: Rig) -> None:
+async def test_a_request_is_sent_and_its_answer_captured_under_its_event_id(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    async with ending(rig):
         rig.send(asked("event-7"), b"[1]")
         await let_run()
         await rig.capture.write()
-
-    rig = Rig(tmp_path)
-    scenario(rig, run)
     assert rig.copy.sent == [(b"POST / \r\n\r\n", b"[1]")], "the share is the worker's to decide"
     (record,) = all_records(tmp_path)
     assert (record.head.event_id, record.input, record.output) == ("event-7", b"[1]", b"2")
@@ -159,22 +156,20 @@ def test_a_request_is_sent_and_its_answer_captured_under_its_event_id(tmp_path: 
     assert (load.arrivals, load.finished, load.dropped) == (1, 1, 0)
 
 
-def test_a_shadow_that_is_not_in_the_routes_gets_nothing(tmp_path: Path) -> None:
-    async def run(rig: Rig) -> None:
+async def test_a_shadow_that_is_not_in_the_routes_gets_nothing(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    async with ending(rig):
         request = asked()
         request.shadow = ("111122223333", "us-west-2", "e", "gone")
         rig.send(request)
         await let_run()
-
-    rig = Rig(tmp_path)
-    scenario(rig, run)
     rig.now_s += 1
     (load,) = (load for span in rig.meter.take_closed() for load in span.loads)
     assert (load.key.variant_name, load.dropped, rig.copy.sent) == ("gone", 1, [])
 
 
-def test_requests_are_sent_as_far_apart_as_they_were_offered(tmp_path: Path) -> None:
-    async def run(rig: Rig) -> None:
+async def test_requests_are_sent_as_far_apart_as_they_were_offered(tmp_path: Path) -> None:
+    async with ending(Rig(tmp_path, delay_s=0.1)) as rig:
         for request_id, ago_s in (("old", 0.2), ("due", 0.1), ("young", 0.07)):
             rig.send(asked(request_id, offered_at_s=rig.now_s - ago_s), request_id.encode())
         await let_run()
@@ -183,8 +178,6 @@ def test_requests_are_sent_as_far_apart_as_they_were_offered(tmp_path: Path) -> 
         assert len(rig.copy.sent) == 2
         await rig.at(50.031)
         assert [body for _, body in rig.copy.sent] == [b"old", b"due", b"young"]
-
-    scenario(Rig(tmp_path, delay_s=0.1), run)
 
 
 @cases(
@@ -196,32 +189,30 @@ def test_requests_are_sent_as_far_apart_as_they_were_offered(tmp_path: Path) -> 
     case("the first one counts", [(True, b"2"), (True, b"3")], (1, 1, 1)),
 )
 @pytest.mark.parametrize("is_first", [False, True], ids=["after the shadow's", "before it"])
-def test_answers_are_compared(
+async def test_answers_are_compared(
     tmp_path: Path,
     sent: list[tuple[bool, bytes]],
     counts: tuple[int, int, int] | None,
     is_first: bool,
 ) -> None:
-    async def run(rig: Rig) -> None:
+    rig = Rig(tmp_path, delay_s=0.05)
+    async with ending(rig):
         rig.send(asked(pair=7, offered_at_s=rig.now_s if is_first else 0.0))
         if not is_first:
             await let_run()
         for is_whole, body in sent:
             rig.send(ProductionAnswer(pair=7, is_whole=is_whole), body)
         await rig.at(50.1)
-
-    rig = Rig(tmp_path, delay_s=0.05)
-    scenario(rig, run)
     divergence = rig.load().divergence
     assert (divergence.counts if divergence.pairs else None) == counts
 
 
-def test_open_pairs_are_bounded_and_end_with_the_line(
+async def test_open_pairs_are_bounded_and_end_with_the_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(line_module, "MAX_OPEN_PAIRS", 2)
-
-    async def run(rig: Rig) -> None:
+    rig = Rig(tmp_path)
+    async with ending(rig):
         for pair in (1, 2, 3):
             rig.send(asked(pair=pair))
         for pair in (1, 2):
@@ -229,38 +220,31 @@ def test_open_pairs_are_bounded_and_end_with_the_line(
         rig.line.connection_lost(None)
         rig.send(ProductionAnswer(pair=3, is_whole=True), b"2")
         await let_run()
-
-    rig = Rig(tmp_path)
-    scenario(rig, run)
     load = rig.load()
     assert (load.finished, load.divergence.pairs) == (3, 1), "that of pair 2"
 
 
-def test_a_malformed_frame_ends_its_line_and_no_other(tmp_path: Path) -> None:
-    async def run(rig: Rig) -> None:
+async def test_a_malformed_frame_ends_its_line_and_no_other(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    async with ending(rig):
         rig.send(asked("before"))
         other, transport = rig.connected()
         other.data_received(NOISE)
         assert (transport.closed, rig.transport.closed) == (True, False)
         rig.send(asked("after"))
         await let_run()
-
-    rig = Rig(tmp_path)
-    scenario(rig, run)
     assert len(rig.copy.sent) == 2
 
 
-def test_a_defect_costs_its_request_alone(
+async def test_a_defect_costs_its_request_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def run(rig: Rig) -> None:
+    rig = Rig(tmp_path)
+    async with ending(rig):
         with monkeypatch.context() as patched:
             patched.setattr(rig.capture, "begin", lambda *_: 1 / 0)
             rig.send(asked())
         rig.send(asked())
         await let_run()
-
-    rig = Rig(tmp_path)
-    scenario(rig, run)
     assert (len(rig.copy.sent), rig.load().dropped, rig.transport.closed) == (1, 1, False)
     assert caplog.text.count("a tap of requests failed") == 1

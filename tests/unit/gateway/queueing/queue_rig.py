@@ -1,7 +1,8 @@
 """A gateway's pending queue, with routes and a clock that a test moves by hand."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -154,10 +155,8 @@ async def settle() -> None:
 Scenario = Callable[[], Coroutine[Any, Any, None]]
 
 
-def play(scenario: Scenario) -> None:
-    async def whole() -> None:
-        await scenario()
-        left = asyncio.all_tasks() - {asyncio.current_task()}
-        assert not left, f"tasks were left: {left}"
-
-    asyncio.run(whole())
+@asynccontextmanager
+async def no_task_is_left() -> AsyncIterator[None]:
+    yield
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    assert not left, f"tasks were left: {left}"

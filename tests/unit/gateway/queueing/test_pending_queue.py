@@ -4,15 +4,22 @@ import asyncio
 from dataclasses import replace
 
 from tests.unit.dataplane.routes_sample import COPIES
-from tests.unit.gateway.queueing.queue_rig import ASLEEP, AWAKE, COMING, LIMIT_S, Rig, play, settle
+from tests.unit.gateway.queueing.queue_rig import (
+    ASLEEP,
+    AWAKE,
+    COMING,
+    LIMIT_S,
+    Rig,
+    no_task_is_left,
+    settle,
+)
 
 from hostelry.routing.no_copy import WINDOW
 
 
-def test_a_request_that_wakes_a_component_is_answered_once_there_is_a_copy() -> None:
+async def test_a_request_that_wakes_a_component_is_answered_once_there_is_a_copy() -> None:
     rig = Rig(ASLEEP)
-
-    async def scenario() -> None:
+    async with no_task_is_left():
         request = rig.start("a")
         await settle()
         assert [(it.key.component_name, it.held) for it in rig.control.wakes] == [("llm", 1)]
@@ -24,18 +31,15 @@ def test_a_request_that_wakes_a_component_is_answered_once_there_is_a_copy() -> 
         await request
         assert rig.answers == ["a c-1"]
         assert rig.pending_queue.num_held == 0
-
-    play(scenario)
     (load,) = rig.loads()
     assert (load.key.component_name, load.arrivals, load.delayed, load.no_capacity) == (
         "llm", 1, 1, 0,
     )  # fmt: skip
 
 
-def test_the_wait_for_a_copy_is_noted_however_it_ends() -> None:
+async def test_the_wait_for_a_copy_is_noted_however_it_ends() -> None:
     rig = Rig(ASLEEP)
-
-    async def scenario() -> None:
+    async with no_task_is_left():
         waiting = [rig.start("a"), rig.start("late", limit_s=2.0)]
         await settle()
         rig.pass_s(3.0)
@@ -43,17 +47,14 @@ def test_the_wait_for_a_copy_is_noted_however_it_ends() -> None:
         rig.pass_s(5.0)
         rig.show(AWAKE)
         await asyncio.gather(*waiting)
-
-    play(scenario)
     rest = [("attempt", 0.0), ("passing on", 0.0)]
     assert rig.spans("a") == [("arrival", 0.0), ("queue", 8000.0), *rest]
     assert rig.spans("late") == [("arrival", 0.0), ("queue", 3000.0)]
 
 
-def test_a_wake_is_repeated_until_control_desires_a_copy() -> None:
+async def test_a_wake_is_repeated_until_control_desires_a_copy() -> None:
     rig = Rig(ASLEEP)
-
-    async def scenario() -> None:
+    async with no_task_is_left():
         requests = [rig.start(str(number)) for number in range(5)]
         await settle()
         rig.pass_s(0.2)
@@ -78,14 +79,11 @@ def test_a_wake_is_repeated_until_control_desires_a_copy() -> None:
         rig.show(AWAKE)
         await asyncio.gather(*requests)
 
-    play(scenario)
 
-
-def test_they_go_in_the_order_of_their_coming_and_no_more_than_copies_take() -> None:
+async def test_they_go_in_the_order_of_their_coming_and_no_more_than_copies_take() -> None:
     rig = Rig(ASLEEP)
     names = [f"{number:03}" for number in range(5 * WINDOW)]
-
-    async def scenario() -> None:
+    async with no_task_is_left():
         requests = [rig.start(name) for name in names]
         await settle()
         rig.show(AWAKE)
@@ -108,13 +106,10 @@ def test_they_go_in_the_order_of_their_coming_and_no_more_than_copies_take() -> 
         assert rig.who == [*names, "late"]
         await asyncio.gather(*requests, late)
 
-    play(scenario)
 
-
-def test_a_second_copy_that_comes_a_moment_later_gets_its_share() -> None:
+async def test_a_second_copy_that_comes_a_moment_later_gets_its_share() -> None:
     rig = Rig(ASLEEP)
-
-    async def scenario() -> None:
+    async with no_task_is_left():
         requests = [rig.start(f"{number}") for number in range(2 * WINDOW)]
         await settle()
         rig.show(replace(AWAKE, copies=COPIES[:1]))
@@ -124,13 +119,10 @@ def test_a_second_copy_that_comes_a_moment_later_gets_its_share() -> None:
         assert [rig.counts.of(it.id) for it in COPIES] == [WINDOW, WINDOW]
         await asyncio.gather(*requests)
 
-    play(scenario)
 
-
-def test_an_expired_request_gets_the_reason() -> None:
+async def test_an_expired_request_gets_the_reason() -> None:
     rig = Rig(ASLEEP)
-
-    async def scenario() -> None:
+    async with no_task_is_left():
         short, long = rig.start("short"), rig.start("long", limit_s=480.0)
         await settle()
         rig.show(COMING)
@@ -146,29 +138,23 @@ def test_an_expired_request_gets_the_reason() -> None:
         rig.show(AWAKE)
         await long
         assert rig.who == ["short", "long"]
-
-    play(scenario)
     (load,) = [it for it in rig.loads() if it.no_capacity]
     assert load.no_capacity == 1
 
 
-def test_the_setting_limits_the_wait_where_it_is_shorter() -> None:
+async def test_the_setting_limits_the_wait_where_it_is_shorter() -> None:
     rig = Rig(COMING, limit_s=5.0)
-
-    async def scenario() -> None:
+    async with no_task_is_left():
         request = rig.start("a", limit_s=480.0)
         await settle()
         rig.pass_s(5.0)
         await request
         assert rig.answers[0].startswith("a 503 The request waited 5.0 s")
 
-    play(scenario)
 
-
-def test_a_full_queue_refuses_at_once_and_keeps_the_others() -> None:
+async def test_a_full_queue_refuses_at_once_and_keeps_the_others() -> None:
     rig = Rig(ASLEEP, max_requests_each=2)
-
-    async def scenario() -> None:
+    async with no_task_is_left():
         requests = [rig.start(who) for who in "abc"]
         await settle()
         assert rig.answers == [
@@ -179,13 +165,10 @@ def test_a_full_queue_refuses_at_once_and_keeps_the_others() -> None:
         await asyncio.gather(*requests)
         assert rig.who == ["c", "a", "b"]
 
-    play(scenario)
 
-
-def test_a_client_that_leaves_gives_its_place_up_at_once() -> None:
+async def test_a_client_that_leaves_gives_its_place_up_at_once() -> None:
     rig = Rig(ASLEEP, max_requests_each=2)
-
-    async def scenario() -> None:
+    async with no_task_is_left():
         requests = [rig.start(who) for who in "ab"]
         await settle()
         requests[0].cancel()
@@ -198,6 +181,4 @@ def test_a_client_that_leaves_gives_its_place_up_at_once() -> None:
         await asyncio.gather(*requests, return_exceptions=True)
         assert rig.who == ["a", "c", "b"]
         assert rig.pending_queue.num_held == 0
-
-    play(scenario)
     assert rig.upstream.asked == [COPIES[0].address]

@@ -5,7 +5,14 @@ from dataclasses import replace
 
 from tests.cases import case, cases
 from tests.unit.dataplane.routes_sample import COPIES, HERE, component, variant
-from tests.unit.gateway.queueing.queue_rig import ASLEEP, AWAKE, COMING, Rig, play, settle
+from tests.unit.gateway.queueing.queue_rig import (
+    ASLEEP,
+    AWAKE,
+    COMING,
+    Rig,
+    no_task_is_left,
+    settle,
+)
 
 from hostelry.dataplane.balancing.destination import NO_CAPACITY
 from hostelry.domain.at_zero import AtZero, Wakeable
@@ -26,54 +33,44 @@ from hostelry.http1.reply import ConnectError
     case("scaling out is suspended", replace(ASLEEP, wakeable=Wakeable.SUSPENDED), 400,
         "DynamicScalingOutSuspended"),
 )  # fmt: skip
-def test_requests_that_may_not_wait_fail_at_once(
+async def test_requests_that_may_not_wait_fail_at_once(
     route: ComponentRoute, status: int, text: str
 ) -> None:
     rig = Rig(route)
-
-    async def scenario() -> None:
+    async with no_task_is_left():
         await rig.request("a")
         assert rig.answers[0].startswith(f"a {status} ")
         assert text in rig.answers[0]
         assert rig.control.wakes == []
         assert (NO_CAPACITY in rig.answers[0]) is (status == 400)
-
-    play(scenario)
     (load,) = rig.loads()
     assert (load.arrivals, load.no_capacity, load.delayed) == (1, 1, 0)
 
 
-def test_compat_does_not_wait_although_others_of_the_endpoint_do() -> None:
+async def test_compat_does_not_wait_although_others_of_the_endpoint_do() -> None:
     rig = Rig(ASLEEP, replace(ASLEEP, name="plain", at_zero=AtZero.COMPAT))
-
-    async def scenario() -> None:
+    async with no_task_is_left():
         queued = rig.start("held")
         await rig.request("plain", name="plain")
         assert NO_CAPACITY in rig.answers[0]
         rig.show(AWAKE)
         await queued
 
-    play(scenario)
 
-
-def test_compat_wakes_nothing_and_counts_although_a_request_could_wake_it() -> None:
+async def test_compat_wakes_nothing_and_counts_although_a_request_could_wake_it() -> None:
     rig = Rig(replace(ASLEEP, at_zero=AtZero.COMPAT))
     rig.control.wanted = True
-
-    async def scenario() -> None:
+    async with no_task_is_left():
         await rig.request("a")
         assert NO_CAPACITY in rig.answers[0]
-
-    play(scenario)
     (load,) = rig.loads()
     assert (load.arrivals, load.no_capacity, load.delayed) == (1, 1, 0)
 
 
-def test_what_control_knows_is_waited_for_until_the_routes_have_it() -> None:
+async def test_what_control_knows_is_waited_for_until_the_routes_have_it() -> None:
     rig = Rig()
     rig.control.wanted = True
-
-    async def scenario() -> None:
+    async with no_task_is_left():
         request = rig.start("a")
         await settle()
         assert [it.component_name for it in rig.control.asked] == ["llm"]
@@ -88,28 +85,22 @@ def test_what_control_knows_is_waited_for_until_the_routes_have_it() -> None:
         assert rig.answers == ["a c-1"]
         assert len(rig.control.asked) == 1
 
-    play(scenario)
 
-
-def test_routes_that_never_show_what_control_knows_end_the_wait() -> None:
+async def test_routes_that_never_show_what_control_knows_end_the_wait() -> None:
     rig = Rig()
     rig.control.wanted = True
-
-    async def scenario() -> None:
+    async with no_task_is_left():
         request = rig.start("a")
         await settle()
         rig.pass_s(SYNC_S)
         await request
         assert rig.answers == ["a 400 Inference Component llm not found on endpoint llms."]
 
-    play(scenario)
 
-
-def test_a_count_raised_by_hand_is_waited_for_though_the_routes_still_say_zero() -> None:
+async def test_a_count_raised_by_hand_is_waited_for_though_the_routes_still_say_zero() -> None:
     rig = Rig(replace(ASLEEP, wakeable=Wakeable.NO_TARGET))
     rig.control.wanted = True
-
-    async def scenario() -> None:
+    async with no_task_is_left():
         request = rig.start("a")
         await settle()
         rig.show(replace(COMING, wakeable=Wakeable.NO_TARGET))
@@ -118,42 +109,33 @@ def test_a_count_raised_by_hand_is_waited_for_though_the_routes_still_say_zero()
         await request
         assert rig.answers == ["a c-1"]
 
-    play(scenario)
 
-
-def test_routes_that_arrive_while_control_is_asked_are_looked_at() -> None:
+async def test_routes_that_arrive_while_control_is_asked_are_looked_at() -> None:
     rig = Rig()
     rig.control.wanted = True
-
-    async def scenario() -> None:
+    async with no_task_is_left():
         request = rig.start("a")
         await asyncio.sleep(0)
         rig.show(AWAKE)
         await request
         assert rig.answers == ["a c-1"]
 
-    play(scenario)
 
-
-def test_a_flood_of_names_that_do_not_exist_is_refused_and_leaves_nothing() -> None:
+async def test_a_flood_of_names_that_do_not_exist_is_refused_and_leaves_nothing() -> None:
     rig = Rig(ASLEEP)
-
-    async def scenario() -> None:
+    async with no_task_is_left():
         names = [f"name-{number}" for number in range(500)]
         await asyncio.gather(*(rig.request(name, name=name) for name in names))
         assert len(rig.answers) == 500
         assert all(" 400 " in it for it in rig.answers)
         assert rig.pending_queue.num_held == 0
-
-    play(scenario)
     assert rig.loads() == []
 
 
-def test_copies_that_refuse_connections_are_tried_again_and_the_request_is_not_lost() -> None:
+async def test_copies_that_refuse_connections_are_tried_again_and_the_request_is_not_lost() -> None:
     rig = Rig(AWAKE)
     rig.upstream.failures = {it.address: ConnectError("refused") for it in COPIES}
-
-    async def scenario() -> None:
+    async with no_task_is_left():
         requests = [rig.start(who) for who in "ab"]
         await settle()
         assert rig.answers == []
@@ -168,14 +150,11 @@ def test_copies_that_refuse_connections_are_tried_again_and_the_request_is_not_l
         await asyncio.gather(*requests)
         assert rig.who == ["a", "b", "c"]
 
-    play(scenario)
 
-
-def test_copies_that_go_on_refusing_end_the_wait_with_the_reason() -> None:
+async def test_copies_that_go_on_refusing_end_the_wait_with_the_reason() -> None:
     rig = Rig(AWAKE)
     rig.upstream.failures = {it.address: ConnectError("refused") for it in COPIES}
-
-    async def scenario() -> None:
+    async with no_task_is_left():
         request = rig.start("a")
         await settle()
         for _ in range(130):
@@ -184,13 +163,10 @@ def test_copies_that_go_on_refusing_end_the_wait_with_the_reason() -> None:
         await request
         assert "whose copies take no connections. Try again." in rig.answers[0]
 
-    play(scenario)
 
-
-def test_copies_that_vanish_again_before_the_request_went_leave_it_in_its_place() -> None:
+async def test_copies_that_vanish_again_before_the_request_went_leave_it_in_its_place() -> None:
     rig = Rig(COMING)
-
-    async def scenario() -> None:
+    async with no_task_is_left():
         requests = [rig.start(who) for who in "abc"]
         await settle()
         rig.show(AWAKE)
@@ -201,13 +177,10 @@ def test_copies_that_vanish_again_before_the_request_went_leave_it_in_its_place(
         await asyncio.gather(*requests)
         assert rig.who == ["a", "b", "c"]
 
-    play(scenario)
 
-
-def test_what_is_deleted_while_it_is_waited_for_is_not_found() -> None:
+async def test_what_is_deleted_while_it_is_waited_for_is_not_found() -> None:
     rig = Rig(COMING)
-
-    async def scenario() -> None:
+    async with no_task_is_left():
         requests = [rig.start(who) for who in "ab"]
         await settle()
         rig.show()
@@ -216,23 +189,18 @@ def test_what_is_deleted_while_it_is_waited_for_is_not_found() -> None:
         await asyncio.gather(*requests)
         assert all("llm not found on endpoint llms" in it for it in rig.answers)
 
-    play(scenario)
 
-
-def test_a_component_turned_off_while_requests_wait_ends_the_wait() -> None:
+async def test_a_component_turned_off_while_requests_wait_ends_the_wait() -> None:
     rig = Rig(COMING)
-
-    async def scenario() -> None:
+    async with no_task_is_left():
         request = rig.start("a")
         await settle()
         rig.show(replace(ASLEEP, wakeable=Wakeable.MAX_ZERO))
         await request
         assert "MaxCapacity" in rig.answers[0]
 
-    play(scenario)
 
-
-def test_a_model_endpoint_waits_for_whichever_variant_comes_back() -> None:
+async def test_a_model_endpoint_waits_for_whichever_variant_comes_back() -> None:
     rig = Rig()
     down = EndpointRoute(
         scope=HERE,
@@ -242,8 +210,7 @@ def test_a_model_endpoint_waits_for_whichever_variant_comes_back() -> None:
         at_zero=AtZero.HOLD,
     )
     rig.publish(down)
-
-    async def scenario() -> None:
+    async with no_task_is_left():
         request = rig.start("a", name=None, endpoint="models")
         await settle()
         assert (rig.answers, rig.control.wakes) == ([], [])
@@ -251,17 +218,12 @@ def test_a_model_endpoint_waits_for_whichever_variant_comes_back() -> None:
         await request
         assert rig.answers == ["a c-1"]
 
-    play(scenario)
 
-
-def test_a_request_that_must_not_wait_is_answered_at_once() -> None:
+async def test_a_request_that_must_not_wait_is_answered_at_once() -> None:
     rig = Rig(COMING)
-
-    async def scenario() -> None:
+    async with no_task_is_left():
         await rig.request("a", limit_s=0.0)
         assert rig.answers[0].startswith("a 503 No healthy instance")
-
-    play(scenario)
 
 
 def test_an_error_of_a_held_request_is_one_that_clients_try_again() -> None:

@@ -3,8 +3,8 @@
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -174,20 +174,17 @@ class Rig:
         return {it["custom_id"]: it for it in lines}
 
 
-def run(rig: Rig, steps: Callable[[], Awaitable[None]]) -> None:
-    """Carry out `steps` while the work runs, which ends then as at SIGTERM."""
-
-    async def both() -> None:
-        (work,) = rig.work.tasks().values()
-        task = asyncio.create_task(work)
-        try:
-            await steps()
-        finally:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
-
-    asyncio.run(both())
+@asynccontextmanager
+async def working(rig: Rig) -> AsyncIterator[None]:
+    """Let the work run meanwhile. It ends then as at SIGTERM."""
+    (work,) = rig.work.tasks().values()
+    task = asyncio.create_task(work)
+    try:
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
 
 
 @cases(
@@ -199,12 +196,11 @@ def run(rig: Rig, steps: Callable[[], Awaitable[None]]) -> None:
     case("no copy for a while, which counts as no attempt",
         [LineAnswer(503, b"{}", Trouble.NO_COPY)] * 9 + [OK], 10, 200),
 )  # fmt: skip
-def test_a_line_ends_with_its_last_answer(
+async def test_a_line_ends_with_its_last_answer(
     tmp_path: Path, answers: list[LineAnswer], asked: int, status: int
 ) -> None:
     rig = Rig(tmp_path, *answers)
-
-    async def steps() -> None:
+    async with working(rig):
         rig.stored("a")
         await rig.work.submit(rig.batch())
         batch = await rig.ended()
@@ -215,13 +211,10 @@ def test_a_line_ends_with_its_last_answer(
         assert len(rig.calls.asked) == asked
         await rig.once("batch_1", lambda _: rig.num_files() == 2)  # an empty one is none
 
-    run(rig, steps)
 
-
-def test_a_batch_that_expires_keeps_its_answers_and_names_the_others(tmp_path: Path) -> None:
+async def test_a_batch_that_expires_keeps_its_answers_and_names_the_others(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
-
-    async def steps() -> None:
+    async with working(rig):
         rig.stored("a", "late", "b", "late", "c")
         await rig.work.submit(rig.batch())
         await rig.once("batch_1", lambda it: it.counts.completed == 2)
@@ -234,14 +227,11 @@ def test_a_batch_that_expires_keeps_its_answers_and_names_the_others(tmp_path: P
         errors = rig.open_results(batch.error_file_id)
         assert [errors[it]["error"]["code"] for it in "245"] == ["batch_expired"] * 3
 
-    run(rig, steps)
 
-
-def test_what_is_shown_names_the_model_that_has_no_copy(tmp_path: Path) -> None:
+async def test_what_is_shown_names_the_model_that_has_no_copy(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     overview = BatchOverview(rig.rows, rig.work)
-
-    async def steps() -> None:
+    async with working(rig):
         rig.stored(*["late"] * 6, model="asleep")
         await rig.work.submit(rig.batch())
         await rig.once("batch_1", lambda _: bool(rig.calls.asked))
@@ -258,10 +248,8 @@ def test_what_is_shown_names_the_model_that_has_no_copy(tmp_path: Path) -> None:
         with pytest.raises(StatusOrderError):
             await overview.cancel("batch_1")
 
-    run(rig, steps)
 
-
-def test_a_successor_sends_what_has_no_whole_result(tmp_path: Path) -> None:
+async def test_a_successor_sends_what_has_no_whole_result(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     rig.stored("a", "b", "c")
     begun = replace(rig.batch().went(BatchStatus.IN_PROGRESS, rig.clock.now()))
@@ -269,8 +257,7 @@ def test_a_successor_sends_what_has_no_whole_result(tmp_path: Path) -> None:
     ids = [build_result_id(begun.id, it) for it in (1, 2)]
     whole, cut = [build_answer_line(id, n, 200, "r", USED) for id, n in zip(ids, "12", strict=True)]
     rig.folder.path(begun.output_file_id).write_bytes(whole + cut[:-7])
-
-    async def steps() -> None:
+    async with working(rig):
         batch = await rig.ended()
         assert batch.status is BatchStatus.COMPLETED
         assert batch.counts.completed == 3
@@ -278,13 +265,10 @@ def test_a_successor_sends_what_has_no_whole_result(tmp_path: Path) -> None:
         assert sorted(rig.calls.asked) == ["b", "c"]
         assert set(rig.open_results(batch.output_file_id)) == {"1", "2", "3"}
 
-    run(rig, steps)
 
-
-def test_a_batch_that_waits_for_its_turn_is_cancelled_at_once(tmp_path: Path) -> None:
+async def test_a_batch_that_waits_for_its_turn_is_cancelled_at_once(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
-
-    async def steps() -> None:
+    async with working(rig):
         rig.stored("late")
         for number in range(MAX_RUNNING + 1):
             await rig.work.submit(rig.batch(f"batch_{number}"))
@@ -296,8 +280,6 @@ def test_a_batch_that_waits_for_its_turn_is_cancelled_at_once(tmp_path: Path) ->
         with pytest.raises(StatusOrderError):
             await rig.work.cancel(kept)
 
-    run(rig, steps)
-
 
 def test_a_cancel_that_comes_before_the_batch_is_resumed_is_not_acknowledged(
     tmp_path: Path,
@@ -308,10 +290,9 @@ def test_a_cancel_that_comes_before_the_batch_is_resumed_is_not_acknowledged(
         asyncio.run(rig.work.cancel(rig.batch()))
 
 
-def test_files_are_removed_in_time_but_not_under_a_batch(tmp_path: Path) -> None:
+async def test_files_are_removed_in_time_but_not_under_a_batch(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
-
-    async def steps() -> None:
+    async with working(rig):
         rig.stored("late", kept_s=3600)
         for id, kept_s in (("file-old", 3600.0), ("file-new", 7200.0), ("file-kept", None)):
             rig.stored("a", id=id, kept_s=kept_s)
@@ -327,10 +308,8 @@ def test_files_are_removed_in_time_but_not_under_a_batch(tmp_path: Path) -> None
         await rig.work.sweep()
         assert not rig.folder.path("file-in").exists()
 
-    run(rig, steps)
 
-
-def test_a_full_disk_holds_a_batch_up_and_ends_nothing(
+async def test_a_full_disk_holds_a_batch_up_and_ends_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rig, failures = Rig(tmp_path), [OSError(28, "No space left on device")] * 3
@@ -342,11 +321,8 @@ def test_a_full_disk_holds_a_batch_up_and_ends_nothing(
         await append(file, line)
 
     monkeypatch.setattr(ResultFile, "append", full)
-
-    async def steps() -> None:
+    async with working(rig):
         rig.stored("a", "b")
         await rig.work.submit(rig.batch())
         assert (await rig.ended()).counts.completed == 2
         assert not failures
-
-    run(rig, steps)

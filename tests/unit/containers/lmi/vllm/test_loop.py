@@ -1,8 +1,9 @@
 """The loop of the engine process over a fake vLLM: requests, adapters, quotas, deadlines, death."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
 from concurrent.futures import Future
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -102,26 +103,20 @@ def request(name: str, adapter: str | None = None, **more: Any) -> Request:
     return Request(id=name, prompt_token_ids=prompt, sampling=sampling, adapter=adapter, **more)
 
 
-def played(root: Path, play: Callable[[Rig], Awaitable[None]], **settings: Any) -> Rig:
-    """The rig after `play`."""
-
-    async def main() -> Rig:
-        rig = Rig(root, EngineSettings(**settings))
-        await play(rig)
-        rig.engine.close()
-        await rig.turns()
-        return rig
-
-    return asyncio.run(main())
+@asynccontextmanager
+async def played(root: Path, **settings: Any) -> AsyncIterator[Rig]:
+    """A rig whose engine is closed at the end."""
+    rig = Rig(root, EngineSettings(**settings))
+    yield rig
+    rig.engine.close()
+    await rig.turns()
 
 
-def test_tokens_come_one_by_one_and_end_with_a_reason(tmp_path: Path) -> None:
-    async def play(rig: Rig) -> None:
+async def test_tokens_come_one_by_one_and_end_with_a_reason(tmp_path: Path) -> None:
+    async with played(tmp_path) as rig:
         rig.vllm.go.set()
         rig.loop.take(Add((request("a"), request("b", tokens=1))))
         await rig.turns()
-
-    rig = played(tmp_path, play)
     assert [it.token_id for it in rig.outputs("a")] == [1, 2, 3]
     assert rig.outputs("a")[-1].finish_reason is FinishReason.LENGTH
     assert [it.token_id for it in rig.outputs("b")] == [1]
@@ -134,15 +129,13 @@ def test_tokens_come_one_by_one_and_end_with_a_reason(tmp_path: Path) -> None:
     case("no such token", {"prompt": (100,)}, "request", "vocabulary of 100"),
     case("no adapter", {"adapter": "no"}, "adapter_missing", "'no' is not loaded"),
 )
-def test_one_bad_request_of_a_message_refuses_all(
+async def test_one_bad_request_of_a_message_refuses_all(
     tmp_path: Path, bad: dict[str, Any], fault: str, text: str
 ) -> None:
-    async def play(rig: Rig) -> None:
+    async with played(tmp_path) as rig:
         rig.vllm.go.set()
         rig.loop.take(Add((request("a"), request("b", **bad))))
         await rig.turns()
-
-    rig = played(tmp_path, play)
     (refused,) = rig.sent
     assert isinstance(refused, Refused)
     assert (refused.request_ids, refused.fault) == (("a", "b"), fault)
@@ -150,10 +143,10 @@ def test_one_bad_request_of_a_message_refuses_all(
     assert not rig.vllm.started
 
 
-def test_a_batch_is_bounded_and_the_next_one_is_the_tenant_with_the_least_service(
+async def test_a_batch_is_bounded_and_the_next_one_is_the_tenant_with_the_least_service(
     tmp_path: Path,
 ) -> None:
-    async def play(rig: Rig) -> None:
+    async with played(tmp_path, max_batch_size=1) as rig:
         many = tuple(request(f"big{number}", tenant="big") for number in range(4))
         rig.loop.take(Add(many))
         rig.loop.take(Add((request("small", tenant="small"),)))
@@ -161,8 +154,6 @@ def test_a_batch_is_bounded_and_the_next_one_is_the_tenant_with_the_least_servic
         assert rig.vllm.started == ["big0"]
         rig.vllm.go.set()
         await rig.turns()
-
-    rig = played(tmp_path, play, max_batch_size=1)
     assert rig.vllm.started == ["big0", "small", "big1", "big2", "big3"]
 
 
@@ -171,51 +162,43 @@ def test_a_batch_is_bounded_and_the_next_one_is_the_tenant_with_the_least_servic
     case("concurrent requests", TenantPolicy(max_concurrent=1), "quota"),
     case("tokens over time", TenantPolicy(tokens_per_s=1.0, burst_s=2.0), "quota"),
 )
-def test_quotas(tmp_path: Path, policy: TenantPolicy, fault: str) -> None:
-    async def play(rig: Rig) -> None:
+async def test_quotas(tmp_path: Path, policy: TenantPolicy, fault: str) -> None:
+    async with played(tmp_path, tenants=TenantPolicies(table={"t": policy})) as rig:
         rig.loop.take(Add((request("a", tenant="t"),)))
         rig.loop.take(Add((request("b", tenant="t"),)))
         rig.loop.take(Add((request("c", tenant="other"),)))
         await rig.turns()
-
-    rig = played(tmp_path, play, tenants=TenantPolicies(table={"t": policy}))
     assert rig.vllm.started == ["a", "c"]
     (refused,) = (it for it in rig.sent if isinstance(it, Refused))
     assert (refused.request_ids, refused.fault) == (("b",), fault)
     assert refused.retry_after_s >= 1
 
 
-def test_a_full_queue_refuses(tmp_path: Path) -> None:
-    async def play(rig: Rig) -> None:
+async def test_a_full_queue_refuses(tmp_path: Path) -> None:
+    async with played(tmp_path, max_batch_size=1, max_waiting=1) as rig:
         for name in "abc":
             rig.loop.take(Add((request(name),)))
             await rig.turns()
-
-    rig = played(tmp_path, play, max_batch_size=1, max_waiting=1)
     (refused,) = rig.sent
     assert isinstance(refused, Refused)
     assert (refused.request_ids, refused.fault) == (("c",), "full")
 
 
-def test_aborted_requests_end_in_vllm_and_make_room(tmp_path: Path) -> None:
-    async def play(rig: Rig) -> None:
+async def test_aborted_requests_end_in_vllm_and_make_room(tmp_path: Path) -> None:
+    async with played(tmp_path, max_batch_size=1) as rig:
         rig.loop.take(Add((request("a"), request("b"), request("c"))))
         await rig.turns()
         rig.loop.take(Abort(("a", "b", "unknown")))
         await rig.turns()
         assert rig.vllm.started == ["a", "c"]
         assert rig.vllm.ended == ["a"]
-
-    rig = played(tmp_path, play, max_batch_size=1)
     assert [it.finish_reason for it in rig.outputs("b")] == [FinishReason.ABORT]
 
 
-def test_a_request_without_a_first_token_in_time_ends(tmp_path: Path) -> None:
-    async def play(rig: Rig) -> None:
+async def test_a_request_without_a_first_token_in_time_ends(tmp_path: Path) -> None:
+    async with played(tmp_path) as rig:
         rig.loop.take(Add((request("late", first_token_deadline_s=0.01),)))
         await rig.turns()
-
-    rig = played(tmp_path, play)
     assert [it.finish_reason for it in rig.outputs("late")] == [FinishReason.DEADLINE]
     assert rig.vllm.ended == ["late"]
 
@@ -227,10 +210,10 @@ def test_a_request_without_a_first_token_in_time_ends(tmp_path: Path) -> None:
     case("a fault of the request", ValueError("image 1 cannot be read"), FinishReason.REFUSED,
         "image 1 cannot be read"),
 )  # fmt: skip
-def test_an_error_of_one_request_ends_that_one(
+async def test_an_error_of_one_request_ends_that_one(
     tmp_path: Path, error: Exception, reason: FinishReason, message: str
 ) -> None:
-    async def play(rig: Rig) -> None:
+    async with played(tmp_path) as rig:
         rig.vllm.error = error
         rig.vllm.go.set()
         rig.loop.take(Add((request("a"),)))
@@ -238,16 +221,14 @@ def test_an_error_of_one_request_ends_that_one(
         rig.vllm.error = None
         rig.loop.take(Add((request("b", tokens=1),)))
         await rig.turns()
-
-    rig = played(tmp_path, play)
     (failed,) = rig.outputs("a")
     assert failed.finish_reason is reason
     assert failed.error == message
     assert [it.token_id for it in rig.outputs("b")] == [1]
 
 
-def test_a_structure_is_compiled_beside_running_requests(tmp_path: Path) -> None:
-    async def play(rig: Rig) -> None:
+async def test_a_structure_is_compiled_beside_running_requests(tmp_path: Path) -> None:
+    async with played(tmp_path) as rig:
         rig.vllm.go.set()
         rig.loop.take(Add((request("shaped", structure=Structure("json_object")),)))
         rig.loop.take(Add((request("plain"),)))
@@ -257,24 +238,21 @@ def test_a_structure_is_compiled_beside_running_requests(tmp_path: Path) -> None
         await rig.turns()
         assert rig.vllm.started == ["plain", "shaped"]
 
-    played(tmp_path, play)
 
-
-def test_a_structure_that_is_refused_refuses_the_request(tmp_path: Path) -> None:
-    async def play(rig: Rig) -> None:
+async def test_a_structure_that_is_refused_refuses_the_request(tmp_path: Path) -> None:
+    async with played(tmp_path) as rig:
         rig.loop.take(Add((request("shaped", structure=Structure("json_object")),)))
         rig.compiled.set_exception(ValueError("the regex is too large"))
         await rig.turns()
-
-    (refused,) = played(tmp_path, play).sent
+    (refused,) = rig.sent
     assert isinstance(refused, Refused)
     assert (refused.fault, refused.message) == ("request", "the regex is too large")
 
 
-def test_a_new_version_serves_new_requests_and_the_old_one_ends_with_its_last(
+async def test_a_new_version_serves_new_requests_and_the_old_one_ends_with_its_last(
     tmp_path: Path,
 ) -> None:
-    async def play(rig: Rig) -> None:
+    async with played(tmp_path) as rig:
         assert (await rig.registered("es", "one")).fault is None
         rig.loop.take(Add((request("old", "es"),)))
         await rig.turns()
@@ -288,8 +266,6 @@ def test_a_new_version_serves_new_requests_and_the_old_one_ends_with_its_last(
         rig.vllm.go.set()
         await rig.turns()
         assert list(rig.vllm.loaded.values()) == [rig.vllm.keys["new"]]
-
-    rig = played(tmp_path, play)
     assert rig.outputs("old")[-1].adapter_content_id == "content of one"
     assert rig.outputs("new")[-1].adapter_content_id == "content of two"
     assert not (tmp_path / "one").exists()
@@ -302,21 +278,19 @@ def test_a_new_version_serves_new_requests_and_the_old_one_ends_with_its_last(
     case("one that PEFT would refuse", "fr", "bad", {}, "adapter_refused", "r is 0"),
     case("a pin", "fr", "two", {"pin": True}, "adapter_refused", "pin is not done"),
 )
-def test_refused_adapters_change_nothing(
+async def test_refused_adapters_change_nothing(
     tmp_path: Path, name: str, src: str, more: dict[str, Any], fault: str, text: str
 ) -> None:
-    async def play(rig: Rig) -> None:
+    async with played(tmp_path) as rig:
         await rig.registered("es", "one")
         done = await rig.registered(name, src, **more)
         assert done.fault == fault
         assert text in done.message
         assert len(rig.vllm.loaded) == 1
 
-    played(tmp_path, play)
 
-
-def test_an_adapter_that_vllm_would_drop_in_part_is_refused(tmp_path: Path) -> None:
-    async def play(rig: Rig) -> None:
+async def test_an_adapter_that_vllm_would_drop_in_part_is_refused(tmp_path: Path) -> None:
+    async with played(tmp_path) as rig:
         rig.vllm.unused = ["model.layers.0.odd", "model.layers.1.odd"]
         done = await rig.registered("es", "one")
         assert done.fault == "adapter_refused"
@@ -326,11 +300,9 @@ def test_an_adapter_that_vllm_would_drop_in_part_is_refused(tmp_path: Path) -> N
         rig.loop.take(AskAdapter(1, "es"))
         assert rig.done().fault == "adapter_missing"
 
-    played(tmp_path, play)
 
-
-def test_a_registration_that_takes_too_long_is_answered_and_undone(tmp_path: Path) -> None:
-    async def play(rig: Rig) -> None:
+async def test_a_registration_that_takes_too_long_is_answered_and_undone(tmp_path: Path) -> None:
+    async with played(tmp_path) as rig:
         rig.loop.take(RegisterAdapter(1, "es", "one"))
         rig.loop.take(CancelRegistration(1))
         assert "in time" in rig.done().message
@@ -338,11 +310,9 @@ def test_a_registration_that_takes_too_long_is_answered_and_undone(tmp_path: Pat
         assert not rig.vllm.loaded
         assert len(rig.sent) == 1
 
-    played(tmp_path, play)
 
-
-def test_calls_about_adapters(tmp_path: Path) -> None:
-    async def play(rig: Rig) -> None:
+async def test_calls_about_adapters(tmp_path: Path) -> None:
+    async with played(tmp_path) as rig:
         await rig.registered("es", "one")
         rig.loop.take(PinAdapter(1, "es", pin=True))
         assert rig.done().fault == "adapter_refused"
@@ -363,11 +333,9 @@ def test_calls_about_adapters(tmp_path: Path) -> None:
         rig.loop.take(UnloadAdapter(5, "es"))
         assert rig.done().fault == "adapter_missing"
 
-    played(tmp_path, play)
 
-
-def test_counters_return_to_zero(tmp_path: Path) -> None:
-    async def play(rig: Rig) -> None:
+async def test_counters_return_to_zero(tmp_path: Path) -> None:
+    async with played(tmp_path, max_batch_size=1) as rig:
         rig.loop.take(Add((request("a"), request("b"))))
         await rig.turns()
         rig.loop.take(AskStats(1))
@@ -383,11 +351,9 @@ def test_counters_return_to_zero(tmp_path: Path) -> None:
         assert (stats.running_requests, stats.waiting_requests, stats.free_pages) == (0, 0, 100)
         assert (stats.prompt_tokens, stats.generated_tokens) == (4, 6)
 
-    played(tmp_path, play, max_batch_size=1)
 
-
-def test_the_heart_beats_with_steps_and_ends_with_vllm(tmp_path: Path) -> None:
-    async def play(rig: Rig) -> None:
+async def test_the_heart_beats_with_steps_and_ends_with_vllm(tmp_path: Path) -> None:
+    async with played(tmp_path) as rig:
         rig.loop.take(Add((request("a"),)))
         beating = asyncio.ensure_future(rig.engine.beat())
         await rig.turns()
@@ -395,5 +361,3 @@ def test_the_heart_beats_with_steps_and_ends_with_vllm(tmp_path: Path) -> None:
         beating.cancel()
         rig.vllm.failure = "vLLM's engine core died"
         assert await rig.engine.beat() == "vLLM's engine core died"
-
-    played(tmp_path, play)

@@ -2,7 +2,8 @@
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -64,13 +65,11 @@ def test_a_wrong_declaration_is_refused_with_its_fault(
         accelerator_bytes(tmp_path, 0)
 
 
-def played(rig: Rig, play: Callable[[], Awaitable[None]]) -> None:
-    async def bounded() -> None:
-        async with asyncio.timeout(20.0):
-            await play()
-            await rig.models.close()
-
-    asyncio.run(bounded())
+@asynccontextmanager
+async def played(rig: Rig) -> AsyncIterator[None]:
+    async with asyncio.timeout(20.0):
+        yield
+        await rig.models.close()
 
 
 def rig_with(folder: Path, capacity_mb: int | None, model_mb: int) -> Rig:
@@ -81,10 +80,9 @@ def rig_with(folder: Path, capacity_mb: int | None, model_mb: int) -> Rig:
     )
 
 
-def test_models_share_an_accelerator_by_what_they_declare(tmp_path: Path) -> None:
+async def test_models_share_an_accelerator_by_what_they_declare(tmp_path: Path) -> None:
     rig = rig_with(tmp_path, 1000, 400)
-
-    async def play() -> None:
+    async with played(rig):
         rig.sizes(a=1, b=1, c=1, d=1)
         assert await rig.use("a", "b") == [False, False]
         assert await rig.use("b", "c") == [True, False]
@@ -97,13 +95,10 @@ def test_models_share_an_accelerator_by_what_they_declare(tmp_path: Path) -> Non
         await rig.use("d")
         assert sorted(rig.container.loaded) == ["b", "c", "d"], "a small one does"
 
-    played(rig, play)
 
-
-def test_a_model_larger_than_the_accelerator_is_refused_alone(tmp_path: Path) -> None:
+async def test_a_model_larger_than_the_accelerator_is_refused_alone(tmp_path: Path) -> None:
     rig = rig_with(tmp_path, 1000, 400)
-
-    async def play() -> None:
+    async with played(rig):
         await rig.use("a")
         (tmp_path / "huge").mkdir()
         (tmp_path / "huge" / "hostelry.json").write_text('{"accelerator_memory_mb": 2000}')
@@ -118,16 +113,11 @@ def test_a_model_larger_than_the_accelerator_is_refused_alone(tmp_path: Path) ->
         assert await rig.use("a") == [True]
         assert sorted(rig.container.loaded) == ["a"]
 
-    played(rig, play)
 
-
-def test_nothing_is_counted_where_the_container_declares_nothing(tmp_path: Path) -> None:
+async def test_nothing_is_counted_where_the_container_declares_nothing(tmp_path: Path) -> None:
     rig = rig_with(tmp_path, None, 0)
-
-    async def play() -> None:
+    async with played(rig):
         (tmp_path / "a").mkdir()
         (tmp_path / "a" / "hostelry.json").write_text("x")
         assert await rig.use("a") == [False]
         assert all(it.accelerator_bytes == 0 for it in rig.models.models)
-
-    played(rig, play)

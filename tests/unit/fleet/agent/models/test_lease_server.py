@@ -2,7 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -73,14 +74,14 @@ def routes_of(folder: Path, used_bytes: Callable[[], int] = lambda: 0) -> Served
     return ServedRoutes(LoadedRecord(folder / "loaded"), used)
 
 
-def played(
+@asynccontextmanager
+async def played(
     folder: Path,
-    play: Callable[[Ask, CopyModels], Awaitable[None]],
     server: ContainerServer,
     setting: ModelCacheSetting = ModelCacheSetting.ENABLED,
     *,
     adopted: bool = True,
-) -> None:
+) -> AsyncIterator[tuple[Ask, CopyModels]]:
     source = ArtifactSource(uri="s3://b/p/", kind=SourceKind.MODELS)
     container = Container(image="i", source=source, model_cache=setting)
     spec = CopySpec(
@@ -88,41 +89,36 @@ def played(
         download_timeout_s=60, startup_timeout_s=60,
     )  # fmt: skip
     clock = ManualClock(1000.0)
+    models = CopyModels(
+        spec, FakeFiles(folder, clock), clock, LIMITS, lambda _: None, routes_of(folder)
+    )
+    find = {"c-1": (models, KEY)}.get
+    app = LeaseRoutes(find, lambda text: text.replace("/srv/h/", "")).app()
+    async with (
+        httpx.AsyncClient(transport=httpx.MockTransport(server)) as to_container,
+        httpx.AsyncClient(
+            transport=httpx.ASGITransport(app),
+            base_url="http://agent",
+            headers={COPY_KEY_HEADER: KEY},
+        ) as client,
+    ):
+        await models.use_server(ModelServer("http://copy", to_container), None, adopted=adopted)
 
-    async def run() -> None:
-        models = CopyModels(
-            spec, FakeFiles(folder, clock), clock, LIMITS, lambda _: None, routes_of(folder)
-        )
-        find = {"c-1": (models, KEY)}.get
-        app = LeaseRoutes(find, lambda text: text.replace("/srv/h/", "")).app()
-        async with (
-            httpx.AsyncClient(transport=httpx.MockTransport(server)) as to_container,
-            httpx.AsyncClient(
-                transport=httpx.ASGITransport(app),
-                base_url="http://agent",
-                headers={COPY_KEY_HEADER: KEY},
-            ) as client,
-        ):
-            await models.use_server(ModelServer("http://copy", to_container), None, adopted=adopted)
+        async def ask(path: str, body: Any, **more: Any) -> httpx.Response:
+            content = body if isinstance(body, bytes) else json.dumps(body).encode()
+            asking = asyncio.create_task(client.post(path, content=content, **more))
+            while not asking.done():
+                await asyncio.sleep(0)
+                clock.advance(0.1)
+            return asking.result()
 
-            async def ask(path: str, body: Any, **more: Any) -> httpx.Response:
-                content = body if isinstance(body, bytes) else json.dumps(body).encode()
-                asking = asyncio.create_task(client.post(path, content=content, **more))
-                while not asking.done():
-                    await asyncio.sleep(0)
-                    clock.advance(0.1)
-                return asking.result()
-
-            await play(ask, models)
-            await models.close()
-
-    asyncio.run(run())
+        yield ask, models
+        await models.close()
 
 
-def test_a_model_stays_until_its_lease_is_given_back(tmp_path: Path) -> None:
+async def test_a_model_stays_until_its_lease_is_given_back(tmp_path: Path) -> None:
     server = ContainerServer()
-
-    async def play(ask: Ask, models: CopyModels) -> None:
+    async with played(tmp_path, server) as (ask, _):
         first = (await ask(f"{ADDRESS}/acquire", {"target": "a.tar.gz"})).json()
         second = (await ask(f"{ADDRESS}/acquire", {"target": "a.tar.gz"})).json()
         assert (first["hit"], second["hit"]) == (False, True)
@@ -132,11 +128,9 @@ def test_a_model_stays_until_its_lease_is_given_back(tmp_path: Path) -> None:
             answer = await ask(f"{ADDRESS}/release", {"lease": lease})
             assert answer.status_code == 204, "also for a lease that has ended"
 
-    played(tmp_path, play, server)
 
-
-def test_an_account_has_what_is_loaded_and_what_that_took(tmp_path: Path) -> None:
-    async def play(ask: Ask, models: CopyModels) -> None:
+async def test_an_account_has_what_is_loaded_and_what_that_took(tmp_path: Path) -> None:
+    async with played(tmp_path, ContainerServer()) as (ask, models):
         lease = (await ask(f"{ADDRESS}/acquire", {"target": "a"})).json()
         assert {name for name, _ in lease["times"]} == {"downloading", "loading"}
         again = (await ask(f"{ADDRESS}/acquire", {"target": "a"})).json()
@@ -151,32 +145,25 @@ def test_an_account_has_what_is_loaded_and_what_that_took(tmp_path: Path) -> Non
         (model,) = models.account()["models"]
         assert (model["in_flight"], model["hits"]) == (0, 5), "all requests of the lease count"
 
-    played(tmp_path, play, ContainerServer())
-
 
 @pytest.mark.parametrize("setting", list(ModelCacheSetting))
-def test_a_gateway_may_keep_leases_where_models_stay(
+async def test_a_gateway_may_keep_leases_where_models_stay(
     tmp_path: Path, setting: ModelCacheSetting
 ) -> None:
-    async def play(ask: Ask, models: CopyModels) -> None:
+    async with played(tmp_path, ContainerServer(), setting) as (ask, _):
         lease = (await ask(f"{ADDRESS}/acquire", {"target": "a"})).json()
         assert lease["keep"] == (setting is ModelCacheSetting.ENABLED)
 
-    played(tmp_path, play, ContainerServer(), setting)
 
-
-def test_a_lost_model_is_loaded_again(tmp_path: Path) -> None:
+async def test_a_lost_model_is_loaded_again(tmp_path: Path) -> None:
     server = ContainerServer()
-
-    async def play(ask: Ask, models: CopyModels) -> None:
+    async with played(tmp_path, server) as (ask, _):
         lease = (await ask(f"{ADDRESS}/acquire", {"target": "a"})).json()
         server.loaded.clear()
         await ask(f"{ADDRESS}/release", {"lease": lease["lease"], "lost": True})
         again = (await ask(f"{ADDRESS}/acquire", {"target": "a"})).json()
         assert not again["hit"]
         assert server.loaded == {again["model_id"]}
-
-    played(tmp_path, play, server)
 
 
 OLD = ("1" * 40, "2" * 40, "3" * 40)
@@ -187,49 +174,41 @@ OLD = ("1" * 40, "2" * 40, "3" * 40)
     case("by an earlier agent: unloaded, but for the server's own", True, {"own"}, 2),
     case("by the server itself, which has just started", False, {"own", *OLD}, 0),
 )
-def test_what_a_server_has_loaded_already(
+async def test_what_a_server_has_loaded_already(
     tmp_path: Path, adopted: bool, left: set[str], pages: int
 ) -> None:
     server = ContainerServer(left=("own", *OLD))
-
-    async def play(ask: Ask, models: CopyModels) -> None:
+    async with played(tmp_path, server, adopted=adopted) as (_, _):
         assert server.loaded == left
-
-    played(tmp_path, play, server, adopted=adopted)
     assert server.calls.count("GET /models") == pages
 
 
-def test_the_next_agent_unloads_by_name_what_was_recorded(tmp_path: Path) -> None:
+async def test_the_next_agent_unloads_by_name_what_was_recorded(tmp_path: Path) -> None:
     """Triton lists models without their names, and unloads them by their TargetModel alone."""
     server = ContainerServer()
     server.lists = False
-    known: list[str] = []
-
-    async def load(ask: Ask, models: CopyModels) -> None:
+    async with played(tmp_path, server) as (ask, _):
         answers = [await ask(f"{ADDRESS}/acquire", {"target": target}) for target in ("a", "b")]
-        known.extend(it.json()["model_id"] for it in answers)
-
-    async def look(ask: Ask, models: CopyModels) -> None:
+        known = [it.json()["model_id"] for it in answers]
+    assert server.loaded == set(known)
+    async with played(tmp_path, server):
         assert server.loaded == set()
         assert {server.named[it] for it in known} == {"a", "b"}
-
-    played(tmp_path, load, server)
-    assert server.loaded == set(known)
-    played(tmp_path, look, server)
     calls = len(server.calls)
-    played(tmp_path, look, server)
+    async with played(tmp_path, server):
+        assert server.loaded == set()
     assert [it for it in server.calls[calls:] if "DELETE" in it] == [], "once is enough"
 
 
-def test_a_model_that_the_next_agent_could_not_unload_is_named_and_unloaded_when_asked_for(
+async def test_a_model_that_the_next_agent_could_not_unload_is_named_and_unloaded_when_asked_for(
     tmp_path: Path,
 ) -> None:
     server = ContainerServer()
 
-    async def load(ask: Ask, models: CopyModels) -> None:
+    async with played(tmp_path, server) as (ask, _):
         await ask(f"{ADDRESS}/acquire", {"target": "a"})
-
-    async def look(ask: Ask, models: CopyModels) -> None:
+    server.is_silent = True
+    async with played(tmp_path, server) as (ask, models):
         (found,) = models.account()["stuck"]
         assert found["target"] == "a"
         assert any(f"a may be in the server still: {found['reason']}" in line
@@ -240,15 +219,10 @@ def test_a_model_that_the_next_agent_could_not_unload_is_named_and_unloaded_when
         assert server.calls[-3].startswith("DELETE")
         assert server.calls[-2] == "POST /models"
 
-    played(tmp_path, load, server)
-    server.is_silent = True
-    played(tmp_path, look, server)
 
-
-def test_a_lease_that_fails_after_its_load_keeps_no_model(tmp_path: Path) -> None:
+async def test_a_lease_that_fails_after_its_load_keeps_no_model(tmp_path: Path) -> None:
     server = ContainerServer()
-
-    async def play(ask: Ask, models: CopyModels) -> None:
+    async with played(tmp_path, server) as (ask, models):
         await ask(f"{ADDRESS}/acquire", {"target": "other"})  # in use: it cannot make room
         await ask(f"{ADDRESS}/acquire", {"target": "a"})
         waiting = asyncio.create_task(models.acquire("a", more_room=True))
@@ -260,8 +234,6 @@ def test_a_lease_that_fails_after_its_load_keeps_no_model(tmp_path: Path) -> Non
         await asyncio.wait({waiting})
         in_flight = {it["target"]: it["in_flight"] for it in models.account()["models"]}
         assert in_flight["a"] == 1
-
-    played(tmp_path, play, server)
 
 
 MB = 1024**2
@@ -303,28 +275,23 @@ async def test_a_server_that_reports_no_memory_is_measured(
     case("deep JSON", f"{ADDRESS}/release", b"[" * 9000, {}, 400, ""),
     case("too much", f"{ADDRESS}/acquire", b"x" * 20_000, {}, 413, "bytes"),
 )  # fmt: skip
-def test_refusals(
+async def test_refusals(
     tmp_path: Path, path: str, body: Any, more: dict[str, Any], status: int, message: str
 ) -> None:
-    async def play(ask: Ask, models: CopyModels) -> None:
+    async with played(tmp_path, ContainerServer()) as (ask, _):
         answer = await ask(path, body, **more)
         assert answer.status_code == status
         assert message in answer.text
 
-    played(tmp_path, play, ContainerServer())
 
-
-def test_a_load_that_fails_has_the_containers_status(tmp_path: Path) -> None:
+async def test_a_load_that_fails_has_the_containers_status(tmp_path: Path) -> None:
     server = ContainerServer()
     server.refusal = httpx.Response(500, text="torn: /srv/h/model")
-
-    async def play(ask: Ask, models: CopyModels) -> None:
+    async with played(tmp_path, server) as (ask, _):
         answer = await ask(f"{ADDRESS}/acquire", {"target": "a"})
         assert answer.status_code == 424
         assert answer.json()["status"] == 500
         assert answer.json()["message"].endswith("torn: model"), "no path of the machine"
-
-    played(tmp_path, play, server)
 
 
 async def test_no_model_is_loaded_before_the_server_is_ready(tmp_path: Path) -> None:

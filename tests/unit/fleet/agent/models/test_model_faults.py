@@ -1,7 +1,8 @@
 """Servers that do not answer an unload, models that never fit, names that others make up."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,13 +21,11 @@ MEMORY, DISK = ModelTier.MEMORY, ModelTier.DISK
 HANGS_AFTER_S = 100.0  # of real time: a test that waits for ever fails
 
 
-def played(rig: Rig, play: Callable[[], Awaitable[None]]) -> None:
-    async def bounded() -> None:
-        async with asyncio.timeout(HANGS_AFTER_S):
-            await play()
-            await rig.models.close()
-
-    asyncio.run(bounded())
+@asynccontextmanager
+async def played(rig: Rig) -> AsyncIterator[None]:
+    async with asyncio.timeout(HANGS_AFTER_S):
+        yield
+        await rig.models.close()
 
 
 async def settled() -> None:
@@ -41,25 +40,21 @@ def impatient(folder: Path) -> Rig:
     return rig
 
 
-def test_an_unload_that_hangs_holds_up_no_other_model_and_ends_with_the_copy(
+async def test_an_unload_that_hangs_holds_up_no_other_model_and_ends_with_the_copy(
     tmp_path: Path,
 ) -> None:
     rig = impatient(tmp_path)
-
-    async def play() -> None:
+    async with played(rig):
         rig.container.unload_gates["a"] = asyncio.Event()
         assert await rig.use("a", "b", "c", "b", "c") == [False, False, False, True, True]
         assert rig.there(MEMORY) == {"b", "c"}, "its bytes count as free"
-
-    played(rig, play)
     assert sorted(rig.container.calls) == ["load a", "load b", "load c", "unload a"]
 
 
-def test_each_unload_is_waited_for_from_its_own_begin(tmp_path: Path) -> None:
+async def test_each_unload_is_waited_for_from_its_own_begin(tmp_path: Path) -> None:
     rig = Rig(tmp_path, replace(LIMITS, unload_wait_s=0.05))
     rig.sizes(a=60, b=60, c=60)
-
-    async def play() -> None:
+    async with played(rig):
         gate = rig.container.unload_gates["b"] = asyncio.Event()
         rig.container.unload_gates["a"] = asyncio.Event()  # never
         await rig.use("a", "b")
@@ -69,15 +64,12 @@ def test_each_unload_is_waited_for_from_its_own_begin(tmp_path: Path) -> None:
         assert calls.index("load b") > calls.index("unload a")
         assert set(rig.container.loaded) == {"a", "c"}, "b had gone before c came"
 
-    played(rig, play)
 
-
-def test_a_model_whose_unload_had_no_answer_is_named_and_unloaded_again_before_its_load(
+async def test_a_model_whose_unload_had_no_answer_is_named_and_unloaded_again_before_its_load(
     tmp_path: Path,
 ) -> None:
     rig = impatient(tmp_path)
-
-    async def play() -> None:
+    async with played(rig):
         rig.container.silent.add("a")
         await rig.use("a", "b")
         await settled()
@@ -89,17 +81,14 @@ def test_a_model_whose_unload_had_no_answer_is_named_and_unloaded_again_before_i
         rig.clock.advance(10.0)
         assert await rig.use("a") == [False]
         assert rig.models.stuck == {}
-
-    played(rig, play)
     calls = [call for call in rig.container.calls if call.endswith(" a")]
     assert calls == ["load a", "unload a", "unload a", "unload a", "load a"]
     assert any("a was not unloaded: DELETE" in note for note in rig.notes)
 
 
-def test_a_server_that_starts_again_has_no_stuck_model(tmp_path: Path) -> None:
+async def test_a_server_that_starts_again_has_no_stuck_model(tmp_path: Path) -> None:
     rig = impatient(tmp_path)
-
-    async def play() -> None:
+    async with played(rig):
         rig.container.silent.add("a")
         await rig.use("a", "b")
         await settled()
@@ -109,8 +98,6 @@ def test_a_server_that_starts_again_has_no_stuck_model(tmp_path: Path) -> None:
         assert await rig.use("a") == [False]
         rig.models.on_restart(["old"], "it hangs")
         assert rig.models.stuck == {"old": "it hangs"}
-
-    played(rig, play)
     assert rig.notes[-1] == "old may be in the server still: it hangs"
 
 
@@ -129,7 +116,7 @@ def refused(rig: Rig, name: str) -> Awaitable[None]:
     case("by its measured memory", 1e9, 150),
     case("by the container alone", 120, 130),
 )
-def test_no_other_model_leaves_again_for_one_that_did_not_fit(
+async def test_no_other_model_leaves_again_for_one_that_did_not_fit(
     tmp_path: Path, container_mb: float, big_mb: float
 ) -> None:
     rig = Rig(tmp_path)
@@ -137,8 +124,7 @@ def test_no_other_model_leaves_again_for_one_that_did_not_fit(
     rig.container.memory_mb = container_mb
     rig.container.sizes_mb["big"] = big_mb
     rig.files.sizes_mb["big"] = 90
-
-    async def play() -> None:
+    async with played(rig):
         await rig.use("a", "b")
         await refused(rig, "big")
         await rig.use("a", "b")
@@ -149,16 +135,13 @@ def test_no_other_model_leaves_again_for_one_that_did_not_fit(
         assert rig.container.calls.count("load big") == loads
         assert rig.there(DISK) == {"a", "b"}
 
-    played(rig, play)
-
 
 @pytest.mark.parametrize(
     "again", ["its object is replaced", "an hour has passed", "the server starts again"]
 )
-def test_a_model_that_did_not_fit_is_tried_again_once(tmp_path: Path, again: str) -> None:
+async def test_a_model_that_did_not_fit_is_tried_again_once(tmp_path: Path, again: str) -> None:
     rig = Rig(tmp_path)
-
-    async def play() -> None:
+    async with played(rig):
         rig.sizes(big=150)
         await refused(rig, "big")
         rig.sizes(big=50)
@@ -171,16 +154,13 @@ def test_a_model_that_did_not_fit_is_tried_again_once(tmp_path: Path, again: str
             rig.models.on_restart()
         assert await rig.use("big", "big") == [False, True]
 
-    played(rig, play)
 
-
-def test_no_model_leaves_the_accelerator_for_one_that_memory_has_no_room_for(
+async def test_no_model_leaves_the_accelerator_for_one_that_memory_has_no_room_for(
     tmp_path: Path,
 ) -> None:
     limits = replace(LIMITS, accelerator_bytes=60 * MB, model_accelerator_bytes=30 * MB)
     rig = Rig(tmp_path, limits)
-
-    async def play() -> None:
+    async with played(rig):
         rig.sizes(big=90, pinned=80, a=5)
         await rig.use("big")
         rig.models.pin(["pinned"])
@@ -188,15 +168,12 @@ def test_no_model_leaves_the_accelerator_for_one_that_memory_has_no_room_for(
         await refused(rig, "big")
         assert rig.there(ModelTier.ACCELERATOR) == {"pinned", "a"}
 
-    played(rig, play)
 
-
-def test_a_model_that_is_about_to_be_loaded_is_not_forgotten_for_names_that_are_made_up(
+async def test_a_model_that_is_about_to_be_loaded_is_not_forgotten_for_names_that_are_made_up(
     tmp_path: Path,
 ) -> None:
     rig = Rig(tmp_path, replace(LIMITS, num_known=20))
-
-    async def play() -> None:
+    async with played(rig):
         rig.files.missing |= {f"m{number}" for number in range(200)}
         made_up = [rig.models.acquire(f"m{number}") for number in range(200)]
         found, *others = await asyncio.gather(
@@ -210,13 +187,10 @@ def test_a_model_that_is_about_to_be_loaded_is_not_forgotten_for_names_that_are_
         await rig.use("a")
         assert len(rig.models.models) <= 23
 
-    played(rig, play)
 
-
-def test_the_failure_of_a_model_outlives_a_few_names_that_are_made_up(tmp_path: Path) -> None:
+async def test_the_failure_of_a_model_outlives_a_few_names_that_are_made_up(tmp_path: Path) -> None:
     rig = Rig(tmp_path, replace(LIMITS, num_known=20, failure_kept_s=1e9))
-
-    async def play() -> None:
+    async with played(rig):
         rig.files.missing |= {f"m{number}" for number in range(50)}
         for number in range(50):
             with pytest.raises(TargetModelError):
@@ -229,5 +203,3 @@ def test_the_failure_of_a_model_outlives_a_few_names_that_are_made_up(tmp_path: 
         with pytest.raises(TargetModelError):
             await rig.models.acquire("m0")
         assert len(rig.files.fetched) == fetched + 1, "and no more of them"
-
-    played(rig, play)
