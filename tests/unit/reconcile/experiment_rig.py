@@ -121,23 +121,21 @@ class ExperimentTown:
 
     @property
     def endpoint(self) -> Endpoint:
-        found = self.town.endpoint
-        assert found is not None
-        return found
+        return self.town.endpoint
 
     def production_copies(self) -> set[str]:
         """The copies that requests go to."""
-        route = self.town.endpoint_route()
+        route = self.town.find_endpoint_route()
         return {copy.id for one in (route.variants if route else ()) for copy in one.copies}
 
     def shadow_copies(self) -> set[str]:
         """The shadow's copies in the routes."""
-        route = self.town.endpoint_route()
+        route = self.town.find_endpoint_route()
         shadow = None if route is None else route.shadow
         return set() if shadow is None else {copy.id for copy in shadow.copies}
 
     def mirrored(self) -> tuple[str, float, int] | None:
         """The shadow's name, share and number of copies in the routes."""
-        route = self.town.endpoint_route()
+        route = self.town.find_endpoint_route()
         shadow = None if route is None else route.shadow
         return None if shadow is None else (shadow.name, shadow.share, len(shadow.copies))

@@ -348,35 +348,56 @@ class Town:
         """Turns until nothing is left to do but wait for the far future."""
         self.turn(40, seconds=0.2)
 
-    @property
-    def endpoint(self) -> Endpoint | None:
+    def find_endpoint(self) -> Endpoint | None:
         found = self.state.endpoints.get(SCOPE, "ep")
         return None if found is None else found.value
 
-    def status(self) -> EndpointStatus | None:
-        return None if self.endpoint is None else self.endpoint.status
+    @property
+    def endpoint(self) -> Endpoint:
+        found = self.find_endpoint()
+        assert found is not None
+        return found
 
-    def component(self, name: str = "base") -> InferenceComponent | None:
+    def status(self) -> EndpointStatus | None:
+        found = self.find_endpoint()
+        return None if found is None else found.status
+
+    def find_component(self, name: str = "base") -> InferenceComponent | None:
         found = self.state.components.get(SCOPE, name)
         return None if found is None else found.value
 
+    def component(self, name: str = "base") -> InferenceComponent:
+        found = self.find_component(name)
+        assert found is not None
+        return found
+
     def component_status(self, name: str = "base") -> ComponentStatus | None:
-        found = self.component(name)
+        found = self.find_component(name)
         return None if found is None else found.status
 
     def routes(self) -> RouteSnapshot:
         return plan_routes(load_all(self.state), lambda image: image == IMAGE)
 
-    def endpoint_route(self) -> EndpointRoute | None:
+    def find_endpoint_route(self) -> EndpointRoute | None:
         return next(iter(self.routes().endpoints), None)
 
-    def component_route(self, name: str = "base") -> ComponentRoute | None:
-        route = self.endpoint_route()
+    def endpoint_route(self) -> EndpointRoute:
+        found = self.find_endpoint_route()
+        assert found is not None
+        return found
+
+    def find_component_route(self, name: str = "base") -> ComponentRoute | None:
+        route = self.find_endpoint_route()
         components = () if route is None else route.components
         return next((it for it in components if it.name == name), None)
 
+    def component_route(self, name: str = "base") -> ComponentRoute:
+        found = self.find_component_route(name)
+        assert found is not None
+        return found
+
     def routed_copies(self, name: str = "base") -> tuple[str, ...]:
-        route = self.component_route(name)
+        route = self.find_component_route(name)
         return () if route is None else tuple(it.id for it in route.copies)
 
     def running_copies(self) -> dict[str, CopyStatus]:

@@ -74,7 +74,7 @@ def _named(kind: str, ids: Iterator[int]) -> Callable[[], str]:
 
 def add_adapter(town: Town, dice: random.Random) -> None:
     name = dice.choice(ADAPTERS)
-    if town.component(name) is None:
+    if town.find_component(name) is None:
         uri = dice.choice(["s3://b/a.tar.gz", "s3://b/c.tar.gz", BROKEN])
         spec = replace(adapter_spec(uri), base_name=dice.choice(BASES))
         town.add(replace(adapter(name), adapter=spec))
@@ -83,7 +83,7 @@ def add_adapter(town: Town, dice: random.Random) -> None:
 def change_adapter(town: Town, dice: random.Random) -> None:
     """Other weights, which may be on another base, too."""
     name = dice.choice(ADAPTERS)
-    one = town.component(name)
+    one = town.find_component(name)
     if one is None or one.status is not ComponentStatus.IN_SERVICE or one.previous_adapter:
         return
     generation = town.state.store.revision() + 1
@@ -102,7 +102,7 @@ def change_adapter(town: Town, dice: random.Random) -> None:
 
 def delete_adapter(town: Town, dice: random.Random) -> None:
     name = dice.choice(ADAPTERS)
-    if town.component(name) is not None:
+    if town.find_component(name) is not None:
         town.change_component(
             name,
             status=ComponentStatus.DELETING,

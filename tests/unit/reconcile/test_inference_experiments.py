@@ -66,7 +66,7 @@ def test_production_is_not_touched_where_its_instances_stay(place: ExperimentTow
 def test_an_endpoint_that_is_not_there_is_made(place: ExperimentTown) -> None:
     place.add(experiment(start_at=NOW + 60))
     place.turn(5)
-    assert (place.status(), place.town.endpoint) == (CREATED, None)
+    assert (place.status(), place.town.find_endpoint()) == (CREATED, None)
     place.town.clock.advance(60)
     place.turn(20)
     assert (place.status(), place.mirrored()) == (RUNNING, ("shadow", 0.5, 1))
@@ -279,14 +279,12 @@ def test_the_capture_lasts_as_long_as_the_experiment(place: ExperimentTown) -> N
     place.add(experiment(capture=capture))
     place.turn(15)
     route = place.town.endpoint_route()
-    assert route is not None
     assert route.variants[0].capture == capture
     assert route.shadow is not None
     assert route.shadow.capture == capture
     place.stop()
     place.turn(10)
     route = place.town.endpoint_route()
-    assert route is not None
     assert route.variants[0].capture is None
 
 
@@ -397,14 +395,14 @@ def change_share(place: ExperimentTown, dice: random.Random) -> None:
 
 
 def update_by_hand(place: ExperimentTown, dice: random.Random) -> None:
-    found = place.town.endpoint
+    found = place.town.find_endpoint()
     if found is not None and found.status is IN_SERVICE:
         pending = deployment(variant(model="m"), generation=place.state.store.revision() + 1)
         place.town.change_endpoint(status=EndpointStatus.UPDATING, pending=pending)
 
 
 def scale(place: ExperimentTown, dice: random.Random) -> None:
-    found = place.town.endpoint
+    found = place.town.find_endpoint()
     if found is not None and found.status is IN_SERVICE:
         name = found.active.production[0].variant.name
         active = set_instances(found.active, name, dice.randint(1, 3))
@@ -413,7 +411,7 @@ def scale(place: ExperimentTown, dice: random.Random) -> None:
 
 
 def delete_by_hand(place: ExperimentTown, dice: random.Random) -> None:
-    if place.town.endpoint is not None and dice.random() < 0.3:
+    if place.town.find_endpoint() is not None and dice.random() < 0.3:
         place.town.change_endpoint(status=EndpointStatus.DELETING, deadline_at=None)
 
 
@@ -459,7 +457,7 @@ def test_random_misfortune_ends_every_experiment(place: ExperimentTown, seed: in
         place.town.fleet.tick()
         place.turn(seconds=2 * HOUR_S / 60)
     assert place.experiment().is_over
-    left = place.town.endpoint
+    left = place.town.find_endpoint()
     if left is not None and left.status is IN_SERVICE:
         wanted = sum(it.desired_instance_count for it in left.active.variants)
         assert len(place.town.instance_records()) == wanted

@@ -18,7 +18,6 @@ def queued(generation: int = 1) -> Deployment:
 
 def resize(town: Town, count: int) -> None:
     found = town.endpoint
-    assert found is not None
     name = found.active.variants[0].variant.name
     after = replace_active(found, set_instances(found.active, name, count), town.clock.now())
     town.change_endpoint(active=after.active, status=after.status, deadline_at=after.deadline_at)
@@ -27,7 +26,6 @@ def resize(town: Town, count: int) -> None:
 def num_routed(town: Town) -> int:
     """The copies of its route, which stays in every state."""
     route = town.endpoint_route()
-    assert route is not None
     assert route.async_inference == SETTINGS
     (only,) = route.variants
     return len(only.copies)
@@ -58,6 +56,5 @@ def test_an_update_at_no_instance_takes_over_with_those_it_asks_for(town: Town) 
     assert (town.status(), num_routed(town)) == (EndpointStatus.UPDATING, 0)
     town.settle()
     found = town.endpoint
-    assert found is not None
     assert found.active.generation == 2
     assert (town.status(), num_routed(town)) == (EndpointStatus.IN_SERVICE, 1)

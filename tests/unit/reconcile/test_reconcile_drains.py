@@ -103,7 +103,7 @@ def test_a_delete_waits_less(town: Town) -> None:
     town.clock.advance(DELETE_DRAIN_S)
     town.turn(4)
     assert town.running_copies() == {}
-    assert town.component() is None
+    assert town.find_component() is None
 
 
 def silent_agent(town: Town, copy_id: str) -> None:

@@ -80,7 +80,6 @@ def create_model_endpoint(town: Town) -> None:
 
 def update_component(town: Town) -> None:
     found = town.component()
-    assert found is not None
     town.change_component(
         status=ComponentStatus.UPDATING,
         spec=component_spec(generation=9),
@@ -90,7 +89,6 @@ def update_component(town: Town) -> None:
 
 def update_adapter(town: Town) -> None:
     found = town.component("spanish")
-    assert found is not None
     town.change_component(
         "spanish",
         status=ComponentStatus.UPDATING,
@@ -102,7 +100,6 @@ def update_adapter(town: Town) -> None:
 
 def roll_component(town: Town) -> None:
     found = town.component()
-    assert found is not None
     one = CapacitySize(unit=CapacityUnit.COPY_COUNT, value=1)
     town.change_component(
         status=ComponentStatus.UPDATING,
@@ -126,7 +123,7 @@ def create_managed(town: Town) -> None:
 def thin_out(town: Town) -> None:
     """What is left fits on fewer instances, and it is time to move it."""
     for name in ("filler", "base"):
-        if town.component(name) is not None:
+        if town.find_component(name) is not None:
             town.change_component(
                 name, status=ComponentStatus.DELETING, modified_at=town.clock.now()
             )
@@ -165,7 +162,7 @@ def shrink(town: Town) -> None:
 
 def delete_components(town: Town) -> None:
     for name in ("spanish", "base", "filler"):
-        if town.component(name) is not None:
+        if town.find_component(name) is not None:
             town.change_component(
                 name, status=ComponentStatus.DELETING, modified_at=town.clock.now()
             )
@@ -200,7 +197,7 @@ Life = tuple[Event, ...]
 def outcome(town: Town) -> tuple[object, ...]:
     """Everything about the end of a life that must not depend on what went wrong in it."""
     statuses = [(it.value.name, it.value.status) for it in town.state.components.list()]
-    route = town.endpoint_route()
+    route = town.find_endpoint_route()
     numbers = [] if route is None else [(it.name, len(it.copies)) for it in route.components]
     variants = [] if route is None else [(it.name, len(it.copies)) for it in route.variants]
     return (
@@ -302,7 +299,6 @@ def test_between_no_two_writes_of_an_update_are_there_fewer_routes(
 
         def check() -> None:
             route = town.endpoint_route()
-            assert route is not None
             copies = [it.copies for it in route.variants] + [it.copies for it in route.components]
             assert sum(len(it) for it in copies) >= least
 
@@ -336,7 +332,7 @@ def test_a_delete_at_any_moment_leaves_nothing(town: Town, life: Life, turns: in
     town.turn(turns, seconds=0.2)
     delete_all(town)
     town.turn(30, seconds=0.2)
-    assert town.endpoint is None
+    assert town.find_endpoint() is None
     assert town.state.components.list() == []
     assert town.state.instances.list() == []
     assert town.state.copies.list() == []
@@ -381,7 +377,7 @@ def scale(town: Town, dice: random.Random) -> None:
 
 
 def respecify(town: Town, dice: random.Random) -> None:
-    found = town.component()
+    found = town.find_component()
     if found is not None and found.status is ComponentStatus.IN_SERVICE:
         town.change_component(
             status=ComponentStatus.UPDATING,
@@ -391,7 +387,7 @@ def respecify(town: Town, dice: random.Random) -> None:
 
 
 def respecify_in_batches(town: Town, dice: random.Random) -> None:
-    found = town.component()
+    found = town.find_component()
     if found is not None and found.status is ComponentStatus.IN_SERVICE:
         size = CapacitySize(unit=CapacityUnit.COPY_COUNT, value=dice.randint(1, 2))
         rollback = dice.choice([None, size])
@@ -419,7 +415,7 @@ def long_wait(town: Town, dice: random.Random) -> None:
 
 
 def readapt(town: Town, dice: random.Random) -> None:
-    found = town.component("spanish")
+    found = town.find_component("spanish")
     if found is not None and found.status is ComponentStatus.IN_SERVICE:
         town.change_component(
             "spanish",
@@ -479,7 +475,6 @@ def test_random_misfortune_ends_in_peace(town: Town, seed: int) -> None:
     recorded = {it.value.spec.id for it in town.state.copies.list()}
     assert set(town.running_copies()) == recorded
     base = town.component()
-    assert base is not None
     if base.status is ComponentStatus.IN_SERVICE:
         assert len(town.routed_copies()) == min(base.desired_copies, 12)
         assert base.rollout is None
@@ -487,5 +482,5 @@ def test_random_misfortune_ends_in_peace(town: Town, seed: int) -> None:
         assert recorded == set()
     delete_all(town)
     town.turn(20, seconds=1.0)
-    assert town.endpoint is None
+    assert town.find_endpoint() is None
     assert town.fleet.machines == {}

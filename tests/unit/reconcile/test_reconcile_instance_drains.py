@@ -189,7 +189,6 @@ def scaled(copies: int) -> Callable[[Town], None]:
 
 def respecified(town: Town) -> None:
     found = town.component()
-    assert found is not None
     town.change_component(
         status=ComponentStatus.UPDATING,
         spec=component_spec(generation=9),
@@ -245,7 +244,6 @@ def test_an_instance_too_many_during_a_drain_is_not_two_too_few(town: Town) -> N
     three_of_a_model(town)
     drain(town, first(town))
     found = town.endpoint
-    assert found is not None
     (one,) = found.active.variants
     fewer = replace(found.active, variants=(replace(one, desired_instance_count=2),))
     town.change_endpoint(active=fewer)

@@ -26,15 +26,13 @@ def test_a_model_endpoint_is_in_service_once_a_copy_on_each_instance_is_ready(to
     town.switches.slow = True
     town.turn(3)
     assert town.status() is EndpointStatus.CREATING
-    assert town.endpoint_route() is None
+    assert town.find_endpoint_route() is None
     for _ in range(5):
         town.fleet.tick()
         town.turn()
     assert town.status() is EndpointStatus.IN_SERVICE
-    assert town.endpoint is not None
     assert town.endpoint.deadline_at is None
     route = town.endpoint_route()
-    assert route is not None
     assert len(route.variants[0].copies) == 2
     assert {it.owner for it in town.desired_by_instance()} == {"variant/AllTraffic"}
 
@@ -45,7 +43,6 @@ def test_a_component_endpoint_is_in_service_once_its_agents_answer(town: Town) -
     assert town.status() is EndpointStatus.IN_SERVICE
     assert len(town.fleet.machines) == 3
     route = town.endpoint_route()
-    assert route is not None
     assert route.takes_components
     assert route.components == ()
 
@@ -58,7 +55,6 @@ def test_a_component_and_its_adapter_come_into_service(town: Town) -> None:
     assert town.component_status("spanish") is ComponentStatus.IN_SERVICE
     assert town.routed_copies() == town.routed_copies("spanish") != ()
     route = town.component_route("spanish")
-    assert route is not None
     assert route.adapter_id == "spanish--g1"
     assert route.serves_llm
 
@@ -70,7 +66,6 @@ def test_a_failed_copy_fails_the_creation_at_once_with_its_reason_and_log(town: 
     (copy_id,) = town.running_copies()
     town.fleet.crash_copy(copy_id, "the model server ended with code 1", "x" * 5000 + "\nBoom")
     town.turn(2)
-    assert town.endpoint is not None
     reason = town.endpoint.failure_reason or ""
     assert town.status() is EndpointStatus.FAILED
     assert reason.startswith("the model server ended with code 1")
@@ -84,7 +79,6 @@ def test_an_agent_that_cannot_start_fails_the_creation(town: Town) -> None:
     town.switches.launch_error = TerminalError("no Python here")
     model_endpoint(town)
     town.turn(3)
-    assert town.endpoint is not None
     assert town.status() is EndpointStatus.FAILED
     assert "no Python here" in (town.endpoint.failure_reason or "")
 
@@ -96,7 +90,6 @@ def test_a_fleet_without_room_fails_the_creation_at_its_deadline(
     town.switches.max_instances = limit
     model_endpoint(town, count=count)
     town.turn(20)
-    assert town.endpoint is not None
     assert town.status() is EndpointStatus.CREATING
     deadline_at = town.endpoint.deadline_at
     assert deadline_at is not None
@@ -117,7 +110,7 @@ def test_a_launch_that_hangs_ends_with_the_delete(town: Town) -> None:
     assert len(town.instances()) == 1
     town.change_endpoint(status=EndpointStatus.DELETING)
     town.settle()
-    assert town.endpoint is None
+    assert town.find_endpoint() is None
     assert town.instances() == []
 
 
@@ -128,13 +121,11 @@ def test_a_copy_that_restarts_leaves_the_routes_meanwhile(town: Town) -> None:
     town.fleet.set_phase(copy_id, CopyPhase.STARTING)
     town.turn(2)
     route = town.endpoint_route()
-    assert route is not None
     assert route.variants[0].copies == ()
     assert town.status() is EndpointStatus.IN_SERVICE
     town.fleet.set_phase(copy_id, CopyPhase.READY)
     town.turn(2)
     route = town.endpoint_route()
-    assert route is not None
     assert [it.id for it in route.variants[0].copies] == [copy_id]
 
 
@@ -172,7 +163,6 @@ def test_an_instance_that_vanished_comes_back_empty_and_is_filled_again(town: To
     town.fleet.lose(instance_id)
     town.settle()
     route = town.endpoint_route()
-    assert route is not None
     assert len(route.variants[0].copies) == 1
     assert town.fleet.machines[instance_id].started == 1
 
@@ -195,7 +185,6 @@ def test_an_instance_that_cannot_be_started_again_is_replaced(town: Town, error:
     assert len(town.fleet.machines) == 1
     assert town.status() is EndpointStatus.IN_SERVICE
     route = town.endpoint_route()
-    assert route is not None
     assert len(route.variants[0].copies) == 1
 
 
@@ -217,15 +206,12 @@ def test_deadlines_are_set_where_the_record_has_none_and_cleared_in_final_status
     town.switches.max_instances = 0
     town.add(endpoint(deployment(variant())), component(), adapter())
     town.turn()
-    assert town.endpoint is not None
     for record in (town.endpoint, town.component(), town.component("spanish")):
-        assert record is not None
         assert record.deadline_at is not None
         assert record.deadline_at > NOW
     town.switches.max_instances = 9
     town.settle()
     for record in (town.endpoint, town.component(), town.component("spanish")):
-        assert record is not None
         assert record.deadline_at is None
 
 
@@ -238,14 +224,13 @@ def test_a_delete_that_the_fleet_cannot_do_fails_with_what_is_left_and_may_be_re
     town.change_endpoint(status=EndpointStatus.DELETING)
     town.turn(5)
     assert town.status() is EndpointStatus.DELETING
-    assert town.endpoint_route() is None
+    assert town.find_endpoint_route() is None
     town.clock.advance(1000)
     town.turn()
     assert town.status() is EndpointStatus.FAILED
-    assert town.endpoint is not None
     assert "could not be terminated" in (town.endpoint.failure_reason or "")
     town.switches.terminate_error = None
     town.change_endpoint(status=EndpointStatus.DELETING)
     town.settle()
-    assert town.endpoint is None
+    assert town.find_endpoint() is None
     assert town.fleet.machines == {}

@@ -37,13 +37,12 @@ UPDATING, IN_SERVICE = ComponentStatus.UPDATING, ComponentStatus.IN_SERVICE
 
 def restarts(town: Town) -> dict[str, str | None]:
     """The failures of the restarts that are recorded, by copy."""
-    assert town.endpoint is not None
     return {it.copy_id: it.failure for it in town.endpoint.restarts}
 
 
 def routed(town: Town) -> set[str]:
     """The copies that get requests, of all variants and components."""
-    route = town.endpoint_route()
+    route = town.find_endpoint_route()
     if route is None:
         return set()
     routes = [it.copies for it in route.variants] + [it.copies for it in route.components]
@@ -296,7 +295,6 @@ def test_a_copy_that_does_not_serve_is_replaced_before_the_others(town: Town) ->
     town.turn(1)
     restart(town, component="base")
     town.turn(1)
-    assert town.endpoint is not None
     (begun,) = (it.copy_id for it in town.endpoint.restarts if it.began_at is not None)
     assert begun == second
     live(town, 60, least=1)
@@ -312,7 +310,6 @@ def scaled(copies: int) -> Callable[[Town], None]:
 
 def respecified(town: Town) -> None:
     found = town.component()
-    assert found is not None
     town.change_component(
         status=UPDATING, spec=component_spec(generation=9), previous_spec=found.spec
     )
@@ -323,7 +320,6 @@ def drained(town: Town) -> None:
 
 
 def asked_again(town: Town) -> None:
-    assert town.endpoint is not None
     pending = town.endpoint.restarts
     restart(town, component="base")
     assert not pending or town.endpoint.restarts == pending, (
@@ -368,7 +364,7 @@ def test_a_component_that_is_deleted_meanwhile_leaves_nothing(town: Town) -> Non
     town.turn(2)
     town.change_component(status=ComponentStatus.DELETING, modified_at=town.clock.now())
     town.settle()
-    assert (town.component(), town.running_copies(), restarts(town)) == (None, {}, {})
+    assert (town.find_component(), town.running_copies(), restarts(town)) == (None, {}, {})
 
 
 def test_an_update_of_the_endpoint_ends_restarts(town: Town) -> None:

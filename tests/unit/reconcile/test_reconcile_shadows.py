@@ -37,9 +37,7 @@ def serving(town: Town) -> None:
 
 
 def route(town: Town) -> EndpointRoute:
-    found = town.endpoint_route()
-    assert found is not None
-    return found
+    return town.endpoint_route()
 
 
 def shadow_id(town: Town) -> str:
@@ -50,7 +48,6 @@ def shadow_id(town: Town) -> str:
 
 
 def reason(town: Town) -> str:
-    assert town.endpoint is not None
     return town.endpoint.failure_reason or ""
 
 
@@ -141,7 +138,6 @@ def test_production_is_resized_beside_a_shadow_that_failed(town: Town) -> None:
     serving(town)
     town.fleet.set_phase(shadow_id(town), CopyPhase.FAILED)
     town.turn(2)
-    assert town.endpoint is not None
     active = town.endpoint.active
     larger = (
         *(replace(it, desired_instance_count=3) for it in active.production),
@@ -163,7 +159,6 @@ def test_a_shadow_that_dies_rolls_no_update_back(town: Town, guard: UpdateGuard)
     pending = replace(with_shadow(generation=2), guard=guard, started_at=town.clock.now())
     town.change_endpoint(status=UPDATING, pending=pending, deadline_at=None)
     town.turn(40, seconds=0.1)
-    assert town.endpoint is not None
     assert (town.endpoint.shift is None) is (town.endpoint.bake is not None)
     found = town.copy_records(None)  # type: ignore[arg-type] # a model's
     (mine,) = [it for it in found if (it.variant_name, it.generation) == ("shadow", 2)]

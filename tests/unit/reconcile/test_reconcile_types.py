@@ -83,7 +83,6 @@ def test_a_component_for_no_type_of_the_endpoint_fails_with_both_named(town: Tow
     town.add(endpoint(deployment(variant(instance_type="ml.small"))), of_types(BIG))
     town.turn(3)
     found = town.component()
-    assert found is not None
     assert found.status is ComponentStatus.FAILED
     assert "its specifications are for ml.big" in (found.failure_reason or "")
 

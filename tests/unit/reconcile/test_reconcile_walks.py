@@ -59,7 +59,7 @@ def spec(dice: random.Random, generation: int) -> ComponentSpec:
 
 def found(town: Town, dice: random.Random) -> tuple[str, InferenceComponent | None]:
     name = dice.choice(NAMES)
-    return name, town.component(name)
+    return name, town.find_component(name)
 
 
 def create_or_delete(town: Town, dice: random.Random) -> None:
@@ -133,7 +133,7 @@ CALM: tuple[Callable[[Town, random.Random], None], ...] = (
 
 def update_on_trial(town: Town, dice: random.Random) -> None:
     """Another configuration of the endpoint, that an alarm guards."""
-    one = town.endpoint
+    one = town.find_endpoint()
     if one is None or one.status is not EndpointStatus.IN_SERVICE:
         return
     generation = town.state.store.revision() + 1
@@ -172,7 +172,7 @@ class Floors:
 
     def look(self, town: Town) -> None:
         for name in NAMES:
-            one = town.component(name)
+            one = town.find_component(name)
             if one is None or one.rollout is None or one.status is not ComponentStatus.UPDATING:
                 self._floors.pop(name, None)
                 continue
@@ -192,7 +192,6 @@ class Changes:
         self._late_at: float | None = None
 
     def look(self, town: Town) -> None:
-        assert town.endpoint is not None
         generation = town.endpoint.active.generation
         if self._generation not in (0, generation):
             self.num_seen += 1
@@ -207,7 +206,7 @@ class Changes:
     def _check(self, town: Town) -> None:
         running = town.running_copies()
         for name, before in self._served.items():
-            one = town.component(name)
+            one = town.find_component(name)
             well = [it for it in before if running[it].phase is CopyPhase.READY]
             if one is not None and one.status in LIVE_COMPONENT:
                 assert ready_of(town, name) >= min(one.desired_copies, len(well)), name
@@ -271,7 +270,7 @@ def test_what_holds_at_every_step_of_a_calm_walk(town: Town, seed: int) -> None:
 
 
 def check_deadlines(town: Town) -> None:
-    records = [town.endpoint, *(town.component(name) for name in NAMES)]
+    records = [town.find_endpoint(), *(town.find_component(name) for name in NAMES)]
     for record in records:
         if record is not None:
             assert (record.deadline_at is None) is is_final(record.status), record
@@ -287,7 +286,7 @@ def end_in_peace(town: Town) -> None:
         town.turn(12, seconds=0.5)
         town.check_integrity()
     for name in NAMES:
-        one = town.component(name)
+        one = town.find_component(name)
         if one is None:
             continue
         assert is_final(one.status)

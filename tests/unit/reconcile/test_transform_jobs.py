@@ -223,7 +223,6 @@ def test_from_a_record_to_instances_and_back(place: TransformTown) -> None:
     place.turn(20)
     (instances, route) = (place.town.instance_records(), place.town.endpoint_route())
     assert [it.instance_type for it in instances] == ["ml.small", "ml.small"]
-    assert route is not None
     assert (route.name, len(route.variants[0].copies)) == ("transform-job/nightly", 2)
     job = place.job()
     assert job.started_at is not None
