@@ -87,7 +87,7 @@ def test_nothing_generated_is_no_text() -> None:
 )
 @given(data=st.data())
 def test_stop_strings_however_the_text_is_cut(
-    data: st.DataObject, stops: list[str], text: str, quote_value: str, stop: str | None
+    data: st.DataObject, stops: list[str], text: str, shown: str, stop: str | None
 ) -> None:
     cuts = data.draw(st.lists(st.integers(0, len(text)), max_size=5).map(sorted))
     pieces = [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
@@ -102,7 +102,7 @@ def test_stop_strings_however_the_text_is_cut(
         else:
             seen += finder.flush()
         assert result.stop == stop
-        assert seen == quote_value + (stop if include_stop and stop else "")
+        assert seen == shown + (stop if include_stop and stop else "")
 
 
 @given(st.lists(TEXT.filter(bool), max_size=3), st.lists(TEXT, max_size=6))

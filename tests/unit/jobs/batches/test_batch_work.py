@@ -234,9 +234,12 @@ async def test_what_is_shown_names_the_model_that_has_no_copy(tmp_path: Path) ->
     async with working(rig):
         rig.stored(*["late"] * 6, model="asleep")
         await rig.work.submit(rig.batch())
-        await rig.once("batch_1", lambda _: bool(rig.calls.asked))
-        (shown,) = await overview.list_newest("running", 10)
-        assert shown["trouble"] == "no copy serves model asleep now: 6 of its requests wait"
+        trouble = "no copy serves model asleep now: 6 of its requests wait"
+        shown = list[str | None]()
+        async with asyncio.timeout(10):
+            while not rig.calls.asked or shown != [trouble]:
+                await asyncio.sleep(0.001)
+                shown = [it["trouble"] for it in await overview.list_newest("running", 10)]
         assert len(rig.calls.asked) < 6, "a few of them wake it"
         rig.calls.late.set()
         await rig.ended()
