@@ -1,1 +1,4 @@
-"""One module a resource: operation(context, request) -> response; writes desired state only."""
+"""AWS's operations, by service and resource. An operation writes only desired state.
+
+An operation is a function from a call's context and parameters to the members of its answer.
+"""

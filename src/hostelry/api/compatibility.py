@@ -1,4 +1,4 @@
-"""docs/compatibility.md: operations and fields that are served, made from the code.
+"""Makes docs/compatibility.md, the page of the served operations and fields, from the code.
 
 ``python -m hostelry.api.compatibility docs/compatibility.md`` writes the page.
 """
@@ -25,7 +25,7 @@ HOSTING = re.compile(
     r"[A-Z][a-z]+(Endpoint(?!Policy)|Inference(Component|Experiment|Recommendation)"
     r"|TransformJob|Models?$)"
 )
-# Up to this number of others are named, instead of "every other operation".
+# Up to this number of other operations are named. More become "every other operation".
 FEW = 3
 SERVICES = tuple(dict.fromkeys(("sagemaker", "sagemaker-runtime", *(of for of, _ in OPERATIONS))))
 FATES = ("refused", "echoed", "ignored")
@@ -58,7 +58,7 @@ Notes = Mapping[str, Mapping[str, str]]
 
 @cache
 def get_notes(service: str) -> Notes:
-    """Reasons by fate and by ``SHAPE.MEMBER``; see fields.toml."""
+    """Read the reasons by fate and by ``SHAPE.MEMBER`` (see fields.toml)."""
     text = files("hostelry.api").joinpath("fields.toml").read_text(encoding="utf-8")
     found: Notes = tomllib.loads(text).get(service, {})
     return {fate: found.get(fate, {}) for fate in FATES}
@@ -72,7 +72,7 @@ def page() -> str:
 
 
 def operations_table() -> str:
-    """One row per service: operations that are served, and others."""
+    """Build a table with a row for each service: its served operations, and its other ones."""
     rows = [service_row(service, sorted(service_operations(service))) for service in SERVICES]
     return "\n".join(["| service | served | not served |", "| --- | --- | --- |", *rows, ""])
 
@@ -91,7 +91,7 @@ def service_row(service: str, names: Sequence[str]) -> str:
 
 
 def refused_table() -> str:
-    """The operations that are not served for a stated reason."""
+    """Build the table of operations that are not served for a stated reason."""
     by_reason: dict[str, list[str]] = {}
     for (service, name), reason in REFUSED.items():
         by_reason.setdefault(reason, []).append(f"{service}:{name}")
@@ -123,7 +123,7 @@ def fields_section(service: str) -> str:
 
 
 def main(path: Path) -> None:
-    """Write the page to the file at `path`; SystemExit where that is another file."""
+    """Write the page to `path`. Raises SystemExit if another file is there."""
     if path.exists() and not path.read_text(encoding="utf-8").startswith(TITLE):
         raise SystemExit(f"{path} is another file: the page is docs/compatibility.md")
     path.write_text(page() + "\n", encoding="utf-8")

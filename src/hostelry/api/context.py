@@ -19,11 +19,11 @@ from hostelry.store.records import State
 
 Params = Mapping[str, Any]
 Result = dict[str, Any]
-MAX_WORK_S = 5.0  # that one call may compute
+MAX_WORK_S = 5.0  # the time that one call may compute
 
 
 def no_keys(_: Session) -> TemporaryKeys:
-    """No temporary keys: raises ServiceUnavailable."""
+    """Raise ServiceUnavailable, because temporary keys cannot be issued."""
     raise ServiceError("ServiceUnavailable", "No keys can be issued here.", 503)
 
 
@@ -35,13 +35,13 @@ class CallContext:
     instance type, and `instance_types` are the types with a declared shape. The platform's own key
     acts in the execution role, `role_arn` and `role_name`. `session` is set for a caller with
     temporary keys, which `issue_keys` makes. `pace` divides AWS's waits of minutes. `root_key`
-    seals key material. `log_store` may be None for calls that cannot concern logs. With
-    `checks_roles` models need an existing role. `messaging` serves topics and queues. With
-    `may_wait` a long poll may raise NotYetError. `calls` stores the calls of events, and
-    `chain_length` is the chain length of the event that caused this call. `foreign_s3` is the
-    address of another object store than the platform's own, else empty. `verdict_of` describes the
-    verdict on an endpoint's update. `is_late` returns whether no client waits for the answer
-    any more. `worked_s` is the time that the call has computed so far.
+    seals key material. Calls that cannot concern logs need no `log_store`. With `checks_roles`
+    models need an existing role. `messaging` serves topics and queues. With `may_wait` a long poll
+    may raise NotYetError. `calls` stores the calls of events, and `chain_length` is the chain
+    length of the event that caused this call. `foreign_s3` is the address of another object store
+    than the platform's own, or empty. `verdict_of` describes the verdict on an endpoint's update.
+    `is_late` returns True if no client waits for the answer. `worked_s` is the time that the call
+    has computed so far.
     """
 
     scope: Scope
@@ -125,5 +125,5 @@ Operation = Callable[[CallContext, Params], Result]
 
 
 def new_generation(context: CallContext) -> int:
-    """A generation greater than every one before, also of a deleted resource of the same name."""
+    """Make a generation that is greater than all before, also of deleted resources."""
     return context.state.store.revision() + 1

@@ -1,6 +1,6 @@
 """EC2, read only: SageMaker's instance types under EC2's names (without ``ml.``), region and zones.
 
-Members that no table declares (network, EBS, ...) are left out rather than made up.
+Members without a declared value (network, EBS, ...) are left out.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ NVIDIA, AWS = "NVIDIA", "AWS"
 
 
 def _passes(filters: Sequence[Mapping[str, Any]], values: Mapping[str, str]) -> bool:
-    """Whether `values` (by filter name) match one value of every filter, with `*` and `?`.
+    """True if `values` (by filter name) match one value of every filter, with `*` and `?`.
 
     Raises InvalidParameterValue for a filter without a value.
     """
@@ -130,7 +130,7 @@ def _describe_accelerators(device: Device, count: int) -> Result:
 
 
 def describe_regions(context: CallContext, params: Params) -> Result:
-    """DescribeRegions: one."""
+    """DescribeRegions: only the platform's region."""
     _refuse_dry_run(params)
     region = context.scope.region
     unknown = [name for name in params.get("RegionNames") or () if name != region]

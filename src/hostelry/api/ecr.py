@@ -1,7 +1,7 @@
-"""ECR: repositories as names under which programs build and look up images.
+"""ECR: repositories, which are only names for programs that build and look up images.
 
-No registry stands behind them. Model servers run images that Podman or Docker on this machine
-has, so every repository is without images and nothing can be pushed.
+Model servers run the images that Podman or Docker on this machine has, and the platform runs no
+registry. So every repository is empty, and nothing can be pushed.
 """
 
 from collections.abc import Mapping

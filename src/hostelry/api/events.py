@@ -72,7 +72,7 @@ RULES = RecordKind[EventRule](
 
 
 def put_rule(context: CallContext, params: Params) -> Result:
-    """PutRule: makes a rule, or replaces one but for its targets and tags."""
+    """PutRule: makes a rule, or replaces a rule, which keeps its targets and tags."""
     _check_bus(context, params.get("EventBusName"))
     if params.get("ScheduleExpression"):
         raise _invalid(
@@ -329,7 +329,7 @@ def _build_target(context: CallContext, rule: EventRule, given: Params) -> RuleT
 
 
 def _check_role(context: CallContext, arn: str | None, where: str, *, is_needed: bool) -> None:
-    """Refuse a role that EventBridge cannot assume, and a missing role of an operation's call."""
+    """Refuse a role that EventBridge cannot assume. If `is_needed`, refuse a missing role, too."""
     if arn is None:
         if is_needed:
             raise _invalid(f"RoleArn is required for {where}, which calls an operation.")

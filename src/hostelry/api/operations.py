@@ -350,7 +350,7 @@ REFUSED: Mapping[tuple[str, str], str] = {
 """The reasons of unsupported operations, which their errors state."""
 
 READS = ("Describe", "List", "Get", "Filter", "AssumeRole", "Simulate", "Test")
-# These write no record: the file of messages has transactions of its own.
+# These operations write no record: the file of messages has separate transactions.
 MESSAGE_OPERATIONS = frozenset(
     {
         ("sns", "Publish"),
@@ -404,7 +404,7 @@ def _run_until_settled(run: Operation, context: CallContext, params: Params) -> 
 
 
 def _check_values(value: Any, path: str = "") -> None:
-    """Refuse numbers that are not finite and text that is not Unicode: neither can be stored."""
+    """Refuse numbers that are not finite and text that is not Unicode. They cannot be stored."""
     if isinstance(value, Mapping):
         for name, member in value.items():
             _check_values(name, path)

@@ -110,7 +110,7 @@ def _page(
         follows = operator.lt if descending else operator.gt
         rows = (it for it in rows if follows(position_of(it), last))
     first = heapq.nlargest if descending else heapq.nsmallest
-    found = first(size + 1, rows, key=position_of)  # without sorting those of other pages
+    found = first(size + 1, rows, key=position_of)  # does not sort the rows of other pages
     following = tokens.next_members(position_of(found[size - 1])) if len(found) > size else {}
     return found[:size], following
 
@@ -196,7 +196,7 @@ def _is_descending(params: Params) -> bool:
 
 
 def passes(record: Any, params: Params) -> bool:
-    """Whether a record passes every filter of a SageMaker list."""
+    """True if a record passes every filter of a SageMaker list."""
     bounds = (
         ("CreationTimeBefore", "CreationTimeAfter", "created_at"),
         ("LastModifiedTimeBefore", "LastModifiedTimeAfter", "modified_at"),

@@ -9,7 +9,7 @@ MAX_REASON = 1024
 
 
 def unsupported(field: str, advice: str = "") -> ServiceError:
-    """The error for a field that this version does not implement."""
+    """Build the error for a field that this version does not implement."""
     return validation_error(
         f"{field} is not supported by this version of Hostelry." + (f" {advice}" if advice else "")
     )

@@ -19,14 +19,14 @@ from hostelry.base.ids import new_uuid
 from hostelry.domain.secret import CURRENT, PREVIOUS, SecretVersion, StoredSecret
 from hostelry.store.records import Versioned
 
-SUFFIX_CHARACTERS = 7  # of an ARN behind the name: a hyphen and six others
+SUFFIX_CHARACTERS = 7  # after the name in an ARN: a hyphen and six others
 UNSERVED = ("AddReplicaRegions", "CrossAccountPrimaryARN", "Type")
 DEFAULT_WINDOW_DAYS = 30
 WINDOW_DAYS = range(7, 31)
 DAY_S = 86_400
 FILTERS = ("name", "description", "tag-key", "tag-value", "all")
 DEFAULT_KEY = "alias/aws/secretsmanager"
-MAX_UNLABELLED = 20  # older versions without a label are dropped; AWS keeps up to 100
+MAX_UNLABELLED = 20  # older versions without a label are dropped. AWS keeps up to 100.
 MAX_STAGES = 20
 LISTS = ListPaging(page_size=100, error_code="InvalidNextTokenException")
 
@@ -118,7 +118,7 @@ def create_secret(context: CallContext, params: Params) -> Result:
 
 
 def _is_repeated(before: StoredSecret, params: Params) -> bool:
-    """Whether an earlier create had the same token."""
+    """True if an earlier create had the same token."""
     token = params.get("ClientRequestToken", "")
     return before.deletion_at is None and before.version(token) is not None
 
@@ -178,7 +178,7 @@ def list_secrets(context: CallContext, params: Params) -> Result:
 
 
 def _passes(context: CallContext, secret: StoredSecret, asked: Mapping[str, Sequence[str]]) -> bool:
-    """Whether one value of a filter begins a text of the secret, or with "!" none does."""
+    """True if one value of a filter begins a text of the secret, or with "!" if no value does."""
     key = str(asked.get("Key", ""))
     if key not in FILTERS:
         raise unsupported(f"Filters of {key}")
@@ -348,7 +348,7 @@ def _add_version(
 def _relabel(
     secret: StoredSecret, version: SecretVersion, _already_exists: Sequence[str]
 ) -> SecretVersion:
-    """An older version after a new version has taken labels: the current version is previous."""
+    """Relabel an older version after a new version took its labels. Current becomes previous."""
     stages = [it for it in version.stages if it not in _already_exists]
     if CURRENT in _already_exists and secret.find_version(CURRENT) is not None:
         stages = [it for it in stages if it != PREVIOUS]
@@ -430,5 +430,5 @@ def _find_version(secret: StoredSecret, params: Params) -> SecretVersion:
 
 
 def _identify(secret: StoredSecret) -> Result:
-    """The members with which every answer begins."""
+    """Build the members that begin every answer."""
     return {"ARN": secret.arn, "Name": secret.name}

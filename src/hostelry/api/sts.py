@@ -1,6 +1,6 @@
-"""STS: who calls, and temporary keys by AssumeRole and GetSessionToken.
+"""STS: the identity of callers, and temporary keys by AssumeRole and GetSessionToken.
 
-Session policies and MFA are refused: no call is held to a policy, and there are no MFA devices.
+Session policies are refused, because policies are not enforced. MFA is refused, too.
 """
 
 from hostelry.api.context import CallContext, Params, Result
@@ -112,7 +112,7 @@ def _find_assumable_role(context: CallContext, params: Params) -> Role:
 
 
 def _trusts_caller(context: CallContext, role: Role, caller: str, params: Params) -> bool:
-    """Whether the role's trust policy lets the caller assume it."""
+    """True if the role's trust policy lets the caller assume it."""
     account, callers_role = role.account, _get_callers_role(context)
     names = ("*", account, f"arn:aws:iam::{account}:root", callers_role, caller)
     keys = {

@@ -1,4 +1,4 @@
-"""Acts of the console: their confirmation in words, and the calls that do them. Pure."""
+"""Acts of the console: the sentence to confirm, and the calls that do the act. Pure."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ class ActRefusedError(HostelryError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActPlan:
-    """What will happen: a sentence, what to know before, and the calls, in order.
+    """A plan to confirm: a sentence, a warning, and the calls in order.
 
     `act` and `endpoint` are for the audit log.
     """
@@ -31,7 +31,7 @@ class ActPlan:
 
 
 def text(arguments: Arguments, name: str) -> str:
-    """A name among the arguments; raises ActRefusedError."""
+    """Read a name from the arguments. Raises ActRefusedError."""
     value = arguments.get(name)
     if not isinstance(value, str) or not 0 < len(value) <= MAX_NAME_CHARACTERS:
         raise ActRefusedError(f"{name}: expected a name of 1 to {MAX_NAME_CHARACTERS} characters")
@@ -39,7 +39,7 @@ def text(arguments: Arguments, name: str) -> str:
 
 
 def count(arguments: Arguments, name: str) -> int:
-    """A number of copies or instances among the arguments; raises ActRefusedError."""
+    """Read a number of copies or instances from the arguments. Raises ActRefusedError."""
     value = arguments.get(name)
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MAX_COPIES:
         raise ActRefusedError(f"{name} {value!r:.20}: expected a whole number, 0 to {MAX_COPIES}")
@@ -47,13 +47,13 @@ def count(arguments: Arguments, name: str) -> int:
 
 
 def get_endpoint(arguments: Arguments) -> str:
-    """The endpoint of a component, where the page names it; for the audit log only."""
+    """Read the endpoint for the audit log. Empty if the page does not name it."""
     value = arguments.get("endpoint", "")
     return value if isinstance(value, str) and len(value) <= MAX_NAME_CHARACTERS else ""
 
 
 def scale_component(arguments: Arguments) -> ActPlan:
-    """Another number of copies of an inference component."""
+    """Plan to change the number of copies of an inference component."""
     name, copies = text(arguments, "component"), count(arguments, "copies")
     parameters = {
         "InferenceComponentName": name,
@@ -75,7 +75,7 @@ def scale_component(arguments: Arguments) -> ActPlan:
 
 
 def scale_variant(arguments: Arguments) -> ActPlan:
-    """Another number of instances of an endpoint's variant."""
+    """Plan to change the number of instances of an endpoint's variant."""
     endpoint, variant = text(arguments, "endpoint"), text(arguments, "variant")
     instances = count(arguments, "instances")
     change = {"VariantName": variant, "DesiredInstanceCount": instances}
@@ -94,7 +94,7 @@ def scale_variant(arguments: Arguments) -> ActPlan:
 
 
 def delete_component(arguments: Arguments) -> ActPlan:
-    """The end of an inference component."""
+    """Plan to delete an inference component."""
     name = text(arguments, "component")
     return ActPlan(
         act="delete",
@@ -112,7 +112,7 @@ def delete_component(arguments: Arguments) -> ActPlan:
 
 
 def delete_endpoint(arguments: Arguments) -> ActPlan:
-    """The end of an endpoint."""
+    """Plan to delete an endpoint."""
     name = text(arguments, "endpoint")
     return ActPlan(
         act="delete",
@@ -130,7 +130,7 @@ def delete_endpoint(arguments: Arguments) -> ActPlan:
 
 
 def restart(arguments: Arguments) -> ActPlan:
-    """New copies in place of one, or of all of a component."""
+    """Plan to replace one copy, or all copies of a component, by new copies."""
     kind = "copy" if "copy" in arguments else "component"
     name = text(arguments, kind)
     noun = "copy" if kind == "copy" else "every copy of inference component"
@@ -143,7 +143,7 @@ def restart(arguments: Arguments) -> ActPlan:
 
 
 def drain(arguments: Arguments) -> ActPlan:
-    """The end of an instance, once its copies are elsewhere."""
+    """Plan to end an instance once another has taken its place."""
     name = text(arguments, "instance")
     return ActPlan(
         act="drain",
@@ -154,7 +154,7 @@ def drain(arguments: Arguments) -> ActPlan:
 
 
 def undrain(arguments: Arguments) -> ActPlan:
-    """A drained instance that stays."""
+    """Plan to keep an instance that is being drained."""
     name = text(arguments, "instance")
     return ActPlan(
         act="undrain",
@@ -165,7 +165,7 @@ def undrain(arguments: Arguments) -> ActPlan:
 
 
 def control_act(name: str, arguments: Arguments, what: Mapping[str, str]) -> ProcessCommand:
-    """One of control's own acts, in the scope that the page names."""
+    """Build the command for an act of control, in the scope that the page names."""
     scope = {key: text(arguments, key) for key in ("account", "region")}
     return ProcessCommand(process="control", path=f"/internal/acts/{name}", body={**scope, **what})
 
@@ -182,7 +182,7 @@ ACTS: Mapping[str, Callable[[Arguments], ActPlan]] = {
 
 
 def act_plan(name: str, arguments: Any) -> ActPlan:
-    """The plan of an act; raises ActRefusedError for arguments that it does not take."""
+    """Plan an act. Raises ActRefusedError for an unknown act or invalid arguments."""
     if name not in ACTS:
         raise ActRefusedError(f"{name:.50}: expected one of {', '.join(ACTS)}")
     if not isinstance(arguments, dict):

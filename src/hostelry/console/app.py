@@ -1,4 +1,4 @@
-"""The console's HTTP. Only the gateway may ask it, and commands that make a sign-in link.
+"""The console's HTTP application. Only the gateway and `hostelry console` may ask it.
 
 | path | who | what |
 | --- | --- | --- |
@@ -46,10 +46,10 @@ READING_KEY = "The OpenAI key opens a session that reads; to act, use the secret
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsoleDeps:
-    """What the application works with.
+    """The parts that the application works with.
 
-    `reading_key` opens sessions that read; `acting_key` also ones that act. Without `playground` no
-    model can be asked.
+    `reading_key` opens sessions that may read. `acting_key` also opens sessions that may act.
+    Without `playground` no model can be asked.
     """
 
     port: PlatformPort
@@ -63,7 +63,7 @@ class ConsoleDeps:
 
 
 def console_app(deps: ConsoleDeps) -> ASGIApp:
-    """The ASGI application; it refuses every request without the internal key."""
+    """Build the ASGI application. It refuses every request without the internal key."""
     gate = SessionGate(deps.sessions, deps.clock.now)
     api, page = ConsoleApi(deps, gate), PageFiles(static_files())
     acts, live = ConsoleActs(deps.port, gate), LiveRoutes(deps.topics, deps.sessions, gate)
@@ -99,11 +99,11 @@ class PageFiles:
         self._files = files
 
     async def page(self, request: Request) -> Response:
-        """The page; its script reads the path."""
+        """Answer with the page, whose script reads the path."""
         return self._answer(request, self._files["index.html"])
 
     async def static(self, request: Request) -> Response:
-        """A script or a style."""
+        """Answer with a file of the page, for example a script."""
         found = self._files.get(request.path_params["path"])
         if found is None:
             raise HTTPException(404, "There is no such file.")
@@ -125,13 +125,13 @@ class ConsoleApi:
         self._gate = gate
 
     async def new_link(self, request: Request) -> Response:
-        """The code of a one-time link, for a process that has the internal key."""
+        """Make a one-time link, and answer with its code. Needs the internal key."""
         asked = await json_body(request)
         code = self._deps.sessions.new_link(acts=asked.get("acts") is True)
         return ConsoleJson({"code": code, "within_s": LINK_S})
 
     async def sign_in(self, request: Request) -> Response:
-        """A session for the code of a link or for a key; 403 where neither opens one."""
+        """Open a session for the code of a link, or for a key. 403 if the code or key is wrong."""
         check_own_page(request)
         asked = await json_body(request)
         code, key = asked.get("code"), asked.get("key")
@@ -146,7 +146,7 @@ class ConsoleApi:
         return self._signed_in(request, opened)
 
     def _by_key(self, key: str, *, acts: bool) -> NewSession:
-        """The session that a key opens; raises HTTPException 403, and 429 after too many."""
+        """Open a session with a key. Raises HTTPException 403, or 429 after too many wrong keys."""
         deps = self._deps
         if wait_s := deps.sessions.wait_s():
             text = f"Too many wrong keys: try again in {wait_s:.0f} s, or use `hostelry console`."
@@ -174,7 +174,7 @@ class ConsoleApi:
         return answer
 
     async def session(self, request: Request) -> Response:
-        """Whether a browser is signed in and may act. Never a 401, which the browser would log."""
+        """Answer whether the browser is signed in and may act. Never 401: browsers log a 401."""
         found = self._gate.known(request)
         return ConsoleJson({"signedIn": False} if found is None else self._gate.shown(found))
 
@@ -186,7 +186,7 @@ class ConsoleApi:
         return answer
 
     async def look(self, request: Request) -> Response:
-        """What is asked once: a look-up of the table."""
+        """Answer a look-up, which is a view that is read once."""
         self._gate.reading(request)
         lookup = LOOKUPS.get(request.path_params["name"])
         if lookup is None:

@@ -1,14 +1,15 @@
 """Differences of JSON documents as merge patches. Pure.
 
-Source: RFC 7386. A merge patch removes a member by null, so documents have none: `without_nulls`.
-Arrays are replaced whole; what changes often is an object keyed by id.
+Source: RFC 7386. In a merge patch, null removes a member. So documents must not contain null, which
+`without_nulls` removes. A patch replaces a whole array. Therefore data that changes often is kept
+in objects keyed by id.
 """
 
 from typing import Any
 
 
 def without_nulls(value: Any) -> Any:
-    """Remove the members of `value` that are None, at any depth."""
+    """Remove members without a value (None) from `value`, at any depth."""
     if isinstance(value, dict):
         return {key: without_nulls(it) for key, it in value.items() if it is not None}
     if isinstance(value, (list, tuple)):

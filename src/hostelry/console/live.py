@@ -1,8 +1,9 @@
-"""Live documents: each is computed while at least one browser follows it, and only once for all.
+"""Live documents: each is computed once for all browsers that follow it.
 
-A follower has the number of the version that it has. While it takes what is sent, it gets the
-patches from that version on; one that is slower than `KEPT_PATCHES` changes gets the whole document
-again, so that nothing is queued for it. Without followers no process is asked anything.
+A follower knows the number of its version, and gets the patches from that version on. A follower
+that is more than `KEPT_PATCHES` changes behind gets the whole document again, so that no patches
+are queued for a slow browser. Without followers, a document is not computed, and no process is
+asked.
 """
 
 import asyncio
@@ -30,14 +31,15 @@ LOG = logging.getLogger(__name__)
 
 EVERY_S = 1.0
 MAX_PAUSE_S = 15.0
-# Of its time, a topic asks and computes for this share at most: a large fleet is shown less often.
+# A topic asks and computes for at most this share of the time. So the view of a large fleet changes
+# less often.
 MAX_SHARE = 0.03
 KEPT_PATCHES = 8
-# A source that takes longer does not keep the others, nor the news of its silence, from the page.
+# After this time the page shows the answers of the other sources, and that one source is late.
 PATIENCE_S = 2.0
 SHARED_FOR_S = 0.9
 TROUBLE = "trouble"
-# Its `revision` counts the changes of control's records; it costs control next to nothing.
+# The answer's `revision` counts the changes of control's records. This query is very cheap.
 REVISION = ProcessQuery(process="control", path="/internal/health")
 FAILED = "This view could not be computed; the console's log has the cause."
 
@@ -51,18 +53,18 @@ class LiveTopic:
 
 
 def pause_s(took_s: float) -> float:
-    """Seconds to wait after a document that took `took_s` to compute, asking included."""
+    """Compute the seconds to wait after `took_s` seconds of asking and computing."""
     return min(max(EVERY_S - took_s, took_s * (1 / MAX_SHARE - 1)), MAX_PAUSE_S)
 
 
 def event(kind: str, value: Any) -> bytes:
-    """A server-sent event."""
+    """Encode a server-sent event."""
     return b"event: %b\ndata: %b\n\n" % (kind.encode(), msgspec.json.encode(value))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedAnswer:
-    """An answer that was asked for at `asked_at`, at a `revision` of control's records."""
+    """An answer, with the time and the `revision` of control's records when it was asked for."""
 
     asked_at: float
     task: "asyncio.Task[dict[str, Any]]"
@@ -70,7 +72,7 @@ class SharedAnswer:
 
 
 class SharedAnswers:
-    """Answers of the platform, asked for once for all topics of the same second."""
+    """Answers of the platform, which the topics share."""
 
     def __init__(self, port: PlatformPort, monotonic: Callable[[], float]) -> None:
         self._port = port
@@ -78,7 +80,11 @@ class SharedAnswers:
         self._asked: dict[bytes, SharedAnswer] = {}
 
     async def answer(self, query: Query) -> dict[str, Any]:
-        """The answer, at most `SHARED_FOR_S` old, or as old as it holds; raises PlatformError."""
+        """Return a recent answer to `query`, or ask. Raises PlatformError.
+
+        An answer is used again for `SHARED_FOR_S`. If control's records have not changed, it is
+        used again for the `holds_s` of its query.
+        """
         holds_s = query.holds_s if isinstance(query, ProcessQuery) else 0.0
         revision = (await self.answer(REVISION)).get("revision") if holds_s else None
         key = msgspec.json.encode((type(query).__name__, query), order="deterministic")
@@ -106,7 +112,7 @@ class SharedAnswers:
 
 
 def _looked_at(task: "asyncio.Future[Any]") -> None:
-    """Take the failure of a task whose followers have all left, so that none is logged for it."""
+    """Retrieve the exception of a task without followers, so that asyncio does not log it."""
     if not task.cancelled():
         task.exception()
 
@@ -136,7 +142,7 @@ class TopicWatch:
             await self._clock.sleep(pause_s(monotonic() - began))
 
     def publish(self, document: dict[str, Any]) -> None:
-        """Have followers get `document`."""
+        """Send followers the changes to `document`, if there are any."""
         patch = diff(self._document, document)
         if not patch and self.version:
             return
@@ -147,7 +153,7 @@ class TopicWatch:
         self.changed = asyncio.Event()
 
     def since(self, version: int) -> bytes:
-        """The events that lead from `version` to the present one."""
+        """Return the events that lead from `version` to the present version."""
         missing = self.version - version
         if version and missing <= len(self._patches):
             return b"".join(it for number, it in self._patches if number > version)
@@ -166,14 +172,14 @@ class TopicWatch:
             if self.version and is_same:
                 return {**self._document, TROUBLE: {}}
             return self._shown(queries, found, now)
-        except Exception:  # the outermost edge of a view: it must not end those of other followers
+        except Exception:  # a defect of a view must not end the stream of its followers
             LOG.exception("a view failed: %s", self._params)
             return {**self._document, TROUBLE: {"console": FAILED}}
 
     def _shown(
         self, queries: Mapping[str, Query], found: Sequence[str | None], now: float
     ) -> dict[str, Any]:
-        """The document of the last answers, with what is `found` to be the trouble of each."""
+        """Build the document from the last answers. `found` has the trouble of each source."""
         trouble = {name: why for name, why in zip(queries, found, strict=True) if why}
         answers = {name: self._last.get(name) for name in queries}
         return {
@@ -182,7 +188,10 @@ class TopicWatch:
         }
 
     async def _all_asked(self, queries: Mapping[str, Query]) -> list[str | None]:
-        """Ask all sources; why there is no answer now, of each. Late ones are shown as late."""
+        """Ask all sources. Returns for each the reason why it gave no answer, or None.
+
+        While sources are late, the document says so.
+        """
         asking = [asyncio.ensure_future(self._asked(*it)) for it in queries.items()]
         patience = asyncio.ensure_future(self._clock.sleep(PATIENCE_S))
         everything = asyncio.gather(*asking)
@@ -202,7 +211,7 @@ class TopicWatch:
             everything.cancel()
 
     async def _asked(self, name: str, query: Query) -> str | None:
-        """Ask a source and keep its answer. Returns the reason if there is none now."""
+        """Ask a source and keep its answer. Returns the reason if it does not answer now."""
         try:
             self._last[name] = await self._answers.answer(query)
         except PlatformError as error:
@@ -226,7 +235,7 @@ class LiveFollower:
         self._version = 0
 
     async def next_events(self, within_s: float) -> bytes | None:
-        """The events since the last call, or None if nothing changes for `within_s`."""
+        """Wait for the events since the last call. None if nothing changes for `within_s`."""
         watch = self._watch
         while self._version == watch.version:
             changed = watch.changed
@@ -258,12 +267,12 @@ class LiveTopics:
 
     @property
     def num_topics(self) -> int:
-        """The topics that are computed now."""
+        """Number of topics that are computed now."""
         return len(self._watches)
 
     @asynccontextmanager
     async def following(self, topic: LiveTopic) -> AsyncIterator[LiveFollower]:
-        """A follower of `topic`, whose view exists, for the block."""
+        """Follow `topic`, whose view exists, during the block."""
         watch = self._watch(topic)
         watch.num_followers += 1
         try:

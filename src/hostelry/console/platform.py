@@ -1,4 +1,4 @@
-"""The platform and its models as the console sees them."""
+"""The interfaces through which the console reaches the platform and its models."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager
@@ -9,7 +9,7 @@ from hostelry.base.errors import HostelryError
 
 
 class NoModelAnswerError(HostelryError):
-    """The gateway gives no answer; the message says why."""
+    """The gateway gives no answer. The message says why."""
 
 
 class ModelAnswer(Protocol):
@@ -17,34 +17,34 @@ class ModelAnswer(Protocol):
 
     @property
     def status(self) -> int:
-        """The answer's status."""
+        """The HTTP status."""
         ...
 
     @property
     def content_type(self) -> str:
-        """Its media type, or ""."""
+        """The media type, or ""."""
         ...
 
     def chunks(self) -> AsyncIterator[bytes]:
-        """The body, piece by piece."""
+        """Yield the body piece by piece."""
         ...
 
 
 class ModelPort(Protocol):
-    """The gateway. Every method raises NoModelAnswerError; leaving a block ends its call."""
+    """The gateway. Every method raises NoModelAnswerError. Leaving a block ends its call."""
 
     async def models(self) -> list[str]:
-        """The names that a chat may have as its model."""
+        """List the models that a chat may name."""
         ...
 
     def chat(self, content: bytes) -> AbstractAsyncContextManager[ModelAnswer]:
-        """POST /v1/chat/completions with that body."""
+        """POST `content` to /v1/chat/completions."""
         ...
 
     def invoke(
         self, parameters: Mapping[str, str], body: bytes
     ) -> AbstractAsyncContextManager[ModelAnswer]:
-        """InvokeEndpoint, with its parameters by name."""
+        """Call InvokeEndpoint with `parameters` by name."""
         ...
 
 
@@ -52,9 +52,9 @@ class ModelPort(Protocol):
 class ProcessQuery:
     """A GET of an internal route of a process: control, gateway or jobs.
 
-    `home` answers at `/processes`: for how many seconds each process of the platform runs.
-    `holds_s`: so long its answer is taken to hold while control's records do not change; 0 where it
-    may change without them.
+    The process `home` answers `/processes` with the seconds that each process of the platform has
+    run. While control's records do not change, the answer is used again for `holds_s`. It is 0 if
+    the answer may change without them.
     """
 
     process: str
@@ -85,7 +85,7 @@ Query = ProcessQuery | ApiQuery
 
 
 class PlatformError(HostelryError):
-    """What was asked has no answer, or was refused; the message says why."""
+    """A query has no answer, or was refused. The message says why."""
 
 
 class PlatformPort(Protocol):
@@ -94,22 +94,22 @@ class PlatformPort(Protocol):
     async def ask(
         self, process: str, path: str, query: Mapping[str, str] | None = None
     ) -> dict[str, Any]:
-        """The JSON object at an internal route of `process`: control, gateway or jobs."""
+        """GET the JSON object at an internal route of `process`: control, gateway or jobs."""
         ...
 
     async def call(
         self, service: str, operation: str, parameters: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """The result of an operation of a public API, without its metadata."""
+        """Call an operation of a public API. The result lacks its metadata."""
         ...
 
     async def post(self, process: str, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """The JSON object that an internal route answers to `body`."""
+        """POST `body` to an internal route, which answers a JSON object."""
         ...
 
 
 async def answer_to(port: PlatformPort, query: Query) -> dict[str, Any]:
-    """The answer to `query`; raises PlatformError."""
+    """Ask `query` of the platform. Raises PlatformError."""
     if isinstance(query, ProcessQuery):
         return await port.ask(query.process, query.path, query.query)
     return await port.call(query.service, query.operation, query.parameters)

@@ -1,7 +1,7 @@
-"""The playground's calls of models: answers are passed on as they come, and kept nowhere.
+"""The playground's calls of models. Answers are passed on as they arrive, and are not kept.
 
-Events of a chat: `request` (the code that sends the same again), OpenAI's own chunks, `failed`,
-`ended`; of an invocation: `request`, `answer`, `failed`, `ended`.
+Events of a chat: `request` (with the code that repeats it), OpenAI's own chunks, `failed`, `ended`.
+Events of an invocation: `request`, `answer`, `failed`, `ended`.
 """
 
 import asyncio
@@ -29,9 +29,9 @@ from hostelry.console.views.playground import (
 )
 
 EVENTS = "text/event-stream"
-MAX_ADAPTERS = "200"  # of a copy, the nearest and busiest
+MAX_ADAPTERS = "200"  # of each copy, the nearest and busiest
 MAX_CALLS = 32
-MAX_CHAT_BYTES = 16 * 1024 * 1024  # a chunk of one token takes about 300
+MAX_CHAT_BYTES = 16 * 1024 * 1024  # a chunk with one token has about 300 bytes
 MAX_ANSWER_BYTES = 1024 * 1024
 MAX_REFUSAL_BYTES = 16 * 1024
 MAX_CALL_S = 590.0
@@ -43,7 +43,7 @@ Put = Callable[[bytes], Awaitable[None]]
 
 
 class PlaygroundCall:
-    """A call that runs: `events` until its end, which `end` brings about at once."""
+    """A call, which runs in a task. `end` cancels it."""
 
     def __init__(self, produce: Callable[[Put], Awaitable[None]]) -> None:
         self._queue: asyncio.Queue[bytes | None] = asyncio.Queue(QUEUED_EVENTS)
@@ -51,7 +51,7 @@ class PlaygroundCall:
 
     @property
     def has_ended(self) -> bool:
-        """Whether nothing runs any more."""
+        """True if the call no longer runs."""
         return self._task.done()
 
     def end(self) -> None:
@@ -59,16 +59,16 @@ class PlaygroundCall:
         self._task.cancel()
 
     async def events(self) -> AsyncIterator[bytes]:
-        """The call's events, with a comment now and then while there are none.
+        """Yield the call's events, and comments between them that keep the stream alive.
 
-        A defect that ended the call is raised.
+        Raises the exception of a defect that ended the call.
         """
         while True:
             try:
                 async with asyncio.timeout(ALIVE_EVERY_S):
                     found = await self._queue.get()
             except TimeoutError:
-                if self._task.done():  # by a defect: nothing more comes
+                if self._task.done():  # a defect ended it, or `end`: no further event comes
                     self._task.result()
                     return
                 yield KEPT_ALIVE
@@ -91,7 +91,7 @@ class PlaygroundCall:
 
 
 class PlaygroundCalls:
-    """All calls that run now; sessions and bodies' sizes were checked before."""
+    """All calls that run now. The caller has checked the session and the size of the body."""
 
     def __init__(self, port: PlatformPort, models: ModelPort) -> None:
         self._port = port
@@ -99,7 +99,7 @@ class PlaygroundCalls:
         self._running: list[PlaygroundCall] = []
 
     async def targets(self) -> dict[str, Any]:
-        """What may be asked now; raises PlatformError."""
+        """List the models and endpoints that may be asked now. Raises PlatformError."""
         ask = self._port.ask
         try:
             state, caches, llms = await asyncio.gather(
@@ -112,7 +112,7 @@ class PlaygroundCalls:
         return targets(state["endpoints"], frozenset(llms), caches["copies"])
 
     def begin(self, kind: str, body: Mapping[str, Any]) -> PlaygroundCall:
-        """A chat or an invocation; raises PlaygroundRefusedError."""
+        """Begin a chat or an invocation. Raises PlaygroundRefusedError."""
         self._running = [it for it in self._running if not it.has_ended]
         if len(self._running) >= MAX_CALLS:
             raise PlaygroundRefusedError(f"{MAX_CALLS} calls of consoles run; end one of them")
@@ -150,12 +150,12 @@ class PlaygroundCalls:
 
 
 def _broken_off(text: str) -> bytes:
-    """A failure amid the model's events, of which the last may not be whole."""
+    """Build a `failed` event that may follow an incomplete event of the model."""
     return b"\n\n" + event("failed", {"text": text})
 
 
 async def _text(answer: ModelAnswer, max_bytes: int) -> tuple[str, bool]:
-    """The body as text, and whether that is all of it."""
+    """Read the body as text, up to `max_bytes`, and say whether that is the whole body."""
     body = bytearray()
     async for chunk in answer.chunks():
         body += chunk

@@ -21,16 +21,15 @@ from hostelry.console.views.playground import PlaygroundRefusedError
 from hostelry.console.visits import ConsoleJson, SessionGate, json_body, query_params
 
 LOG = logging.getLogger(__name__)
-# Acts over HTTP: planned in words, done once confirmed, and in control's audit log before.
-#
-# Control itself notes its own acts, by the session that this console names, and says what they
-# would do before they are done.
+# An act is planned in words, and done once it is confirmed. Control's audit log has it before it is
+# done. Control notes its own acts itself, with the session that the console names. For a plan, it
+# returns what such an act would do.
 
 
 AUDIT = "/internal/audit"
 BEGUN, ACCEPTED = "begun", "accepted"
 MAX_STEPS = 12
-MAX_CHARACTERS = 500  # of each text of an entry
+MAX_CHARACTERS = 500  # of each text of an audit entry
 
 
 class ConsoleActs:
@@ -41,7 +40,7 @@ class ConsoleActs:
         self._gate = gate
 
     async def audit(self, request: Request) -> Response:
-        """What was done on this platform, the newest first."""
+        """List the acts on this platform, the newest first."""
         self._gate.reading(request)
         try:
             return ConsoleJson(await self._port.ask("control", AUDIT, {"limit": "100"}))
@@ -65,9 +64,9 @@ class ConsoleActs:
         return ConsoleJson({**shown, "would": would})
 
     async def do(self, request: Request) -> Response:
-        """Do an act; 409 with the reason where the platform refuses it.
+        """Do an act. 409 with the reason if the platform refuses it.
 
-        It is in the audit log before it is done, or is not done: 503.
+        The act is noted in the audit log before. If that fails, it is not done: 503.
         """
         session = self._gate.acting(request)
         plan = await _planned(request)
@@ -122,7 +121,7 @@ def _who(session: ConsoleSession) -> str:
 
 
 def _steps(answer: Mapping[str, Any]) -> list[str]:
-    """The summary and the steps of one of control's acts, as lines."""
+    """Format the summary and the steps of an act of control as lines."""
     steps = [f"{it.get('copy') or 'a copy'}: {it['text']}" for it in answer.get("steps", ())]
     more = [f"and {len(steps) - MAX_STEPS} more"] if len(steps) > MAX_STEPS else []
     return [answer.get("summary", ""), *steps[:MAX_STEPS], *more]
@@ -148,7 +147,7 @@ KEPT_ALIVE = b": alive\n\n"
 
 
 class EventStream(StreamingResponse):
-    """Server-sent events; `ended` is called once, at their end, however that comes."""
+    """Server-sent events. `ended` is called once, when they end for any reason."""
 
     media_type = "text/event-stream"
 
@@ -174,7 +173,7 @@ class LiveRoutes:
         self._streams: dict[str, int] = {}
 
     async def live(self, request: Request) -> Response:
-        """The events of a view; 429 where too many streams are open."""
+        """Stream the events of a view. 429 if too many streams are open."""
         session = self._gate.reading(request)
         topic = _topic(request)
         here, in_all = self._streams.get(session.id, 0), sum(self._streams.values())
@@ -216,14 +215,14 @@ NO_MODELS = "This console asks no models."
 
 
 class PlaygroundRoutes:
-    """The handlers; without `calls` they refuse."""
+    """The playground's handlers. Without `calls` they refuse every request."""
 
     def __init__(self, calls: PlaygroundCalls | None, gate: SessionGate) -> None:
         self._calls = calls
         self._gate = gate
 
     async def targets(self, request: Request) -> Response:
-        """The models and endpoints that may be asked."""
+        """List the models and endpoints that may be asked."""
         self._gate.reading(request)
         try:
             return ConsoleJson(await self._present().targets())
@@ -231,7 +230,7 @@ class PlaygroundRoutes:
             raise HTTPException(502, str(error)) from None
 
     async def call(self, request: Request) -> Response:
-        """The events of a chat or an invocation."""
+        """Stream the events of a chat or an invocation."""
         self._gate.posting(request)
         kind = request.path_params["kind"]
         if kind not in KINDS:

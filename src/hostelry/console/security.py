@@ -17,7 +17,7 @@ TYPES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StaticFile:
-    """One file, and its ETag."""
+    """One file with its ETag."""
 
     content: bytes
     media_type: str
@@ -25,7 +25,7 @@ class StaticFile:
 
 
 def static_files(folder: Path = FOLDER) -> Mapping[str, StaticFile]:
-    """Every file below `folder` by its path there, with slashes."""
+    """Read every file below `folder`, by its relative path with slashes."""
     paths = (it for it in sorted(folder.rglob("*")) if it.suffix in TYPES)
     return {it.relative_to(folder).as_posix(): _loaded(it) for it in paths}
 
@@ -50,7 +50,7 @@ HEADERS: Mapping[str, str] = {
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
 }
-OWN_SITES = ("same-origin", "none")  # none: typed into the address bar
+OWN_SITES = ("same-origin", "none")  # "none" if the user typed the address
 _Scope = MutableMapping[str, Any]
 _Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 _Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -58,7 +58,7 @@ _App = Callable[[_Scope, _Receive, _Send], Awaitable[None]]
 
 
 def foreign_read(site: str | None) -> bool:
-    """Whether a GET for data comes from a page of another origin, as far as its browser says.
+    """True if the browser says that a page of another origin sends a GET for data.
 
     `site` is Sec-Fetch-Site, which browsers send to loopback and over TLS.
     """
@@ -66,12 +66,12 @@ def foreign_read(site: str | None) -> bool:
 
 
 def foreign_write(host: str, origin: str | None, site: str | None) -> bool:
-    """Whether a POST is not from a page of this very address.
+    """True unless a page of this console's own address sends a POST.
 
     Origin            Sec-Fetch-Site         result
     of `host`         same-origin or absent  False
     of `host`         any other              True
-    absent, another   any                    True: browsers send it with every POST
+    absent, another   any                    True: browsers send Origin with every POST
     """
     if site is not None and site != "same-origin":
         return True
@@ -79,7 +79,7 @@ def foreign_write(host: str, origin: str | None, site: str | None) -> bool:
 
 
 class SecurityHeaders:
-    """ASGI: adds `HEADERS` to every answer, and forbids to keep one that does not say otherwise."""
+    """ASGI middleware that adds `HEADERS` to every answer, and ``no-store`` by default."""
 
     def __init__(self, app: _App) -> None:
         self._app = app

@@ -1,4 +1,4 @@
-"""Sessions and sign-in links on disk, so that a console that was killed knows them again."""
+"""Sessions and sign-in links on disk, so that they survive a restart of the console."""
 
 import logging
 import secrets
@@ -19,7 +19,7 @@ SECRET_BYTES = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewSession:
-    """A session with its secrets, which are known to its browser alone."""
+    """A new session with its secrets, which only its browser keeps."""
 
     session: ConsoleSession
     cookie: str
@@ -27,7 +27,7 @@ class NewSession:
 
 
 class SessionFile:
-    """The one place that changes the book of sessions. Its file has digests only."""
+    """Keeps the book of sessions, and alone changes it. The file has only digests of secrets."""
 
     def __init__(self, path: Path, now: Callable[[], float]) -> None:
         self._path = path
@@ -35,7 +35,7 @@ class SessionFile:
         self._book = _loaded(path)
 
     def new_link(self, *, acts: bool) -> str:
-        """The code of a new link."""
+        """Make a link, and return its code."""
         code = secrets.token_urlsafe(SECRET_BYTES)
         self._keep(sign_in.add_link(self._book, code, acts=acts, now=self._now()))
         return code
@@ -47,7 +47,7 @@ class SessionFile:
         return None if link is None else self.new_session(acts=link.acts)
 
     def new_session(self, *, acts: bool) -> NewSession:
-        """A session."""
+        """Open a session."""
         cookie, token = (secrets.token_urlsafe(SECRET_BYTES) for _ in range(2))
         now = self._now()
         session = ConsoleSession(
@@ -62,7 +62,7 @@ class SessionFile:
         return NewSession(session=session, cookie=cookie, token=token)
 
     def session(self, cookie: str, token: str) -> ConsoleSession | None:
-        """Return the session of these secrets and note its use. None if there is none."""
+        """Return the session of these secrets, and note its use. None for wrong secrets."""
         now = self._now()
         found = sign_in.find_session(self._book, cookie, token, now)
         if found is not None:
@@ -70,7 +70,7 @@ class SessionFile:
         return found
 
     def is_open(self, session: ConsoleSession) -> bool:
-        """Whether a session has neither ended nor signed out; to look is not to use it."""
+        """True if a session has not ended or signed out. This check does not count as a use."""
         now = self._now()
         return any(it.id == session.id and not it.is_over(now) for it in self._book.sessions)
 
@@ -83,7 +83,7 @@ class SessionFile:
         return sign_in.wait_s(self._book, self._now())
 
     def key_refused(self) -> None:
-        """A wrong key was shown."""
+        """Count a wrong key."""
         self._keep(sign_in.add_failure(self._book, self._now()))
 
     def _keep(self, book: SignInBook) -> None:
@@ -92,7 +92,7 @@ class SessionFile:
         self._book = book
         try:
             write_whole(self._path, msgspec.json.encode(book))
-        except OSError as error:  # a full disk: sessions live on until this process ends
+        except OSError as error:  # for example a full disk: sessions last until this process ends
             LOG.warning("%s cannot be written: %s", self._path, error)
 
 

@@ -1,6 +1,6 @@
-"""One-time links, sessions and failed attempts: access to the console. Pure.
+"""Access to the console: one-time links, sessions, and failed attempts. Pure.
 
-What a browser shows is the secret; what is kept is its digest. Instants are seconds of one clock.
+A browser shows a secret, and the console keeps only its digest. Instants are seconds of one clock.
 
 | a browser shows | a link's code | a session's cookie and token |
 | --- | --- | --- |
@@ -8,8 +8,8 @@ What a browser shows is the secret; what is kept is its digest. Instants are sec
 | known, too late | refused, and forgotten | refused, and forgotten |
 | unknown | refused | refused |
 
-The cookie alone is not enough: browsers send it to every port of the host, so that another local
-user's server may receive it. The token is kept by the page, for its own address and port only.
+The cookie alone is not enough. Browsers send it to every port of the host, so that another local
+user's server may receive it. The page keeps the token for its own address and port.
 """
 
 import hashlib
@@ -18,17 +18,17 @@ from dataclasses import dataclass, replace
 LINK_S = 300.0
 IDLE_S = 12 * 3600.0
 SESSION_S = 7 * 86400.0
-ACTS_S = 8 * 3600.0  # for which a session that may act can do so
-SEEN_EVERY_S = 60.0  # how exactly the last use is known
+ACTS_S = 8 * 3600.0  # a session that may act can do so for this time
+SEEN_EVERY_S = 60.0  # the last use of a session is noted at most this often
 MAX_LINKS = 20
 MAX_SESSIONS = 100
-MAX_FAILURES = 10  # of keys, within
+MAX_FAILURES = 10  # wrong keys within FAILURES_S
 FAILURES_S = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignInLink:
-    """A link that was made and not used."""
+    """A link that is not used yet."""
 
     digest: str
     made_at: float
@@ -37,7 +37,7 @@ class SignInLink:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsoleSession:
-    """A browser that has signed in; `id` names it in the audit and proves nothing."""
+    """A browser that has signed in. `id` names it in the audit log, and is not a secret."""
 
     id: str
     cookie_digest: str
@@ -47,17 +47,17 @@ class ConsoleSession:
     acts: bool
 
     def may_act(self, now: float) -> bool:
-        """Whether it may change anything."""
+        """True if the session may act."""
         return self.acts and now - self.made_at < ACTS_S
 
     def is_over(self, now: float) -> bool:
-        """Whether it has been idle, or there, for too long."""
+        """True if the session has been idle too long, or is too old."""
         return now - self.seen_at >= IDLE_S or now - self.made_at >= SESSION_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignInBook:
-    """All links and sessions, and when keys were refused."""
+    """All links and sessions, and the times at which keys were refused."""
 
     links: tuple[SignInLink, ...] = ()
     sessions: tuple[ConsoleSession, ...] = ()
@@ -70,7 +70,7 @@ def get_digest(secret: str) -> str:
 
 
 def add_link(book: SignInBook, code: str, *, acts: bool, now: float) -> SignInBook:
-    """Add a link to `book`. The oldest ones make room."""
+    """Add a link to `book`. If there are too many, the oldest are removed."""
     link = SignInLink(digest=get_digest(code), made_at=now, acts=acts)
     links = [it for it in book.links if now - it.made_at < LINK_S]
     return replace(book, links=(*links, link)[-MAX_LINKS:])
@@ -81,19 +81,19 @@ def take_link(book: SignInBook, code: str, now: float) -> tuple[SignInBook, Sign
     wanted = get_digest(code)
     found = next((it for it in book.links if it.digest == wanted), None)
     if found is None:
-        return book, None  # the same object: a wrong code is not written to disk
+        return book, None  # the same object, so that a wrong code causes no write to disk
     kept = tuple(it for it in book.links if it is not found)
     return replace(book, links=kept), None if now - found.made_at >= LINK_S else found
 
 
 def add_session(book: SignInBook, session: ConsoleSession, now: float) -> SignInBook:
-    """Add a session to `book`. Those used longest ago make room."""
+    """Add a session to `book`. If there are too many, those used longest ago are removed."""
     living = sorted((it for it in book.sessions if not it.is_over(now)), key=lambda it: it.seen_at)
     return replace(book, sessions=(*living, session)[-MAX_SESSIONS:])
 
 
 def find_session(book: SignInBook, cookie: str, token: str, now: float) -> ConsoleSession | None:
-    """Find the session of this cookie and token. None if there is none, or it is over."""
+    """Find the session of this cookie and token. None if it does not exist, or is over."""
     wanted = get_digest(cookie), get_digest(token)
     found = next(
         (it for it in book.sessions if (it.cookie_digest, it.token_digest) == wanted), None
@@ -110,7 +110,7 @@ def use_link(book: SignInBook, session: ConsoleSession, now: float) -> SignInBoo
 
 
 def without_session(book: SignInBook, session: ConsoleSession) -> SignInBook:
-    """`book` without a session that has signed out."""
+    """Remove a session that has signed out from `book`."""
     return replace(book, sessions=tuple(it for it in book.sessions if it.id != session.id))
 
 

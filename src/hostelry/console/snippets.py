@@ -1,7 +1,7 @@
-"""A request of the playground as code that sends it again: curl, openai and boto3. Pure.
+"""Writes code that repeats a request of the playground: curl, openai and boto3. Pure.
 
-All of it finds addresses and keys in the variables that `hostelry env` prints, so that no key is
-shown; each is complete as it stands.
+The code shows no key: it reads addresses and keys from the variables that `hostelry env` prints.
+Each piece of code is complete.
 """
 
 import json
@@ -11,10 +11,10 @@ from typing import Any
 
 WIDTH = 80
 INDENT = 4
-MAX_CURL_BYTES = 100_000  # of a body; Linux takes 128 KiB for an argument
+MAX_CURL_BYTES = 100_000  # of a body, because Linux limits an argument to 128 KiB
 IN_SHELL = 'eval "$(hostelry env)"'
 IN_PYTHON = f"# first, in the shell: {IN_SHELL}"
-# Parameters of openai's own; what else a request has goes into extra_body.
+# The parameters of the openai package. Other members of a request go into extra_body.
 OPENAI_FIELDS = frozenset({
     "model", "messages", "stream", "stream_options", "max_tokens", "max_completion_tokens",
     "temperature", "top_p", "n", "stop", "seed", "presence_penalty", "frequency_penalty",
@@ -30,8 +30,8 @@ HEADERS = {
 
 
 def chat_snippets(request: Mapping[str, Any], endpoint: str) -> dict[str, str]:
-    """Code that sends a chat, by its client; boto3's gets the whole answer at once."""
-    component, _, adapter = request["model"].partition(":")  # one of the component's own archive
+    """Write the code that sends a chat, by client. The boto3 code does not stream the answer."""
+    component, _, adapter = request["model"].partition(":")  # an adapter in the component's archive
     plain = {name: it for name, it in request.items() if name not in (*STREAMED, "model")}
     if adapter:
         plain["adapters"] = adapter
@@ -71,7 +71,7 @@ def chat_snippets(request: Mapping[str, Any], endpoint: str) -> dict[str, str]:
 
 
 def invocation_snippets(invocation: Mapping[str, str], body: str) -> dict[str, str]:
-    """Code that sends an invocation; `invocation` has parameters of InvokeEndpoint by name."""
+    """Write the code that sends an invocation. `invocation` has InvokeEndpoint's parameters."""
     path = f"/endpoints/{invocation['EndpointName']}/invocations"
     given = [
         f"-H {shlex.quote(f'{header}: {invocation[parameter]}')}"
@@ -102,7 +102,7 @@ def invocation_snippets(invocation: Mapping[str, str], body: str) -> dict[str, s
 
 
 def _curl(body: str, *parts: str) -> dict[str, str]:
-    """The command under its name; none for a body that no argument can hold."""
+    """Write the curl command, by name. Empty if the body does not fit into an argument."""
     if "\0" in body or len(body.encode()) > MAX_CURL_BYTES:
         return {}
     continued = " \\\n  ".join((*parts, f"--data-raw {shlex.quote(body)}"))
@@ -116,11 +116,11 @@ def _for_openai(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _python(value: Any, indent: int = 0) -> str:
-    """A JSON value as Python source, a line each for the parts of what is long."""
+    """Write a JSON value as Python source. A long value has one line for each part."""
     if value is None or isinstance(value, bool):
         return repr(value)
     if not isinstance(value, (dict, list)) or not value:
-        return json.dumps(value, ensure_ascii=False)  # which Python reads as well
+        return json.dumps(value, ensure_ascii=False)  # which is Python source, too
     deeper = indent + INDENT
     opening, closing = "{}" if isinstance(value, dict) else "[]"
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""The views and the look-ups that the console has."""
+"""The table of the console's views and look-ups."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -11,7 +11,7 @@ from hostelry.console.views import adapters, call, calls, endpoint, endpoints, f
 
 
 async def look_at_call(port: PlatformPort, params: Mapping[str, str], now: float) -> dict[str, Any]:
-    """The call of that `id` with its logs, or `missing` with the reason."""
+    """Show the call with the parameter `id`, and its logs. `missing` has the reason if it fails."""
     call_id = params.get("id", "")
     try:
         answer = await port.ask("gateway", f"/traces/{quote(call_id, safe='')}")
@@ -40,10 +40,10 @@ class ConsoleView:
     """A live view.
 
     Args:
-        sources: (params, now) -> what it reads, by a name of its own.
-        document: (answers by that name, params, now) -> what it shows. Pure. The answer of a
-            source that never answered is None; of one that fails now, its last one.
-        params: the parameters that it takes.
+        sources: (params, now) -> the queries that the view needs, by source name.
+        document: (answers by source name, params, now) -> the document to show. Pure. If a source
+            fails, its last answer is given, or None if it has never answered.
+        params: names of the parameters that the view takes.
     """
 
     sources: Callable[[Params, float], Mapping[str, Query]]

@@ -1,4 +1,4 @@
-"""Requests of browsers: which page sends them, in which session, and with which body."""
+"""Checks requests of browsers: the page that sends them, their session, and their body."""
 
 from collections.abc import Callable
 from typing import Any
@@ -29,50 +29,50 @@ class ConsoleJson(Response):
     media_type = "application/json"
 
     def render(self, content: Any) -> bytes:
-        """The value as JSON."""
+        """Encode the value as JSON."""
         return msgspec.json.encode(content)
 
 
 class SessionGate:
-    """The sessions of requests; every refusal is an HTTPException."""
+    """Finds the sessions of requests. Every refusal is an HTTPException."""
 
     def __init__(self, sessions: SessionFile, now: Callable[[], float]) -> None:
         self._sessions = sessions
         self._now = now
 
     def known(self, request: Request) -> ConsoleSession | None:
-        """The session of a request, if any; raises 403 where a foreign page asks."""
+        """Find the session of a request, or None. Raises 403 if a page of another origin asks."""
         if foreign_read(request.headers.get("sec-fetch-site")):
             raise HTTPException(403, "Pages of other origins may not read this.")
         cookie, token = request.cookies.get(COOKIE), request.headers.get(TOKEN_HEADER)
         return self._sessions.session(cookie, token) if cookie and token else None
 
     def reading(self, request: Request) -> ConsoleSession:
-        """The session of a request; raises 401 without one, and 403 where a foreign page asks."""
+        """Find the session of a request. Raises as `known`, and 401 without a session."""
         found = self.known(request)
         if found is None:
             raise HTTPException(401, SIGNED_OUT)
         return found
 
     def posting(self, request: Request) -> ConsoleSession:
-        """The session of a POST; raises as `reading`, and 403 unless its own page sends it."""
+        """Find the session of a POST. Raises as `reading`, and 403 if another page sends it."""
         check_own_page(request)
         return self.reading(request)
 
     def acting(self, request: Request) -> ConsoleSession:
-        """The session of an act; raises as `posting`, and 403 for a session that only reads."""
+        """Find the session of an act. Raises as `posting`, and 403 if it may only read."""
         found = self.posting(request)
         if not found.may_act(self._now()):
             raise HTTPException(403, ONLY_READS)
         return found
 
     def shown(self, session: ConsoleSession) -> dict[str, Any]:
-        """What a browser needs to know of its session."""
+        """Describe a session to its browser."""
         return {"signedIn": True, "session": session.id, "mayAct": session.may_act(self._now())}
 
 
 def check_own_page(request: Request) -> None:
-    """Raise HTTPException 403 unless a page of this very address has sent the request."""
+    """Raise HTTPException 403 unless a page of the console's own address sends the request."""
     headers = request.headers
     host, origin = headers.get("x-forwarded-host", ""), headers.get("origin")
     if foreign_write(host, origin, headers.get("sec-fetch-site")):
@@ -81,7 +81,7 @@ def check_own_page(request: Request) -> None:
 
 
 async def json_body(request: Request) -> dict[str, Any]:
-    """The JSON object of a request's body; raises HTTPException 400, 413 and 415."""
+    """Read the JSON object in a request's body. Raises HTTPException 400, 413 and 415."""
     if request.headers.get("content-type", "").partition(";")[0] != "application/json":
         raise HTTPException(415, "Send application/json.")
     body = bytearray()

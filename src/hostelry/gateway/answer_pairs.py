@@ -1,13 +1,14 @@
 """Answer pairs: a shadow's answers and production's to the same requests, compared in idle time.
 
-an answer of a pair                                       result
+answers of a pair                                         result
 --------------------------------------------------------  ----------------------------------------
-either is an error, or breaks off                         no pair: the metrics of both have errors
-either has more than `max_bytes`                          no pair
+an answer is an error, or breaks off                      no pair: the metrics of both count errors
+an answer has more than `max_bytes`                       no pair
 `max_waiting` pairs wait to be compared                   no pair
 both are whole                                            compared, in turn, and counted
 
-A worker compares at most `pairs_per_s`, and for at most `share` of its time. Nothing waits for it.
+A worker compares at most `pairs_per_s`, for at most `share` of its time. No request waits for a
+comparison.
 """
 
 import asyncio
@@ -24,7 +25,7 @@ from hostelry.domain.load import LoadKey
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairLimits:
-    """Limits of one worker."""
+    """Limits of the comparisons in one worker."""
 
     pairs_per_s: float = 20.0
     share: float = 0.05
@@ -33,7 +34,7 @@ class PairLimits:
 
 
 class AnswerHalf:
-    """One answer of a pair as it comes; `finish` once it is whole, `close` in any case."""
+    """One answer of a pair, as it is read (`AnswerTap`)."""
 
     __slots__ = ("_num_bytes", "_pair", "chunks", "is_whole")
 
@@ -44,7 +45,7 @@ class AnswerHalf:
         self.is_whole = False
 
     def add(self, chunk: bytes) -> None:
-        """Keep the next part, unless the pair is given up."""
+        """Keep the next part, unless the pair was given up."""
         pair = self._pair
         if pair is None:
             return
@@ -55,24 +56,24 @@ class AnswerHalf:
             self.chunks.append(chunk)
 
     def finish(self, answered: Mapping[str, str]) -> None:
-        """The answer is whole; its headers do not count."""
+        """Mark the answer as whole. Its headers are not compared."""
         if self._pair is not None:
             self.is_whole = True
             self._pair.finished()
 
     def close(self) -> None:
-        """No more will come: without `finish` there is no pair."""
+        """End the answer. If it is not whole, the pair is given up."""
         if self._pair is not None and not self.is_whole:
             self._pair.give_up()
 
     def drop(self) -> None:
-        """Keep nothing any more."""
+        """Forget the parts, and keep none of the next ones."""
         self._pair = None
         self.chunks = []
 
 
 class AnswerPair:
-    """Both answers to a request."""
+    """The two answers to one request."""
 
     __slots__ = ("_pairs", "key", "max_bytes", "production", "shadow")
 
@@ -84,23 +85,23 @@ class AnswerPair:
         self.shadow = AnswerHalf(self)
 
     def finished(self) -> None:
-        """One answer is whole; once both are, they are compared."""
+        """Have the answers compared if both are whole."""
         if self.production.is_whole and self.shadow.is_whole:
             self._pairs.compare(self)
 
     def give_up(self) -> None:
-        """There is nothing to compare."""
+        """Forget both answers. They are not compared."""
         self.production.drop()
         self.shadow.drop()
 
 
 class AnswerPairs:
-    """Pairs of one worker.
+    """The pairs of one worker.
 
     Args:
-        meter: counts under the shadow's name.
+        meter: counts the results under the shadow's name.
         now_s: seconds of a clock that never goes back.
-        limits: what it may take up.
+        limits: limits of the comparisons.
         sleep: waits.
     """
 
@@ -119,13 +120,13 @@ class AnswerPairs:
         self._task: asyncio.Task[None] | None = None
 
     def begin(self, key: LoadKey) -> AnswerPair | None:
-        """The pair of a request for which the shadow is `key`; None while enough wait."""
+        """Begin the pair of a request to the shadow `key`. None if too many pairs wait."""
         if len(self._waiting) >= self._limits.max_waiting:
             return None
         return AnswerPair(self, key, self._limits.max_bytes)
 
     def compare(self, pair: AnswerPair) -> None:
-        """Compare a pair whose answers are whole, in its turn."""
+        """Queue a pair whose answers are whole. It is given up if too many pairs wait."""
         if len(self._waiting) >= self._limits.max_waiting:
             pair.give_up()
             return
@@ -134,14 +135,14 @@ class AnswerPairs:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def close(self) -> None:
-        """Compare no more."""
+        """Cancel the comparisons."""
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
 
     async def _run(self) -> None:
-        """Compare what waits, with pauses, until nothing does."""
+        """Compare the waiting pairs, with a pause before each."""
         limits, pause_s = self._limits, 0.0
         while self._waiting:
             await self._sleep(max(pause_s, 1 / limits.pairs_per_s))

@@ -66,7 +66,7 @@ class Dispatcher:
     """Sends requests to their handlers, by path, and keeps the traces of calls in `calls`.
 
     Load balancers ask /health. It answers 503 with the reason that `why_unhealthy` returns, and 200
-    if that is None. `own_names` is set if no key is required. Requests with another Host are then
+    without a reason. `own_names` is set if no key is required. Requests with another Host are then
     refused, because a web page may have sent them.
     """
 

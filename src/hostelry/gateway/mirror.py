@@ -6,7 +6,7 @@ the shadow has no copy, or the circuits of all are    dropped, and counted
 open, or each has as many as it takes
 this process has as many requests, or bytes of their  dropped, and counted
 bodies, as it may
-any other                                             sent once; its outcome is the shadow's own
+any other                                             sent once, and measured for the shadow
 
 No answer to a client waits for the mirror. Answers are read at a bounded rate, so that a shadow
 with too much data is slowed down instead of this process. Taps get each part of an answer as it is
@@ -39,9 +39,9 @@ from hostelry.routing.copy_choice import choose_copy
 
 LOG = logging.getLogger(__name__)
 MAX_IN_FLIGHT = 256  # for a gateway worker: each request has a separate connection
-LEAST_CHUNK_BYTES = 512  # smaller chunks count as this many bytes: reading costs as much
+LEAST_CHUNK_BYTES = 512  # a smaller chunk counts as this many bytes: reading it costs as much
 CLOSED = Circuit()
-BATCH_S = 0.001  # requests that are due within it are sent by one timer
+BATCH_S = 0.001  # one timer sends all requests that are due within this time
 BURST_S = 0.5  # after a pause, the bytes of this many seconds can be read at once
 
 
@@ -65,7 +65,7 @@ class MirrorLimits:
 
 
 class AnswerTap(Protocol):
-    """Takes one answer of a shadow as it is read. It has bounded room, and never waits.
+    """Takes one answer of a shadow as it is read. It keeps a bounded part, and never waits.
 
     Only answers with 2xx are added. `close` without `finish` means that the request failed.
     """
@@ -98,7 +98,7 @@ class MirroredRequest:
 
 
 class ShadowMirror:
-    """The requests of one process to shadow copies. Bodies are shared with their owners.
+    """Sends the requests of one process to shadow copies. Bodies are not copied.
 
     Args:
         pool: connections to copies.
@@ -142,10 +142,10 @@ class ShadowMirror:
         *,
         is_stream: bool,
     ) -> None:
-        """Send a copy of a request to `shadow`, once the caller waits.
+        """Send a copy of a request to `shadow` after `delay_s`.
 
-        `head` lacks the end that carries the copy's key. `taps` get the answer; of a request that
-        is not sent they receive nothing.
+        `head` lacks its last lines, which carry the copy's key. `taps` get the answer. If the
+        request is not sent, they are not called.
         """
         num_bytes = len(body)
         copy = self._free_copy(shadow) if self._has_room(num_bytes) else None
@@ -224,7 +224,7 @@ class ShadowMirror:
         """Take an answer that is whole. A task takes any other answer."""
         request = self._sent.pop(reply, None)
         if request is None:
-            return  # it was closed meanwhile
+            return  # the request was closed meanwhile
         if reply.phase is ReplyPhase.FAILED and reply.may_repeat:
             reply.close()
             self._start(request, None)
@@ -333,7 +333,7 @@ class ShadowMirror:
         self._finish_answer(request, reply, num_read)
 
     def _finish_answer(self, request: MirroredRequest, reply: Reply, num_read: int) -> None:
-        """The answer is whole."""
+        """Close the copy's circuit, and record the whole answer."""
         self._circuits.pop(request.copy.id, None)
         measured = request.measured
         assert measured is not None, "it is measured from when it is due"

@@ -4,8 +4,8 @@ The scope of an expression is an object with the request as `input`, and each st
 JMESPath returns null for a field of a text, and reports a wrong function only when it calls the
 function. Here both are faults of the document, as far as types are known.
 
-An expression may repeat a value that it reads: `[@, @]` has its value twice, and a row of such
-lists, joined by pipes, doubles it each time. Parts that do not overlap, as in
+An expression may repeat a value that it reads. `[@, @]` contains its value twice, and each further
+such list after a pipe doubles the value again. Parts that do not overlap, as in
 `{x: input.x, y: input.y}`, repeat nothing.
 """
 
@@ -162,7 +162,7 @@ def read_expression(text: str, *, of_answer: bool = False) -> GraphExpression:
         raise GraphExpressionError(f"it has {len(text)} characters; at most {MAX_CHARACTERS}")
     try:
         with warnings.catch_warnings():
-            # By an old rule a literal that is not JSON is a text, so `0.8x` would pass.
+            # JMESPath reads a literal that is not JSON as a text, so `0.8x` would pass.
             warnings.simplefilter("error", PendingDeprecationWarning)
             parsed = jmespath.compile(text)
     except (JMESPathError, RecursionError, ValueError, PendingDeprecationWarning) as error:

@@ -94,16 +94,17 @@ def item_key(name: str, item: int) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NextSteps:
-    """The steps that can run, also if they are under way already, or the call's result."""
+    """The steps that can run, including those that already run, or the call's result."""
 
     ready: tuple[ReadyStep, ...] = ()
     result: StepOutcome | None = None
 
 
 def next_steps(plan: GraphPlan, state: GraphState) -> NextSteps:
-    """The steps that follow `state`. The first fault is the result at once.
+    """Find the steps that follow `state`. The first fault is the result at once.
 
-    Notes the outcome of a switch, and of a cascade at its end, which is the outcome of their step.
+    A switch, or a cascade at its last step, takes over the outcome of the chosen step. This outcome
+    is noted in `state`.
     """
     for outcome in state.outcomes.values():
         if outcome.fault is not None:

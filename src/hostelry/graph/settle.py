@@ -40,9 +40,9 @@ def gather(action: GatherAction, names: Sequence[str], answers: Sequence[Any]) -
     by             result
     mean           the mean of numbers, or of lists of equal shapes, by element
     weighted_mean  the same with the weights of the branches that answered
-    majority       the most frequent value, by element of lists (of several the first branch's)
+    majority       the most frequent value, by element of lists (among equals the first branch's)
     max            the largest number by element, or with `score` the value of the branch with the
-                   largest score (of several the first branch's)
+                   largest score (among equals the first branch's)
     stack          a list of the values
     concatenate    one list of all elements, or one text
     """

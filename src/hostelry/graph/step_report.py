@@ -14,7 +14,7 @@ from hostelry.graph.steps import GraphPlan
 
 STEPS_HEADER = "X-Hostelry-Graph-Steps"
 MAX_MS = 1e9
-MAX_ROWS = 128  # about 14 KB, with the longest steps if there are more
+MAX_ROWS = 128  # about 14 KB: if there are more steps, the longest are reported
 PROOF_HEADER, PROOF_EXISTS = "X-Hostelry-Graph-Proof", "exists"
 
 

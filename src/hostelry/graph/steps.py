@@ -79,7 +79,7 @@ class FunctionAction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SwitchAction:
-    """Run the step of the case that `by` has, else `otherwise`."""
+    """Run the step whose case equals the value of `by`, or else `otherwise`."""
 
     by: GraphExpression
     cases: Mapping[str, str]
@@ -96,7 +96,7 @@ class ScatterAction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EachAction:
-    """Invoke the target with each item of a list, at once."""
+    """Invoke the target with each item of a list, in separate calls at the same time."""
 
     each: GraphExpression
     target: CallTarget

@@ -1,1 +1,1 @@
-"""Routing decisions: pure functions of routes, loads, assignments and one random draw."""
+"""Routing decisions: pure functions of routes, loads, resident adapters and one random number."""

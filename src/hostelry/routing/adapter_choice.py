@@ -1,4 +1,4 @@
-"""Choice of a copy for an adapter: the least milliseconds of waiting and loading."""
+"""Chooses a copy for an adapter: the copy with the least milliseconds of waiting and loading."""
 
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -6,18 +6,19 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 PRIOR_SERVICE_MS = 50.0
-PRIOR_LOAD_MS = 40.0  # a rank-16 adapter from files; docs/benchmarks.md, Starting
-PRIOR_LOADS = 20.0  # answers that the prior of a load is worth
-KEPT = 0.98  # weight of what was learned, at each answer: the last 50 count
+PRIOR_LOAD_MS = 40.0  # of a rank-16 adapter from files (docs/benchmarks.md, Starting)
+PRIOR_LOADS = 20.0  # the prior of a load weighs as much as this number of answers
+KEPT = 0.98  # each answer multiplies older answers by this weight, so that about 50 count
 LOAD_MS_RANGE = (1.0, 60_000.0)
 
 
 class LatencyEstimate:
-    """Estimate from one copy's whole answers; older ones fade.
+    """Estimates the service time and the load time of one copy from its whole answers.
 
     An answer that took t milliseconds, with n requests in flight before it, is an observation of
-    t / (n + 1) milliseconds a request: the service time of a copy that serves one request at a
-    time, and the reciprocal of the throughput of a busy one that serves many.
+    t / (n + 1) milliseconds for each request. If the copy serves one request at a time, this is its
+    service time. If it serves many requests at once, this is the reciprocal of its throughput.
+    Older answers count less.
     """
 
     __slots__ = ("_load_ms", "_loads", "_positions", "_took_ms")
@@ -43,9 +44,9 @@ class LatencyEstimate:
         """Learn from a whole answer.
 
         Args:
-            took_ms: from the choice of the copy to the last byte.
-            outstanding: requests that were in flight on the copy before this one.
-            loaded: whether the adapter was not resident when the copy was chosen.
+            took_ms: time from the choice of the copy to the last byte.
+            outstanding: requests that were in flight on the copy before this request.
+            loaded: whether the copy had to load the adapter for this request.
         """
         if loaded:
             more_ms = took_ms - (outstanding + 1) * self.service_ms
@@ -56,12 +57,15 @@ class LatencyEstimate:
             self._positions = KEPT * self._positions + outstanding + 1
 
 
-CAPACITY = 64  # resident adapters of a copy, where nothing else is known
+CAPACITY = 64  # resident adapters of a copy whose capacity is not known
 FORGOTTEN_AFTER_S = 900.0
 
 
 class Assignments:
-    """LRU of one copy's resident adapters, of `capacity`; each for FORGOTTEN_AFTER_S."""
+    """The adapters that are taken to be resident on one copy, in the order of their last use.
+
+    At most `capacity` are kept. Each is forgotten FORGOTTEN_AFTER_S after its last use.
+    """
 
     __slots__ = ("_used_at_s", "capacity")
 
@@ -71,23 +75,27 @@ class Assignments:
 
     @property
     def held(self) -> int:
-        """How many adapters are resident."""
+        """Number of resident adapters."""
         return len(self._used_at_s)
 
     def holds(self, adapter: str, now_s: float, elsewhere_at_s: float | None = None) -> bool:
-        """Whether the adapter is resident on the copy.
+        """True if the adapter is taken to be resident on the copy.
 
-        sent by this router       sent by another              resident
-        within FORGOTTEN_AFTER_S  any                          yes
-        longer ago                any                          no
-        never, or evicted         never, or longer ago         no
-        never, or evicted         within it, room is left      yes
-        never, or evicted         within it, the copy is full  if later than the least recent one
+        The first two columns say when the last request for the adapter was sent. "recently" means
+        within FORGOTTEN_AFTER_S.
+
+        by this router     by another router  the copy  resident
+        recently           any                any       yes
+        longer ago         any                any       no
+        never, or evicted  never, longer ago  any       no
+        never, or evicted  recently           has room  yes
+        never, or evicted  recently           is full   if that is later than the last use of the
+                                                        adapter that would be evicted next
 
         Args:
             adapter: its name on the copy.
             now_s: seconds of the clock that `assigned` gets.
-            elsewhere_at_s: when another router last sent a request for the adapter; None: never.
+            elsewhere_at_s: when another router last sent a request for the adapter. None if never.
         """
         if adapter in self._used_at_s:
             return now_s - self._used_at_s[adapter] < FORGOTTEN_AFTER_S
@@ -98,7 +106,7 @@ class Assignments:
         return elsewhere_at_s > next(iter(self._used_at_s.values()))
 
     def assigned(self, adapter: str, now_s: float) -> float | None:
-        """Record a request for `adapter`; the instant of the last one before it, or None."""
+        """Record a request for `adapter`. Returns the time of the request before, or None."""
         used_at_s = self._used_at_s
         before_s = used_at_s.get(adapter)
         used_at_s[adapter] = now_s
@@ -114,21 +122,24 @@ class Assignments:
         self._used_at_s.pop(adapter, None)
 
 
-# Costs that differ by less than this share of a service time are equal: estimates are no better.
+# Costs that differ by less than this share of a service time count as equal, because estimates are
+# not more exact.
 TIE_SHARE = 0.1
-ALIKE_RATIO = 2.0  # service times that differ by less are taken to be the same
+ALIKE_RATIO = 2.0  # service times that differ from the median by less than this count as equal
 
 
 class CopyView(NamedTuple):
-    """One copy as seen by a request for an adapter; a tuple, since each request makes several.
+    """The state of one copy for a request for an adapter.
+
+    It is a tuple, which is cheap, because each request makes several.
 
     Args:
-        outstanding: requests in flight on it.
+        outstanding: requests in flight on the copy.
         service_ms: milliseconds that each request in flight adds to the next one's answer.
-        load_ms: milliseconds that loading this adapter takes where it is not resident.
+        load_ms: milliseconds that loading this adapter takes if it is not resident.
         resident: whether the copy has this adapter loaded.
-        held: adapters that it has loaded.
-        capacity: adapters that it can have loaded; from there on each load evicts another one.
+        held: number of adapters that the copy has loaded.
+        capacity: number of adapters that fit. Beyond it, each load evicts another adapter.
     """
 
     outstanding: int
@@ -140,12 +151,12 @@ class CopyView(NamedTuple):
 
     @property
     def has_room(self) -> bool:
-        """Whether it can load one more adapter without evicting another."""
+        """True if the copy can load one more adapter without evicting another."""
         return self.held < self.capacity
 
     @property
     def loading_ms(self) -> float:
-        """Cost of having the adapter here; an evicted adapter will have to be loaded again."""
+        """Cost of loading the adapter, and of loading an evicted adapter again later."""
         if self.resident:
             return 0.0
         return self.load_ms if self.has_room else 2 * self.load_ms
@@ -153,10 +164,10 @@ class CopyView(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdapterChoice:
-    """The copy that gets the request, by its `index`, and why.
+    """The `index` of the copy that gets the request, and the costs that decided.
 
-    `home_ms` is the least cost among copies that have the adapter loaded, None where none has;
-    `costs_ms` are those of all copies.
+    `home_ms` is the least cost among the copies that have the adapter loaded, or None if no copy
+    has it. `costs_ms` are the costs of all copies.
     """
 
     index: int
@@ -167,12 +178,12 @@ class AdapterChoice:
 
     @property
     def resident(self) -> bool:
-        """Whether the chosen copy has the adapter loaded."""
+        """True if the chosen copy has the adapter loaded."""
         return self.loading_ms == 0.0
 
     @property
     def reason(self) -> str:
-        """One sentence for a log."""
+        """The reason for the choice, in one sentence for a log."""
         if self.resident:
             return f"it has the adapter, and {self.wait_ms:.0f} ms are expected there"
         here = f"{self.wait_ms:.0f} ms are expected and {self.loading_ms:.0f} ms for the load"
@@ -182,15 +193,16 @@ class AdapterChoice:
 
 
 def choose_for_adapter(copies: Sequence[CopyView]) -> AdapterChoice:
-    """The copy of `copies`, at least one, where the request costs least.
+    """Choose the copy on which the request costs least. There must be at least one copy.
 
-    cost of a copy            (outstanding + 1) * service_ms, and the load where it is not resident
+    cost of a copy            (outstanding + 1) * service_ms, and the load if it is not resident
     load, with room           load_ms
     load, without room        2 * load_ms
-    equal costs, in order     fewest requests in flight; the adapter is resident; most adapters
-                              held with room for one more, so that other copies stay free; the first
 
-    An adapter spreads to another copy where waiting for it costs more than loading it again.
+    Among equal costs, these decide in order: fewest requests in flight, the adapter is resident,
+    most adapters held with room for one more (so that other copies stay free), the first copy.
+
+    An adapter spreads to another copy if waiting for it costs more than loading it again.
 
     Source: Punica, Chen et al. 2023 (arXiv:2310.18547), section 5.1, for the consolidation.
     """
@@ -213,10 +225,10 @@ def choose_for_adapter(copies: Sequence[CopyView]) -> AdapterChoice:
 
 
 def common_service_ms(services_ms: Sequence[float]) -> list[float]:
-    """Service times to choose by: the median for all near it, its own for one that is far off.
+    """Replace service times near the median by the median. Other times are kept.
 
-    Estimates are noisy: with many requests in flight a few percent of one would outweigh a load,
-    and spread adapters everywhere.
+    Estimates are noisy. With many requests in flight, a difference of a few percent would outweigh
+    a load, and adapters would spread to all copies.
     """
     middle_ms = sorted(services_ms)[len(services_ms) // 2]
     least_ms, most_ms = middle_ms / ALIKE_RATIO, middle_ms * ALIKE_RATIO

@@ -1,4 +1,4 @@
-"""Choice of a variant, of a fleet during an update, and of a copy."""
+"""Chooses a variant, a fleet during an update, and a copy."""
 
 from collections.abc import Sequence
 from itertools import accumulate
@@ -7,10 +7,11 @@ from typing import NamedTuple
 from hostelry.domain.endpoint_config import RoutingStrategy
 from hostelry.domain.routes import VariantRoute
 
-# Draws in [0, 1) that fill it evenly: shares that are exact over short windows, too.
+# Draws that fill [0, 1) evenly, so that shares are exact over short windows, too.
 #
-# Of n draws in a row, the number that falls into an interval is off its share of n by a few at
-# most, as with a round robin, but whatever the intervals are and however they change.
+# Of n draws in a row, the number that falls into an interval differs from its share of n by a few
+# at most. A round robin has this property as well, but here the intervals may have any size and may
+# change at any time.
 #
 # Source: the additive recurrence of the golden ratio, the sequence of its kind with the least
 # discrepancy (Niederreiter, "Random Number Generation and Quasi-Monte Carlo Methods", 1992, ch. 3).
@@ -20,47 +21,47 @@ GOLDEN = (5**0.5 - 1) / 2
 
 
 def next_position(position: float) -> float:
-    """The draw that follows `position`, which is in [0, 1), too."""
+    """Compute the draw after `position`. Both are in [0, 1)."""
     return (position + GOLDEN) % 1.0
 
 
 class EvenDraws:
-    """Each call is the next draw; `start`, in [0, 1), keeps two sequences apart."""
+    """Returns the next draw at each call. Two sequences differ by their `start` in [0, 1)."""
 
     def __init__(self, start: float) -> None:
         self._last = start
 
     def __call__(self) -> float:
-        """A number in [0, 1)."""
+        """Return a number in [0, 1)."""
         self._last = next_position(self._last)
         return self._last
 
 
-# Split of a variant's requests between its old and its new fleet, evenly and without randomness.
+# A variant's requests are split between its old and its new fleet evenly and without randomness.
 #
-# Each request has a position in [0, 1), an even draw after the one before (`even_draws`); positions
-# below the share are the new fleet's. So after any number of requests the count is right within a
-# few, and so it is for every second or third request alone: a client whose requests alternate has
-# both kinds on both fleets.
+# Each request has a position in [0, 1), which is the next even draw (`EvenDraws`). The new fleet
+# gets the positions below its share. So after any number of requests, each fleet has its share
+# within a few requests. The same is true for every second or third request alone: if a client
+# alternates between two kinds of requests, both fleets get both kinds.
 
 
 def takes_new(position: float, share: float) -> bool:
-    """Whether the request at `position` is one of the new fleet's `share`, from 0 to 1."""
+    """True if the request at `position` goes to the new fleet, whose `share` is from 0 to 1."""
     return position < share
 
 
 def named_variant(variants: Sequence[VariantRoute], name: str) -> VariantRoute | None:
-    """The variant that TargetVariant names, whatever its weight; None where there is none."""
+    """Find the variant that TargetVariant names, with any weight. None if it does not exist."""
     return next((variant for variant in variants if variant.name == name), None)
 
 
 def choose_variant(variants: Sequence[VariantRoute], draw: float) -> VariantRoute | None:
-    """The variant whose share of the weights `draw` falls into; None where none has a ready copy.
+    """Choose the variant into whose share `draw` falls. None if no variant has a ready copy.
 
-    variants                          shares
-    without a ready copy              none: theirs goes to the others
-    with one, and a weight above 0    by weight
-    with one, all weights 0           equal
+    variants                                   shares
+    without a ready copy                       0
+    with a ready copy, and a weight above 0    by weight
+    with a ready copy, all weights are 0       equal
 
     Args:
         variants: the endpoint's variants.
@@ -94,21 +95,22 @@ def choose_copy(
     draw: float,
     share: GatewayShare | None = None,
 ) -> int:
-    """Index of the copy that gets the request.
+    """Choose the copy that gets the request, and return its index.
 
     strategy                      copy
     RANDOM                        by `draw`, all alike
-    LEAST_OUTSTANDING_REQUESTS    fewest requests in flight; among equals those of the gateway's
-                                  share, if any; among these by `draw`
+    LEAST_OUTSTANDING_REQUESTS    fewest requests in flight, then (among equals) a copy of the
+                                  gateway's share, then by `draw`
 
-    Counts of other hosts are a moment old, so that several gateways would send to the same idle
-    copy. The copies are divided among the gateways in turn: each prefers its own among equals.
+    The counts of other hosts are a moment old. Several gateways would therefore send to the same
+    idle copy. So the copies are divided among the gateways in turn, and among equals each gateway
+    prefers the copies of its share.
 
     Args:
-        strategy: the variant's.
-        outstanding: requests in flight, per copy; at least one copy.
-        draw: a uniform random number in [0, 1); decides RANDOM, and ties of the other.
-        share: the gateway's, where there are several hosts.
+        strategy: the variant's strategy.
+        outstanding: requests in flight on each copy. There must be at least one copy.
+        draw: a uniform random number in [0, 1). It decides RANDOM, and ties of the other strategy.
+        share: this gateway's share, if there are several hosts.
 
     Source: SageMaker API reference, ProductionVariant.RoutingConfig.
     """

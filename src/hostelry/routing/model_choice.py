@@ -1,26 +1,30 @@
-"""Choice of an instance for a model of a multi-model endpoint, and of another one to copy it to."""
+"""Chooses an instance for a model of a multi-model endpoint, and another to copy the model to."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import NamedTuple
 
-TIE_SHARE = 0.1  # costs that differ by less than this share of a load, or a service time, are equal
-COPY_SHARE = 0.5  # of the coming requests goes to another copy
-WINDOW_S = 60.0  # over which the requests for a model have to be worth another copy
+# Costs that differ by less than this share of a load, or of a service time, count as equal.
+TIE_SHARE = 0.1
+COPY_SHARE = 0.5  # another copy gets this share of the coming requests
+WINDOW_S = 60.0  # another copy must pay off within this time
 
 
 class InstanceView(NamedTuple):
-    """One instance as seen by a request for a model; a tuple, since each request makes several.
+    """The state of one instance for a request for a model.
+
+    It is a tuple, which is cheap, because each request makes several.
 
     Args:
-        name: its id, which stays the same.
-        outstanding: requests in flight on it, for all models.
+        name: the instance's id, which never changes.
+        outstanding: requests in flight on the instance, for all models.
         service_ms: milliseconds that each request in flight adds to the next one's answer.
-        load_ms: milliseconds until the model can serve: 0 where it is loaded, what is left where it
-            is being loaded, else the load, and the download where its files are not there.
+        load_ms: milliseconds until the model can serve. 0 if it is loaded, the rest of the load if
+            it is being loaded. Otherwise the load, and the download if its files are missing.
         is_home: whether the model is loaded or being loaded.
-        displaced_ms: expected milliseconds, within WINDOW_S, to bring back what this load evicts.
+        displaced_ms: expected milliseconds, within WINDOW_S, to reload the models that this load
+            evicts.
     """
 
     name: str
@@ -37,17 +41,17 @@ class InstanceView(NamedTuple):
 
     @property
     def cost_ms(self) -> float:
-        """Cost of one request here, to itself and to the models that it displaces."""
+        """Cost of one request here, for itself and for the models that it evicts."""
         return self.wait_ms + self.load_ms + self.displaced_ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelChoice:
-    """The instance that gets the request, by its `index`, and the one to copy the model to.
+    """The `index` of the instance that gets the request, and the instance to copy the model to.
 
     `loads` says that the request makes the instance load the model. `copy_to` is the index of an
-    instance that should load it in the background, or None. `costs_ms` are those of all instances,
-    where the caller has noted them.
+    instance that should load it in the background, or None. `costs_ms` are the costs of all
+    instances, if the caller has noted them.
     """
 
     index: int
@@ -60,22 +64,28 @@ class ModelChoice:
 def choose_for_model(
     model: str, instances: Sequence[InstanceView], expected_requests: float
 ) -> ModelChoice:
-    """The instance of `instances`, at least one, where a request for `model` costs least.
+    """Choose the instance on which a request for `model` costs least.
 
-    the model is                         the request goes to
-    loaded or loading somewhere          the home with the least wait, and what is left of its load
-    there, but waiting costs more        the instance where wait, load and what it evicts cost least
-    nowhere                              the same; among equals by rendezvous hashing, so that
-                                         gateways which know nothing of each other choose alike
+    A home is an instance on which the model is loaded or being loaded.
 
-    A copy is made besides where the requests to come, of which half would go to it, would wait
-    longer in all without it than the load and the reloads of what it evicts take. While the
-    model is being loaded no other load of it starts, unless that would end sooner.
+    the model has                        the request goes to
+    a home                               the home with the least wait, including the rest of a load
+    a home, but waiting there costs      the other instance with the least cost of wait, load and
+    more than a load elsewhere           reloads of evicted models
+    no home                              the instance with the least such cost
+
+    Rendezvous hashing decides among equals, so that gateways that know nothing of each other choose
+    the same instance.
+
+    The model is also copied if that saves more waiting than the copy costs. The costs are the load
+    and the reloads of evicted models. The savings count half of the expected requests, which the
+    copy would get. While the model is being loaded, no other load of it starts, unless that load
+    would end sooner.
 
     Args:
         model: its TargetModel.
-        instances: those that can take requests; one that is lost is left out.
-        expected_requests: for this model, within WINDOW_S.
+        instances: the instances that can take requests, at least one. Lost instances are left out.
+        expected_requests: number of requests for this model within WINDOW_S.
 
     Source: SageMaker's developer guide, multi-model endpoints, for the preference for instances
     that have the model; rendezvous hashing, Thaler and Ravishankar 1998.

@@ -1,4 +1,4 @@
-"""Requests without a ready copy: wait, wake or fail, and how many are released later."""
+"""Decides if a request without a ready copy waits or fails, and how many are released later."""
 
 from collections.abc import Sequence
 from enum import Enum
@@ -9,14 +9,14 @@ from hostelry.domain.at_zero import AtZero, Wakeable
 class NoCopyAction(Enum):
     """The action for a request without a copy."""
 
-    WAIT = "wait"  # copies are desired, and will come
-    WAKE = "wake"  # it waits, and has a copy started
-    REFUSE = "refuse"  # no copy will come by itself
-    RETRY = "retry"  # it fails at once; the client tries again, since copies are coming
+    WAIT = "wait"  # the request waits: copies are desired, and will come
+    WAKE = "wake"  # the request waits, and control starts a copy for it
+    REFUSE = "refuse"  # the request fails: no copy will come by itself
+    RETRY = "retry"  # the request fails, and the client tries again: copies will come
 
 
 def no_copy_action(at_zero: AtZero, desired_copies: int, wakeable: Wakeable) -> NoCopyAction:
-    """The action for a request that found no copy.
+    """Choose the action for a request that found no copy.
 
     at_zero  desired copies  wakeable   action
     hold     1 or more       any        WAIT
@@ -35,21 +35,19 @@ def no_copy_action(at_zero: AtZero, desired_copies: int, wakeable: Wakeable) -> 
     return NoCopyAction.WAKE if wakeable is Wakeable.YES else NoCopyAction.REFUSE
 
 
-# Release of queued requests: how many may go to the copies that are ready now.
-#
-# All at once would overload the first copy that is ready, and leave nothing for the next one, which
-# may be ready a moment later.
+# Queued requests are released at a limited rate. All at once would overload the first ready copy,
+# and leave no request for the next copy, which may be ready a moment later.
 
 
-WINDOW = 16  # requests in flight on a copy up to which queued ones are sent to it
+WINDOW = 16  # queued requests fill a copy up to this number of requests in flight
 RELEASE_INTERVAL_S = 0.02
 
 
 def num_to_release(outstanding: Sequence[int], window: int = WINDOW) -> int:
-    """How many requests may go, by the number in flight on each copy.
+    """Count the queued requests to release, given the number in flight on each copy.
 
     in flight on a copy     released for it
     less than `window`      as many as fill the window
-    `window` or more        one: a slow copy has a queue of its own, and may be about to free a slot
+    `window` or more        one: a slow copy queues it, and may be about to free a slot
     """
     return sum(max(1, window - count) for count in outstanding)

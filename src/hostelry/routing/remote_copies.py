@@ -1,9 +1,9 @@
-"""Routes for a host that is not the copies' own: through the node proxy of theirs. Pure.
+"""Changes routes for other hosts, which reach a copy through the node proxy of its host. Pure.
 
-a copy's address                       becomes
+address of a copy                      becomes
 ------------------------------------   -------------------------------------
-on loopback, as its own host has it    its id behind the node proxy
-any other                              itself
+``http://`` address on its host        the address of the node proxy, with the copy's id
+any other                              unchanged
 """
 
 from collections.abc import Iterable
@@ -21,11 +21,14 @@ from hostelry.domain.routes import (
 )
 
 Published = TypeVar("Published", RouteSnapshot, RouteDelta)
-OF_ITS_AGENT = "agent-"  # before a copy's id: the agent that runs it
+OF_ITS_AGENT = "agent-"  # before a copy's id, it names the agent that runs the copy
 
 
 def through_proxy(published: Published, proxy: str) -> Published:
-    """Routes, or changes of them, for other hosts than that of `proxy`, an address there."""
+    """Change the addresses in routes, or in changes of routes, to go through the node proxy.
+
+    `proxy` is the address of the node proxy on the host of the copies.
+    """
     if isinstance(published, RouteDelta):
         changed = tuple(_change(it, proxy) for it in published.changed)
         return replace(published, changed=changed)

@@ -1,6 +1,6 @@
-"""Stateful sessions: a container's session headers as plain values, and the copy that holds one.
+"""Stateful sessions: parses the session headers of containers, and finds the copy of a session.
 
-Source: the stateful sessions of SageMaker's LMI containers, their session headers.
+Source: the session headers of SageMaker's LMI containers with stateful sessions.
 """
 
 from collections.abc import Sequence
@@ -11,8 +11,8 @@ from hashlib import blake2b
 from hostelry.domain.routes import CopyRoute, VariantRoute
 
 NEW_SESSION = "NEW_SESSION"
-DEFAULT_LIFETIME_S = 1200.0  # SAGEMAKER_SESSIONS_EXPIRATION, where the header has none
-MAX_LIFETIME_S = 30 * 86_400.0  # whatever the header says
+DEFAULT_LIFETIME_S = 1200.0  # as SAGEMAKER_SESSIONS_EXPIRATION, if the header states no end
+MAX_LIFETIME_S = 30 * 86_400.0  # even if the header states a later end
 MAX_ID_CHARACTERS = 256
 MARK_BYTES = 8
 MARK_MASK = (1 << 63) - 1
@@ -27,11 +27,11 @@ class OpenedSession:
 
 
 def opened_session(header: str, now: float) -> OpenedSession | None:
-    """The session of ``ID; Expires=YYYY-MM-DDThh:mm:ssZ``; None where it names none.
+    """Parse ``ID; Expires=YYYY-MM-DDThh:mm:ssZ``. None if it has no valid session id.
 
     Args:
         header: X-Amzn-SageMaker-New-Session-Id of a container's answer.
-        now: seconds since the epoch; the default lifetime counts from then.
+        now: seconds since the epoch, when the default lifetime begins.
     """
     session_id, *fields = (part.strip() for part in header.split(";"))
     if not 0 < len(session_id) <= MAX_ID_CHARACTERS or session_id == NEW_SESSION:
@@ -44,23 +44,23 @@ def opened_session(header: str, now: float) -> OpenedSession | None:
 
 
 def copy_mark(copy_id: str) -> int:
-    """A number of 63 bits that stands for the copy in tables that several processes share."""
+    """Compute the mark of a copy: 63 bits that identify it in tables that processes share."""
     digest = blake2b(copy_id.encode(), digest_size=MARK_BYTES).digest()
     return int.from_bytes(digest, "big") & MARK_MASK
 
 
 def marked_copy(copies: Sequence[CopyRoute], mark: int) -> CopyRoute | None:
-    """The copy that `mark` stands for; None where it is not among `copies`."""
+    """Find the copy with this mark. None if it is not among `copies`."""
     return next((copy for copy in copies if copy_mark(copy.id) == mark), None)
 
 
 def marked_variant(variants: Sequence[VariantRoute], mark: int) -> VariantRoute | None:
-    """The variant with the copy that `mark` stands for; None where none has it."""
+    """Find the variant that has the copy with this mark. None if no variant has it."""
     return next((it for it in variants if marked_copy(it.copies, mark) is not None), None)
 
 
 def _instant(text: str) -> float | None:
-    """Seconds since the epoch; None where `text` is no time. Without a zone it is UTC."""
+    """Parse `text` to seconds since the epoch. None if it is invalid. UTC if it has no zone."""
     try:
         at = datetime.fromisoformat(text.strip())
         return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()

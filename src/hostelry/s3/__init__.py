@@ -1,1 +1,1 @@
-"""The S3 proxy: what stands between the S3 port and the object store."""
+"""The S3 proxy, between the S3 port and the object store."""

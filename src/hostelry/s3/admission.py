@@ -1,4 +1,4 @@
-"""Decisions of the S3 proxy on a request: what it asks for, from its head. Pure."""
+"""Decisions of the S3 proxy from the head of a request. Pure."""
 
 from dataclasses import dataclass
 from urllib.parse import unquote
@@ -13,12 +13,13 @@ TOKEN = "x-amz-security-token"
 KMS = "aws:kms"
 SERVED = (KMS, "AES256")
 DEFAULT_KEY = "alias/aws/s3"
-# Heads are signed again; these bodies are signed in pieces that begin with the head's signature.
+# The pieces of such a body are signed, beginning with the head's signature. So the proxy cannot
+# sign the head again.
 SIGNED_PIECES = "STREAMING-AWS4"
 
 
 class S3Refusal(Exception):  # noqa: N818 - an answer of S3's, not a failure of the proxy
-    """An answer of the proxy itself, by S3's code and text."""
+    """The proxy answers a request itself, with S3's code and text."""
 
     def __init__(self, status: int, code: str, message: str) -> None:
         super().__init__(message)
@@ -29,10 +30,11 @@ class S3Refusal(Exception):  # noqa: N818 - an answer of S3's, not a failure of 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wants:
-    """What a request takes besides being passed on.
+    """The work that a request needs besides being passed on.
 
-    `key` is the KMS key to look at; `adds_key` where the request leaves it open. `token` is a
-    session's, of a temporary pair of keys. `starts_upload`: its bucket's default may be KMS.
+    `key` is the KMS key to look up, and `adds_key` means that the request does not name it. `token`
+    is the session token of temporary keys. `starts_upload` means that the request begins a
+    multipart upload, to which the bucket's default encryption may apply.
     """
 
     key: str = ""
@@ -42,12 +44,12 @@ class Wants:
 
     @property
     def nothing(self) -> bool:
-        """Whether the request is passed on as it came."""
+        """True if the request is passed on unchanged."""
         return not (self.key or self.token or self.starts_upload)
 
 
 def wants_of(head: Head) -> Wants:
-    """What the request takes; raises S3Refusal for an encryption that is not served."""
+    """Find the work that a request needs. Raises S3Refusal for an encryption that is not served."""
     request = head.request
     query = request.query.lower()
     if ENCRYPTION + "=" in query:
@@ -77,7 +79,7 @@ def wants_of(head: Head) -> Wants:
 
 
 def token_of(head: Head) -> str:
-    """The session token of a request's header or query; empty where it has none."""
+    """Find the session token in a request's header or query. Empty if it has none."""
     request = head.request
     if TOKEN in request.headers:
         return request.headers[TOKEN]
@@ -89,7 +91,7 @@ def token_of(head: Head) -> str:
 
 
 def check_can_sign(head: Head) -> None:
-    """Raise S3Refusal for a body whose pieces are signed: the head cannot be signed again."""
+    """Raise S3Refusal if the body's pieces are signed, because the head cannot be signed again."""
     if head.values.get("x-amz-content-sha256", "").startswith(SIGNED_PIECES):
         raise S3Refusal(
             501,
@@ -100,7 +102,7 @@ def check_can_sign(head: Head) -> None:
 
 
 def error_answer(refusal: S3Refusal, request_id: str, *, has_body: bool) -> bytes:
-    """S3's answer for a refusal, after which the connection closes."""
+    """Build S3's answer for a refusal. The connection closes after it."""
     body = (
         '<?xml version="1.0" encoding="UTF-8"?>\n<Error>'
         f"<Code>{escape(refusal.code)}</Code><Message>{escape(refusal.message)}</Message>"

@@ -1,4 +1,4 @@
-"""Answers of the object store, passed on one by one; that of a write is held until it is noted."""
+"""Passes the object store's answers on. The answer to a write is held until its event is noted."""
 
 import asyncio
 from collections import deque
@@ -16,12 +16,12 @@ LINE_END = b"\r\n"
 
 
 class BrokenAnswerError(Exception):
-    """The bytes from the object store are no answer in HTTP/1.1, or too many to be held."""
+    """The object store's answer is not valid HTTP/1.1, or is too large to be held."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreAnswer:
-    """An answer: its status, its headers by lower-cased name, and its body where it was held."""
+    """An answer: its status, its headers by lower-cased name, and its body if it was held."""
 
     status: int
     headers: Mapping[str, str]
@@ -34,7 +34,7 @@ Settle = Callable[[StoreAnswer], Awaitable[bytes | None]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassedRequest:
-    """A request that is passed on; its answer is held for `settle`, where that is given."""
+    """A request that is passed on. With `settle`, its answer is held until `settle` returns."""
 
     head: Head
     settle: Settle | None = None
@@ -43,7 +43,8 @@ class PassedRequest:
 class Answers:
     """Answers on one connection to the store, in the order of the requests that `note` gets.
 
-    `proven` is called when the store has done what a signed request asks: its client has a key.
+    `proven` is called when the store accepts a signed request, which proves that its client has a
+    key.
     """
 
     def __init__(
@@ -60,12 +61,12 @@ class Answers:
         self._all_passed.set()
 
     def note(self, asked: PassedRequest) -> None:
-        """A request is passed on now."""
+        """Note a request that is about to be passed on."""
         self._asked.append(asked)
         self._all_passed.clear()
 
     async def all_passed(self) -> None:
-        """Return once every request has its answer, or no further one comes."""
+        """Return once every request has its answer, or the connection has ended."""
         await self._all_passed.wait()
 
     async def pass_all(self) -> None:
@@ -80,7 +81,7 @@ class Answers:
             self._all_passed.set()
 
     async def _pass_next(self) -> bool:
-        """Pass one answer; False after the last one."""
+        """Pass one answer. Returns False after the last answer."""
         try:
             raw = await self._reader.readuntil(END)
         except asyncio.IncompleteReadError as ended:
@@ -91,7 +92,7 @@ class Answers:
         except asyncio.LimitOverrunError:
             raise BrokenAnswerError from None
         answer = parse_answer(raw)
-        if answer.status < 200:  # 100 Continue: the answer itself follows
+        if answer.status < 200:  # 100 Continue, which the final answer follows
             self._writer.write(raw)
             await self._writer.drain()
             return True
@@ -114,7 +115,7 @@ class Answers:
         return goes_on
 
     async def _settle(self, settle: Settle, head: Head, raw: bytes, answer: StoreAnswer) -> bool:
-        """Pass an answer once it is settled; False where another one took its place."""
+        """Pass an answer once it is settled. Returns False if another answer took its place."""
         came, content = bytearray(raw), bytearray()
         async with aclosing(self._body(head, answer)) as parts:
             async for part, data in parts:
@@ -131,7 +132,7 @@ class Answers:
     async def _body(
         self, head: Head | None, answer: StoreAnswer
     ) -> AsyncGenerator[tuple[bytes, bytes], None]:
-        """The body's bytes as they come, and the content in them."""
+        """Yield the body's bytes as they arrive, with the content in them."""
         if answer.status in BODILESS or (head is not None and head.method == "HEAD"):
             return
         length = answer.headers.get("content-length")

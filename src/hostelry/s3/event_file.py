@@ -1,6 +1,6 @@
-"""The S3 port's own file: notification configurations, and events that control has not taken.
+"""The S3 port's SQLite file: notification configurations, and events that control must still take.
 
-SQLite, every commit synced. It stands apart from the store, so that an upload needs no control.
+Every commit is synced to disk. The file is not control's, so that uploads work without control.
 """
 
 import os
@@ -23,11 +23,11 @@ CREATE TABLE IF NOT EXISTS event (number INTEGER PRIMARY KEY AUTOINCREMENT, body
 
 
 class EventFileError(Exception):
-    """The change was not made; the message says why."""
+    """The change was not made. The message says why."""
 
 
 class EventFile:
-    """One connection to the file, for all threads; configurations are kept in memory, too."""
+    """One connection to the file, for all threads. Configurations are kept in memory, too."""
 
     def __init__(self, path: Path) -> None:
         self._lock = threading.Lock()
@@ -46,11 +46,11 @@ class EventFile:
             raise TerminalError(f"{path} cannot be opened: {error}") from error
 
     def notification(self, bucket: str) -> BucketNotification:
-        """The bucket's configuration; an empty one where it has none."""
+        """Return the bucket's configuration, which is empty if none was set."""
         return self._buckets.get(bucket, BucketNotification())
 
     def configure(self, bucket: str, notification: BucketNotification) -> None:
-        """Replace the bucket's configuration; an empty one is none. Raises EventFileError."""
+        """Replace the bucket's configuration. An empty one removes it. Raises EventFileError."""
         with self._lock:
             if notification.is_empty:
                 self._execute("DELETE FROM bucket WHERE name = ?", (bucket,))
@@ -61,7 +61,7 @@ class EventFile:
                 self._buckets[bucket] = notification
 
     def add(self, event: ObjectEvent) -> None:
-        """Keep an event until control has it; durable once this returns. Raises EventFileError."""
+        """Keep an event until control has it. Returns once it is durable. Raises EventFileError."""
         with self._lock:
             if self._waiting >= MAX_EVENTS:
                 raise EventFileError(f"{self._waiting} events wait for control, the limit")
@@ -70,7 +70,7 @@ class EventFile:
             self._waiting += 1
 
     def oldest(self, most: int) -> Sequence[tuple[int, ObjectEvent]]:
-        """The events that wait longest, with their numbers."""
+        """Read the events that have waited longest, at most `most`, with their numbers."""
         with self._lock:
             rows = self._connection.execute(
                 "SELECT number, body FROM event ORDER BY number LIMIT ?", (most,)
@@ -78,7 +78,7 @@ class EventFile:
         return [(number, decode(body, ObjectEvent)) for number, body in rows]
 
     def forget(self, number: int) -> None:
-        """Forget the events up to this number: control has them. Raises EventFileError."""
+        """Forget the events up to this number, because control has them. Raises EventFileError."""
         with self._lock:
             self._waiting -= self._execute("DELETE FROM event WHERE number <= ?", (number,))
 

@@ -1,4 +1,4 @@
-"""Head of an S3 request: parsed, and written again with other headers. Pure."""
+"""The head of an S3 request: parses it, and writes it with other headers. Pure."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ END = b"\r\n\r\n"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Head:
-    """A request's head: `raw` as it came, and its parts; header names as they came."""
+    """A request's head: its bytes as received, and its parts. Header names keep their case."""
 
     raw: bytes
     method: str
@@ -27,7 +27,7 @@ class Head:
 
     @property
     def values(self) -> Mapping[str, str]:
-        """Values by lower-cased name; a repeated header's values joined by ``,``."""
+        """Values by lower-cased name. The values of a repeated header are joined by ``,``."""
         found: dict[str, str] = {}
         for name, value in self.headers:
             key = name.lower()
@@ -36,20 +36,20 @@ class Head:
 
     @property
     def is_signed(self) -> bool:
-        """Whether the head shows a signature, which may be wrong."""
+        """True if the head has a signature, which may be wrong."""
         return "authorization" in self.values or "X-Amz-Signature=" in self.target
 
     @property
     def body_bytes(self) -> int | None:
-        """The length of the body; None where its transfer coding has its end."""
+        """The length of the body. None if its transfer coding marks its end."""
         values = self.values
         return None if "transfer-encoding" in values else int(values.get("content-length", "0"))
 
 
 def parse_head(raw: bytes) -> Head:
-    """The parts of a head, which ends with an empty line.
+    """Parse a head, which ends with an empty line.
 
-    Raises MalformedHeadError for what may be read in two ways: the object store reads it, too.
+    Raises MalformedHeadError for an ambiguous head, which the object store might read differently.
     """
     found = parse_request_head(raw)
     if not found.target.startswith("/"):
@@ -61,6 +61,6 @@ def parse_head(raw: bytes) -> Head:
 
 
 def write_head(method: str, target: str, headers: Iterable[tuple[str, str]]) -> bytes:
-    """The bytes of a head."""
+    """Build the bytes of a head."""
     lines = [f"{method} {target} HTTP/1.1", *(f"{name}: {value}" for name, value in headers)]
     return "\r\n".join(lines).encode("latin-1") + END

@@ -11,13 +11,13 @@ from hostelry.home.ports import bind
 from hostelry.s3.head import MAX_HEAD_BYTES
 
 LOG = logging.getLogger(__name__)
-MAX_OPENING = 1024  # connections whose client has not said yet what it speaks; the oldest is cut
+MAX_OPENING = 1024  # connections that are being opened: beyond this limit, the oldest is cut
 ACCEPT_PAUSE_S = 0.1
 Served = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 class SecuredListener:
-    """Accepts clients of a socket, as an `asyncio.Server` does; `served` takes each."""
+    """Accepts clients of a socket, as an `asyncio.Server` does, and passes each to `served`."""
 
     def __init__(
         self, listening: socket.socket, served: Served, certificate: ServerCertificate
@@ -28,11 +28,11 @@ class SecuredListener:
         self._opening: dict[asyncio.Task[None], None] = {}  # the oldest first
 
     async def __aenter__(self) -> "SecuredListener":
-        """The listener itself."""
+        """Return the listener itself."""
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Accept no more."""
+        """Accept no more clients, and cut the connections that are being opened."""
         self._listening.close()
         for task in tuple(self._opening):
             task.cancel()
@@ -43,7 +43,7 @@ class SecuredListener:
         while True:
             try:
                 accepted, _ = await loop.sock_accept(self._listening)
-            except OSError as error:  # no descriptor is left, or the peer has gone
+            except OSError as error:  # no file descriptor is left, or the client has gone
                 LOG.warning("no connection is accepted: %s", error)
                 await asyncio.sleep(ACCEPT_PAUSE_S)
                 continue
@@ -77,7 +77,7 @@ class SecuredListener:
 async def listened(
     host: str, port: int, served: Served, certificate: ServerCertificate | None
 ) -> asyncio.Server | SecuredListener:
-    """Listen on `host`:`port`, by TLS where there is a certificate; raises OSError."""
+    """Listen on `host`:`port`, with TLS if there is a certificate. Raises OSError."""
     if certificate is None:
         return await asyncio.start_server(served, host, port, limit=MAX_HEAD_BYTES)
     return SecuredListener(bind(host, port), served, certificate)

@@ -19,7 +19,7 @@ MALFORMED = "The XML you provided was not well-formed or did not validate agains
 
 
 def read_notification(body: bytes) -> BucketNotification:
-    """The configuration; raises S3Refusal."""
+    """Parse a configuration. Raises S3Refusal."""
     root = _root(body)
     targets: list[NotificationTarget] = []
     to_bus = False
@@ -46,7 +46,7 @@ def read_notification(body: bytes) -> BucketNotification:
 
 
 def notification_xml(notification: BucketNotification) -> bytes:
-    """The configuration as it is answered."""
+    """Write a configuration as S3 answers it."""
     parts = [_target_xml(it) for it in notification.targets]
     parts += [f"<{BUS}></{BUS}>"] if notification.to_bus else []
     inner = "".join(parts)

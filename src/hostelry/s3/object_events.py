@@ -1,4 +1,10 @@
-"""Events of objects: recognised by the request's head, noted before the upload is answered."""
+"""Events of objects: finds them by a request's head, and notes them before the upload is answered.
+
+Promise: an upload into a bucket with a notification configuration is answered with success only
+once its event is on disk. The event stays there until control has taken it. If the process is
+killed in between, the client gets no answer, or the event is reported twice. Control recognises
+the second report by the event's id.
+"""
 
 import asyncio
 import contextlib
@@ -28,7 +34,7 @@ from hostelry.s3.store_client import StoreClient
 LOG = logging.getLogger(__name__)
 PUT, COPY, COMPLETE = "Put", "Copy", "CompleteMultipartUpload"
 NOTIFICATION = "notification"
-# A PUT with one of these writes something of an object, or a part of one.
+# A PUT with one of these query fields changes a property of an object, or writes a part of one.
 PARTS_OF_OBJECTS = frozenset(
     {
         "acl",
@@ -48,9 +54,9 @@ MAX_OBJECT_BYTES = 5 * 1024**4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectWrite:
-    """The object that a request writes; `size_bytes` is None where the head does not say it.
+    """The object that a request writes. `size_bytes` is the size that the head states, if any.
 
-    `target` is the request target of the object itself.
+    `target` is the request target of the object, without a query.
     """
 
     kind: str
@@ -62,7 +68,7 @@ class ObjectWrite:
 
 
 def write_of(head: Head) -> ObjectWrite | None:
-    """The object that the request writes; None where it writes none."""
+    """Find the object that the request writes. None if it writes no object."""
     bucket, key = place_of(head)
     kind = _kind_of(head) if key else None
     if kind is None:
@@ -81,26 +87,26 @@ def write_of(head: Head) -> ObjectWrite | None:
 
 
 def place_of(head: Head) -> tuple[str, str]:
-    """Bucket and key that the request names, path-style; each may be empty."""
+    """Find the bucket and the key in the request's path. Each may be empty."""
     bucket, _, key = unquote(head.target.partition("?")[0]).lstrip("/").partition("/")
     return bucket, key
 
 
 def query_names(head: Head) -> frozenset[str]:
-    """The names of the query's fields, in lower case."""
+    """Find the names of the query's fields, in lower case."""
     pairs = head.target.partition("?")[2].split("&")
     return frozenset(unquote(it.partition("=")[0]).lower() for it in pairs if it)
 
 
 def removed_bucket(head: Head) -> str | None:
-    """The bucket that the request deletes; None where it deletes none."""
+    """Find the bucket that the request deletes. None if it deletes no bucket."""
     bucket, key = place_of(head)
     is_removal = head.method == "DELETE" and not key and not query_names(head) - {"x-id"}
     return bucket if is_removal and bucket else None
 
 
 def is_notification_call(head: Head) -> bool:
-    """Whether the request gets or puts a bucket's notification configuration."""
+    """True if the request gets or puts a bucket's notification configuration."""
     bucket, key = place_of(head)
     return bool(bucket) and not key and NOTIFICATION in query_names(head)
 
@@ -112,13 +118,6 @@ def _kind_of(head: Head) -> str | None:
     if head.method != "PUT" or names & PARTS_OF_OBJECTS:
         return None
     return COPY if "x-amz-copy-source" in head.values else PUT
-
-
-# Events of objects: noted before their upload is answered, then reported to control.
-#
-# Promise: an upload into a bucket with a notification configuration is answered with success only
-# once its event is on disk, and the event stays there until control has taken it. A kill in between
-# is a client without an answer, or an event that is reported twice, which control knows by its id.
 
 
 ETAG = re.compile(r"<ETag>([^<]*)</ETag>")
@@ -140,16 +139,16 @@ class ObjectEvents:
         self.noted = asyncio.Event()
 
     def watches(self, write: ObjectWrite) -> bool:
-        """Whether the write's bucket has a notification configuration for it."""
+        """True if the write's bucket has a notification configuration for it."""
         notification = self._file.notification(write.bucket)
         return notification.to_bus or bool(
             notification.find_targets(CREATED + write.kind, write.key)
         )
 
     async def note(self, write: ObjectWrite, answer: StoreAnswer, source_address: str) -> None:
-        """Make the event of a write durable; raises EventFileError.
+        """Make the event of a write durable. Raises EventFileError.
 
-        Nothing is noted of a write that failed, which of a copy the answer's body alone says.
+        A failed write has no event. The failure of a copy shows only in the answer's body.
         """
         if FAILED in answer.body:
             return
@@ -187,7 +186,7 @@ class ObjectEvents:
 
 
 class EventSender:
-    """Notifies control of the events in `file`, oldest first, until it has taken them."""
+    """Reports the events in `file` to control, oldest first, until control has taken them."""
 
     def __init__(
         self,
@@ -202,7 +201,7 @@ class EventSender:
         self._report = report
 
     async def run(self) -> None:
-        """Notify of events until cancelled."""
+        """Report events until cancelled."""
         pause_s = FIRST_PAUSE_S
         while True:
             self._noted.clear()
@@ -229,7 +228,10 @@ class EventSender:
 
 
 def settling(events: ObjectEvents, write: ObjectWrite, source: str, refused: bytes) -> Settle:
-    """What holds the answer to `write` until its event is durable; else `refused` is answered."""
+    """Build the step that holds the answer to `write` until its event is durable.
+
+    If the event cannot be noted, the client gets `refused` instead of the answer.
+    """
 
     async def settle(answer: StoreAnswer) -> bytes | None:
         try:
@@ -247,7 +249,10 @@ def control_reporter(
     credentials: Credentials,
     mounts: Mapping[str, httpx.AsyncBaseTransport],
 ) -> Callable[[Sequence[ObjectEvent]], Awaitable[bool]]:
-    """Notifies control, by `mounts`, of events; whether it has taken them, or never will."""
+    """Build the function that reports events to control, by `mounts`.
+
+    It returns True if control has taken the events, or will never be able to read them.
+    """
     client = loopback_client(30.0, mounts)
     headers = {INTERNAL_KEY_HEADER: credentials.internal_key}
 

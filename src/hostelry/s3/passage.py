@@ -1,4 +1,4 @@
-"""Passage of one request's head: unchanged, or with a KMS key added and signed again."""
+"""Prepares the head of a request for the store: unchanged, or signed again with the store's key."""
 
 import re
 from collections.abc import Awaitable, Callable, Mapping
@@ -35,7 +35,7 @@ STATES: Mapping[str, tuple[str, str]] = {
 
 
 class KmsKeys:
-    """Looks KMS keys up at control, by `mounts`, over connections that are kept."""
+    """Looks up KMS keys at control, by `mounts`, over kept connections."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class KmsKeys:
         self._client = loopback_client(TIMEOUT_S, mounts)
 
     async def usable_arn(self, name: str) -> str:
-        """The ARN of an enabled key of that name; raises S3Refusal with S3's error otherwise."""
+        """Find the ARN of an enabled key. Raises S3Refusal with S3's error if it cannot be used."""
         answer = await self._describe(name)
         if answer.status_code >= 500:
             raise away()
@@ -81,14 +81,14 @@ class KmsKeys:
 
 
 def away() -> S3Refusal:
-    """The answer while control restarts; SDKs try again."""
+    """Build the answer while control restarts. SDKs try again."""
     return S3Refusal(503, "ServiceUnavailable", "The key service is restarting; try again.")
 
 
 Passes = Callable[[Head], Awaitable[bytes]]
-# S3 allows clients a clock that is this wrong.
+# S3 allows a client's clock to be wrong by this much.
 MAX_SKEW_S = 900.0
-# S3's own names for what is wrong with temporary keys.
+# S3's status and code for each error of temporary keys.
 REFUSED: Mapping[str, tuple[int, str]] = {
     "ExpiredTokenException": (400, "ExpiredToken"),
     "UnrecognizedClientException": (403, "InvalidAccessKeyId"),
@@ -104,7 +104,7 @@ DEFAULT_RULE = re.compile(
 
 
 class Passage:
-    """Decides how requests reach `store`; keys are looked up at control, by `keys`."""
+    """Decides how requests reach `store`. `keys` looks up KMS keys at control."""
 
     def __init__(
         self, credentials: Credentials, keys: KmsKeys, store: StoreClient, clock: Clock
@@ -121,12 +121,12 @@ class Passage:
         self._store = store
 
     async def passed(self, head: Head) -> bytes:
-        """The head's bytes for the store; raises S3Refusal for what is answered here."""
+        """Return the head's bytes for the store. Raises S3Refusal if the proxy answers itself."""
         wants = wants_of(head)
         if head.body_bytes is None:
             head = closing(head)
         if wants.nothing or not self._holds(head, wants):
-            return head.raw  # the store refuses what is not signed by a key that it knows
+            return head.raw  # the store refuses a request that none of its keys signed
         added = await self._added(head, wants)
         if not added and not wants.token:
             return head.raw
@@ -144,7 +144,7 @@ class Passage:
             raise S3Refusal(400, "InvalidRequest", message)
 
     def _holds(self, head: Head, wants: Wants) -> bool:
-        """Whether the client's signature holds; raises S3Refusal if temporary keys do not."""
+        """True if the client's signature is valid. Raises S3Refusal for invalid temporary keys."""
         try:
             return isinstance(self._verified(head), Proven)
         except ServiceError as error:
@@ -153,7 +153,7 @@ class Passage:
             return False
 
     def _verified(self, head: Head) -> Proven | NeedsBody:
-        """What the head proves.
+        """Verify the head's signature.
 
         Raises ServiceError for a wrong signature, for a copy's keys and for a write by an agent.
         """
@@ -167,7 +167,7 @@ class Passage:
         return found
 
     async def _added(self, head: Head, wants: Wants) -> dict[str, str]:
-        """The headers that the request leaves to its bucket or to KMS's default."""
+        """Find the encryption headers that the request leaves to its bucket or to KMS's default."""
         if wants.key:
             arn = await self._keys.usable_arn(wants.key)
             return {KEY_ID: arn} if wants.adds_key else {}
@@ -177,7 +177,7 @@ class Passage:
         return {ENCRYPTION: KMS, KEY_ID: await self._keys.usable_arn(name)}
 
     async def _bucket_key(self, head: Head) -> str:
-        """The KMS key of the default encryption of the request's bucket; empty without one."""
+        """Find the KMS key of the bucket's default encryption. Empty if the default is not KMS."""
         bucket = head.request.path.lstrip("/").partition("/")[0]
         answer = await self._store.ask("GET", f"/{bucket}?encryption=")
         if answer is None or answer.status_code != 200:
@@ -187,7 +187,7 @@ class Passage:
 
 
 def own_key(credentials: Credentials) -> OwnKey:
-    """The keys that the store knows."""
+    """Build the key pair that the store accepts."""
     return OwnKey(
         access_key_id=credentials.access_key_id,
         secret_access_key=credentials.secret_access_key,
@@ -196,7 +196,7 @@ def own_key(credentials: Credentials) -> OwnKey:
 
 
 def closing(head: Head) -> Head:
-    """The head of the last request of its connection."""
+    """Build the head with ``Connection: close``: its request is the last one of its connection."""
     headers = [(name, it) for name, it in head.headers if name.lower() != "connection"]
     headers.append(("Connection", "close"))
     return parse_head(write_head(head.method, head.target, headers))

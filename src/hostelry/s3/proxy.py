@@ -50,17 +50,17 @@ from hostelry.s3.store_client import StoreClient
 from hostelry.s3.watch import MAX_BODY_BYTES, Watch
 
 TARGET_HOST = "127.0.0.1"
-IDLE_S = 150.0  # longer than the store's own limit, which then decides
+IDLE_S = 150.0  # longer than the store's limit, so that the store decides
 DRAINED_S = 5.0
-BODY_S = 20.0  # for the configuration of a bucket's notifications
+BODY_S = 20.0  # to read the configuration of a bucket's notifications
 RETRY_S = 1.0
 MAX_CONNECTIONS = 4096
-RESERVED_FILES = 256  # for everything but connections, each of which takes two
+RESERVED_FILES = 256  # for all other purposes than connections, each of which takes two
 LOG = logging.getLogger(__name__)
 
 
 class Connection:
-    """One client's connection, and the one to the store that serves it; `LimitedConnection`."""
+    """A client's connection and the store's connection that serves it (`LimitedConnection`)."""
 
     can_be_shed = False
     reading_since_s = 0.0
@@ -90,7 +90,7 @@ class Connection:
         """Pass requests and answers until either side ends."""
         sending = asyncio.create_task(self._pass_requests())
         try:
-            # A client may half-close and still read; once the store has ended, so has all.
+            # A client may half-close and still read. When the store ends, both directions end.
             await self._answers.pass_all()
             if sending.done() or not self._requests.is_closing():
                 sending.cancel()
@@ -111,7 +111,7 @@ class Connection:
             self._requests.close()
 
     async def _pass_request(self) -> bool:
-        """Pass one request; False after the last one of the connection."""
+        """Pass one request. Returns False after the last request of the connection."""
         head: Head | None = None
         try:
             raw = await self._next_head()
@@ -130,7 +130,7 @@ class Connection:
             return False
         except (OSError, asyncio.IncompleteReadError):
             raise
-        except Exception:  # a defect; its client may not wait for an answer that never comes
+        except Exception:  # a defect: without an answer, the client would wait in vain
             LOG.exception("a request to the S3 port failed")
             await self._refuse(head, S3Refusal(500, "InternalError", "Internal error; try again."))
             return False
@@ -145,12 +145,12 @@ class Connection:
         return True
 
     async def _answer(self, watch: Watch, head: Head) -> None:
-        """Answer a call on a notification configuration; raises S3Refusal."""
+        """Answer a call on a notification configuration. Raises S3Refusal."""
         self._writer.write(await watch.answer(head, lambda: self._configuration(head)))
         await self._writer.drain()
 
     async def _configuration(self, head: Head) -> bytes:
-        """The body of such a call, whose signature holds; raises S3Refusal."""
+        """Read the body of such a call, whose signature is valid. Raises S3Refusal."""
         self._proven()
         length = head.body_bytes
         if length is None:
@@ -173,7 +173,7 @@ class Connection:
         return str(peer[0]) if peer else ""
 
     async def _next_head(self) -> bytes | None:
-        """The next request's head; None where the client has ended."""
+        """Read the next request's head. None if the client has ended, or sends none in time."""
         try:
             async with asyncio.timeout(IDLE_S):
                 return await self._reader.readuntil(END)
@@ -187,7 +187,7 @@ class Connection:
             return None
 
     async def _refuse(self, head: Head | None, refusal: S3Refusal) -> None:
-        """Answer in the store's place, take what the client still sends, and end."""
+        """Answer in the store's place, read the rest of the request, and end the connection."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(DRAINED_S):
                 await self._answers.all_passed()
@@ -221,7 +221,7 @@ async def start_proxy(
 def passing(
     target_port: int, passes: Passes, watch: Watch | None, limits: ConnectionLimits[Connection]
 ) -> Served:
-    """What serves a connection by passing its requests to 127.0.0.1:`target_port`."""
+    """Build the function that serves a connection by passing its requests to `target_port`."""
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -261,7 +261,7 @@ async def copy_bytes(reader: asyncio.StreamReader, writer: asyncio.StreamWriter)
 async def copy_exactly(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, num_bytes: int
 ) -> None:
-    """Copy so many bytes; raises IncompleteReadError where the reader ends before."""
+    """Copy `num_bytes` bytes. Raises IncompleteReadError if the reader ends earlier."""
     left = num_bytes
     while left:
         chunk = await reader.read(min(left, CHUNK_BYTES))
@@ -298,7 +298,7 @@ async def serve(home: Home, target_port: int) -> None:
 
 
 def main() -> None:
-    """Parse the arguments and run; exit code 1 and a line on standard error when it cannot."""
+    """Parse the arguments and run. On failure, exit with code 1 and a line on standard error."""
     parser = argparse.ArgumentParser(prog="python -m hostelry.s3.proxy", description=__doc__)
     parser.add_argument("--home", type=Path, required=True, help="the home folder")
     parser.add_argument("--target", type=int, required=True, help="the object store's own port")

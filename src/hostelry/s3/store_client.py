@@ -10,7 +10,7 @@ from hostelry.base.clock import Clock
 from hostelry.base.peer_http import loopback_client
 from hostelry.s3.head import Head, parse_head, write_head
 
-# What the client proved itself by, and what is written again.
+# The client's proof of its identity, and the headers that the new signature sets.
 REPLACED = frozenset({"authorization", "x-amz-security-token", "x-amz-date"})
 REPLACED_QUERY = frozenset(
     {
@@ -26,7 +26,7 @@ REPLACED_QUERY = frozenset(
 
 
 def signed_head(head: Head, key: OwnKey, now: float, added: Mapping[str, str]) -> bytes:
-    """The bytes of `head` with headers `added`, signed by `key` at `now` (epoch seconds)."""
+    """Build `head` with the `added` headers, signed by `key` at `now` (seconds since the epoch)."""
     path, _, query = head.target.partition("?")
     pairs = parse_qsl(query, keep_blank_values=True)
     kept = [(name, it) for name, it in pairs if name.lower() not in REPLACED_QUERY]
@@ -46,7 +46,7 @@ TIMEOUT_S = 30.0
 
 
 class StoreClient:
-    """Asks the store at `url`, over connections that are kept."""
+    """Sends requests to the store at `url`, over kept connections."""
 
     def __init__(self, url: str, key: OwnKey, clock: Clock) -> None:
         self._url = url
@@ -55,11 +55,11 @@ class StoreClient:
         self._client = loopback_client(TIMEOUT_S)
 
     async def ask(self, method: str, target: str) -> httpx.Response | None:
-        """The answer to a request without a body; None where the store does not answer."""
+        """Send a request without a body. None if the store does not answer."""
         host = self._url.removeprefix("http://")
         asked = Head(raw=b"", method=method, target=target, headers=(("Host", host),))
         signed = parse_head(signed_head(asked, self._key, self._clock.now(), {}))
-        # As it was signed: httpx would write a key's escapes in its own way.
+        # The target stays as it was signed: httpx would escape a key's characters in another way.
         url = httpx.URL(self._url, raw_path=target.encode("latin-1"))
         try:
             return await self._client.request(method, url, headers=list(signed.headers))

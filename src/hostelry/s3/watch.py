@@ -36,7 +36,10 @@ NOT_NOTED = S3Refusal(
 
 
 class Watch:
-    """What the S3 port answers itself, and whose answers it holds; it asks control by `mounts`."""
+    """Answers calls on notification configurations, and holds the answers to watched writes.
+
+    It asks control by `mounts`.
+    """
 
     def __init__(
         self,
@@ -59,7 +62,7 @@ class Watch:
         self.events = ObjectEvents(file, store, clock, self._scope)
 
     def settle_of(self, head: Head, source_address: str) -> Settle | None:
-        """What the answer to a request is held for; None where nothing."""
+        """Find the step that the answer to a request is held for. None if it is not held."""
         write, bucket = write_of(head), removed_bucket(head)
         if write is not None and self.events.watches(write):
             refused = error_answer(NOT_NOTED, new_request_id(), has_body=True)
@@ -69,9 +72,9 @@ class Watch:
         return None
 
     async def answer(self, head: Head, read_body: Callable[[], Awaitable[bytes]]) -> bytes:
-        """The answer to a call on a notification configuration; raises S3Refusal.
+        """Answer a call on a notification configuration. Raises S3Refusal.
 
-        No body is read from a client whose signature does not hold.
+        The body is read only if the client's signature is valid.
         """
         self._passage.check_signed(head)
         body = await read_body()
@@ -98,7 +101,7 @@ class Watch:
         return build_xml_answer(b"")
 
     async def _check_targets(self, bucket: str, notification: BucketNotification) -> None:
-        """Raise S3Refusal where a topic or queue is not there; notify those that are."""
+        """Raise S3Refusal if a topic or queue is missing. Otherwise each gets a test message."""
         if not notification.targets:
             return
         asked = TargetCheck(
@@ -133,7 +136,7 @@ class Watch:
 
 
 def check_hash(head: Head, body: bytes) -> None:
-    """Raise S3Refusal where the body is not the one that was signed."""
+    """Raise S3Refusal if the body is not the signed body."""
     stated = head.values.get("x-amz-content-sha256", "UNSIGNED-PAYLOAD")
     if stated == "UNSIGNED-PAYLOAD":
         return
@@ -146,6 +149,6 @@ def check_hash(head: Head, body: bytes) -> None:
 
 
 def build_xml_answer(body: bytes) -> bytes:
-    """Build an answer of S3 with this XML."""
+    """Build a 200 answer of S3 with `body`, which is XML or empty."""
     headers = {"Content-Type": "application/xml", "x-amz-request-id": new_request_id()}
     return build_answer(200, headers, body)

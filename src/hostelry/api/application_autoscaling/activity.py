@@ -12,9 +12,10 @@ HISTORY_S = 6 * 7 * 86_400.0
 
 
 def describe_scaling_activities(context: CallContext, params: Params) -> Result:
-    """DescribeScalingActivities: of the last six weeks, newest first, deleted resources' too.
+    """DescribeScalingActivities: the activities of the last six weeks, newest first.
 
-    Activities that changed nothing are included with IncludeNotScaledActivities.
+    They include activities of deleted resources. With IncludeNotScaledActivities they also include
+    activities that changed nothing.
     """
     resource_id, dimension = parse_resource_filter(params)
     rows = [
@@ -30,7 +31,7 @@ def describe_scaling_activities(context: CallContext, params: Params) -> Result:
 
 
 def activities_of(context: CallContext, params: Params) -> list[ScalingActivity]:
-    """The activities of the service namespace that the request includes."""
+    """Find the activities that the request asks for."""
     if params["ServiceNamespace"] != NAMESPACE:
         return []
     stored = context.state.scaling_activities.list(context.scope)

@@ -119,7 +119,7 @@ def _build_policy(context: CallContext, params: Params, target: ScalableTarget) 
 
 
 def _check_others(policy: ScalingPolicy, others: list[ScalingPolicy]) -> None:
-    """Refuse too many policies of a target, and two that track one metric."""
+    """Refuse too many policies of a target, and two policies that track the same metric."""
     if len(others) >= MAX_POLICIES:
         raise ServiceError(
             "LimitExceededException",
@@ -227,10 +227,10 @@ def _check_room(context: CallContext, names: Sequence[str]) -> None:
 
 
 def renew_alarms(state: State, context_of: Callable[[Scope], CallContext]) -> None:
-    """Write the alarms of every scope's policies that are missing or have another rule.
+    """Write the alarms of policies that are missing or have an outdated rule, in every scope.
 
-    They differ if control died while it wrote a policy, or runs with another `pace` now. Call this
-    before alarms are watched.
+    This happens if control died while it wrote a policy, or if it runs with another `pace` now.
+    Call this before alarms are watched.
     """
     with state.writing:
         for policy in (it.value for it in state.scaling_policies.list()):
@@ -240,7 +240,7 @@ def renew_alarms(state: State, context_of: Callable[[Scope], CallContext]) -> No
 
 
 def _is_stale(context: CallContext, policy: ScalingPolicy, tracking: TargetTracking) -> bool:
-    """Whether one of the policy's alarms is missing, or has another rule than it should."""
+    """True if one of the policy's alarms is missing, or has an outdated rule."""
     for name in policy.alarm_names:
         side = find_alarm_side(name)
         found = context.state.metric_alarms.get(policy.scope, name)

@@ -1,7 +1,7 @@
-"""From PutScalingPolicy's configurations to domain values, each field and combination checked.
+"""Parses PutScalingPolicy's configurations to domain values, and checks fields and combinations.
 
 Source: PutScalingPolicy (TargetTrackingScalingPolicyConfiguration, StepScalingPolicyConfiguration)
-in the Application Auto Scaling API reference; "Step scaling policies" (Step adjustments) in its
+in the Application Auto Scaling API reference, and "Step scaling policies" (Step adjustments) in its
 user guide.
 """
 
@@ -67,7 +67,7 @@ def _parse_predefined(given: Given, dimension: Dimension) -> str:
 
 
 def _build_queries(given: Given) -> tuple[MetricQuery, ...]:
-    """The queries of a customized metric: one for a single metric."""
+    """Build the queries of a customized metric. A single metric has one query."""
     metrics: Sequence[Given] = given.get("Metrics") or ()
     beside = [name for name in SINGLE if given.get(name) is not None]
     if metrics and beside:
@@ -240,7 +240,7 @@ def check_interval(step: StepAdjustment) -> None:
 
 
 def check_ends(first: StepAdjustment, last: StepAdjustment) -> None:
-    """Refuse steps that do not reach infinity on a side of the threshold that they cover."""
+    """Refuse steps that cover a side of the threshold without reaching infinity there."""
     if first.lower is not None and first.lower < 0.0:
         raise validation_error(
             "A step adjustment without MetricIntervalLowerBound is required, since one has a"

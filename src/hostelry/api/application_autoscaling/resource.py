@@ -115,9 +115,9 @@ def _check_dimension(endpoint: Endpoint, name: str, dimension: Dimension) -> Non
 
 
 def check_bounds(low: int, high: int, dimension: Dimension, least: int, most: int) -> None:
-    """Refuse bounds that contradict, or that the dimension cannot have.
+    """Refuse bounds that contradict each other, or that the dimension cannot have.
 
-    `least` and `most` are those of `get_min_capacity` and `get_max_capacity`.
+    `least` and `most` are the results of `get_min_capacity` and `get_max_capacity`.
     """
     if high < low:
         raise validation_error(

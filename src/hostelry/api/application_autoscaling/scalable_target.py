@@ -1,7 +1,7 @@
 """Scalable targets: registered, described, deregistered and tagged.
 
-The operations write desired state. The scaler follows the records, and moves a capacity that is
-outside of its new bounds inside.
+The operations write desired state. The scaler follows the records. It moves a capacity that is
+outside of its new bounds to the nearest bound.
 """
 
 from collections.abc import Mapping

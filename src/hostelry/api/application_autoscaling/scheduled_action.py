@@ -25,11 +25,10 @@ MAX_ACTIONS = 200  # of a target
 
 
 def put_scheduled_action(context: CallContext, params: Params) -> Result:
-    """PutScheduledAction: makes an action, or changes the given fields of one.
+    """PutScheduledAction: makes an action, or changes the given fields of an existing action.
 
-    Omitted times are deleted.
-
-    A schedule that would never fire any more is refused. AWS accepts it and does nothing.
+    Omitted times are deleted. A schedule that would never fire again is refused. AWS accepts such a
+    schedule and does nothing.
     """
     target = find_target(context, params).value
     found = _get_action(context, params)
@@ -107,7 +106,7 @@ def _check_action(action: ScheduledAction, least: int, most: int) -> None:
 
 
 def _check_fires(action: ScheduledAction, now: float) -> None:
-    """Refuse a schedule that never fires any more."""
+    """Refuse a schedule that never fires again."""
     if find_next_due(action, now) is None:
         raise validation_error(
             f"Schedule {action.schedule!r} in {action.timezone} would not fire any more between now"

@@ -27,7 +27,7 @@ from hostelry.store.records import Records, Versioned
 
 MAX_ALARMS = 10_000  # of one kind, for an account in a region
 MAX_PARENTS = 150
-MAX_WAIT_S = 86_400  # of a suppressor
+MAX_WAIT_S = 86_400  # of each of a suppressor's periods
 NOT_ECHOED = ("Tags",)
 A = TypeVar("A", MetricAlarm, CompositeAlarm)
 

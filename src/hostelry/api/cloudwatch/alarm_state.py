@@ -59,7 +59,7 @@ def disable_alarm_actions(context: CallContext, params: Params) -> Result:
 def delete_alarms(context: CallContext, params: Params) -> Result:
     """DeleteAlarms. Missing alarms are ignored. A refusal deletes nothing.
 
-    Refused are two composite alarms at once, and alarms that other composite alarms name.
+    Two composite alarms at once are refused, and also alarms that other composite alarms name.
     """
     names, scope = dict.fromkeys(params["AlarmNames"]), context.scope
     found = [it for it in (_get_alarm(context, name) for name in names) if it is not None]

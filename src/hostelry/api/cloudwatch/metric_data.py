@@ -119,7 +119,7 @@ def put_metric_data(context: CallContext, params: Params) -> Result:
 
 
 def _list_data(params: Params) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Every datum with its path. Data of entities is treated alike, as no answer shows entities."""
+    """Yield every datum with its path. Data of entities is included, and loses its entity."""
     lists = [("MetricData", params.get("MetricData") or ())]
     for number, entity in enumerate(params.get("EntityMetricData") or (), start=1):
         path = f"EntityMetricData.member.{number}.MetricData"

@@ -241,7 +241,7 @@ def _check_extended(number: int, name: str) -> None:
 
 
 def _parse_interval(params: Params) -> tuple[float, float]:
-    """The requested interval, in whole periods; refuses more than MAX_STATISTICS of them."""
+    """Parse the requested interval, in whole periods. Refuses more than MAX_STATISTICS periods."""
     period_s = params["Period"]
     check_period("Period", period_s)
     start, end = params["StartTime"] // period_s * period_s, params["EndTime"]
@@ -297,6 +297,6 @@ def list_metrics(context: CallContext, params: Params) -> Result:
 
 
 def _sort_key(metric: Metric) -> str:
-    """A text that sorts as metrics do."""
+    """Build a text that sorts in the order of metrics."""
     parts = (metric.namespace, metric.name, *(text for pair in metric.dimensions for text in pair))
     return "\0".join(parts)

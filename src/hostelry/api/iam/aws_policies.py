@@ -1,4 +1,4 @@
-"""AWS's own managed policies, as far as examples of model hosting attach them.
+"""The AWS managed policies that examples of model hosting attach.
 
 The documents follow AWS's documentation of each policy. The rights within a service are as wide as
 AWS's or wider. A role's policies decide only simulations.

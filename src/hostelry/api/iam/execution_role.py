@@ -1,7 +1,7 @@
-"""The execution role that a platform has from its first start, and the roles that services assume.
+"""The platform's execution role, which exists from the first start, and roles of services.
 
-Programs look the execution role up (`sagemaker.get_execution_role()`), and the platform's own key
-acts in it.
+Programs look up the execution role (`sagemaker.get_execution_role()`), and the platform's own key
+acts in this role.
 """
 
 import json
@@ -44,7 +44,7 @@ def _build_trust_policy(account: str) -> str:
 
 
 def can_assume(context: CallContext, service: str, arn: str) -> bool:
-    """Whether a service of the caller's account may assume the role with the ARN."""
+    """True if a service of the caller's account may assume the role with this ARN."""
     stored = context.state.roles.get(context.scope.account_wide, parse_role_name(arn).lower())
     return stored is not None and stored.value.arn == arn and _lets_service(stored.value, service)
 

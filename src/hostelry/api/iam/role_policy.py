@@ -98,7 +98,7 @@ def list_attached_role_policies(context: CallContext, params: Params) -> Result:
 
 
 def list_entities_for_policy(context: CallContext, params: Params) -> Result:
-    """ListEntitiesForPolicy: roles only, since there are no users and groups."""
+    """ListEntitiesForPolicy: only roles, because users and groups do not exist here."""
     policy = find_policy(context, params["PolicyArn"])
     attached, bounded = find_roles_with_policy(context, policy.arn)
     usage, kind = params.get("PolicyUsageFilter"), params.get("EntityFilter") or "Role"

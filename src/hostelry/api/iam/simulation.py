@@ -136,7 +136,7 @@ def _get_policies(context: CallContext, role: Role) -> Iterable[Policy]:
 
 
 def _get_boundary(context: CallContext, role: Role, params: Params) -> Sequence[Policy] | None:
-    """The boundary of the request, else of the role, else None."""
+    """Get the boundary of the request, or else of the role, or None."""
     given = _parse_boundary(params)
     if given is not None or role.boundary is None:
         return given

@@ -92,7 +92,7 @@ def _decrypt_blob(
             "The key ID in the request does not identify a CMK that can perform this operation.",
         )
     if lookup.KEYS.get(context, key_id) is None:
-        # AWS answers this, too, if the bytes name a missing key.
+        # AWS gives the same answer if the bytes name a missing key.
         raise material.invalid_ciphertext()
     key = lookup.find_usable_key(context, key_arn(context.scope, key_id))
     return key, material.decrypt(context, key, blob, encryption_context)

@@ -240,7 +240,7 @@ def delete_alias(context: CallContext, params: Params) -> Result:
 
 def list_aliases(context: CallContext, params: Params) -> Result:
     """ListAliases, of one key or of all."""
-    lookup.list_live_keys(context)  # makes managed aliases, and erases those of expired keys
+    lookup.list_live_keys(context)  # makes managed aliases, and erases aliases of expired keys
     wanted = None
     if params.get("KeyId"):
         wanted = lookup.find_key_by_id(context, params["KeyId"]).value.key_id
@@ -308,7 +308,7 @@ def _answer_page(
     member: str,
     rows: Iterable[tuple[str, Result]],
 ) -> Result:
-    """The requested page of `rows` (name, entry). KMS names its tokens Marker and NextMarker."""
+    """Build the requested page of `rows` (name, entry). KMS's tokens are Marker and NextMarker."""
     asked = {name: it for name, it in params.items() if name not in ("Marker", "Limit")}
     asked["NextToken"] = params.get("Marker")
     tokens = PageTokens(context, operation, asked, "InvalidMarkerException")

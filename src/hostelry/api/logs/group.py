@@ -1,6 +1,6 @@
 """Log groups and their streams: found, made, listed and deleted. Retention, tags, tokens of pages.
 
-Source: CloudWatch Logs API reference. Texts as AWS's own SDK tests and Terraform's match them.
+Source: CloudWatch Logs API reference. AWS's own SDK tests and Terraform match the error texts.
 """
 
 import base64
@@ -130,7 +130,7 @@ def read_position(context: CallContext, params: Params) -> Any:
 
 
 def _is_position(position: Any) -> bool:
-    """Whether `position` is a number with a number or text that the store can look for."""
+    """True if `position` is a pair that the store can look for: a number, and a number or text."""
     if not isinstance(position, list) or len(position) != 2:
         return False
     first, second = position

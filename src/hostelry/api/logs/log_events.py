@@ -71,7 +71,7 @@ def _check_batch(events: Sequence[Mapping[str, Any]]) -> None:
 def _split_accepted(
     events: Sequence[Mapping[str, Any]], now: int, retention_days: int | None
 ) -> tuple[Sequence[Mapping[str, Any]], dict[str, int]]:
-    """The accepted events, and the indexes before and from which events are rejected."""
+    """Split off the rejected events. Returns the accepted events, and the indexes of the cuts."""
     num_old = sum(1 for it in events if it["timestamp"] < now - MAX_AGE_MS)
     oldest_kept = 0 if retention_days is None else now - retention_days * DAY_MS
     num_expired = sum(1 for it in events if it["timestamp"] < oldest_kept)
@@ -133,7 +133,7 @@ def _build_place_token(direction: str, place: Position) -> str:
 
 
 def _fit_in_page(events: list[LogEvent]) -> list[LogEvent]:
-    """The first of `events` that fit in a page. Minimum 1."""
+    """Return the first of `events` that fit in a page, and at least one event."""
     total = 0
     for number, event in enumerate(events):
         total += get_size(event.message)

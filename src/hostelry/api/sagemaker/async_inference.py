@@ -58,7 +58,7 @@ def _parse_prefix(uri: str, path: str) -> str:
 
 
 def _check_included(settings: AsyncInference) -> None:
-    """Refuse answers in messages to a topic that is not given."""
+    """Refuse IncludeInferenceResponseIn for a topic that is not given."""
     path = f"{OUTPUT}.NotificationConfig"
     topics = ((SUCCESS, "SuccessTopic"), (ERROR, "ErrorTopic"))
     given = {SUCCESS: settings.success_topic_arn, ERROR: settings.error_topic_arn}
@@ -114,7 +114,7 @@ def notify_topics(context: CallContext, config: EndpointConfig) -> None:
     for arn in topics:
         try:
             publisher.publish(arn, None, TEST_NOTIFICATION)
-        except TopicMissingError:  # deleted since
+        except TopicMissingError:  # deleted in the meantime
             raise _missing_topic(config, arn) from None
 
 

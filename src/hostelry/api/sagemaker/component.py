@@ -35,7 +35,7 @@ from hostelry.domain.validation import MAX_COPIES, check_limit
 from hostelry.store.records import on_endpoint, parts_in_scope
 
 KIND = "inference-component"
-# Components may be created while their endpoint is: they wait for its instances.
+# A component may be created while its endpoint is created. It waits for the instances.
 HOSTING = {
     EndpointStatus.CREATING,
     EndpointStatus.IN_SERVICE,
@@ -44,7 +44,7 @@ HOSTING = {
 
 
 def create_inference_component(context: CallContext, params: Params) -> Result:
-    """CreateInferenceComponent: a base, or with BaseInferenceComponentName an adapter of one."""
+    """CreateInferenceComponent: a base, or with BaseInferenceComponentName an adapter of a base."""
     scope, name = context.scope, params["InferenceComponentName"]
     tags = parse_tags(params.get("Tags"))
     check_verdict_tag(tags, KIND)
@@ -75,7 +75,7 @@ def create_inference_component(context: CallContext, params: Params) -> Result:
 
 
 def is_of_adapter(given: Sequence[Given]) -> bool:
-    """Whether specifications are an adapter's, which has one."""
+    """True if the specifications belong to an adapter, which has only one."""
     bases = [one.get("BaseInferenceComponentName") for one in given]
     if all(base is None for base in bases):
         return False
@@ -94,7 +94,7 @@ def new_base(
     variant: Variant,
     common: dict[str, Any],
 ) -> InferenceComponent:
-    """The component that reserves resources for its own copies."""
+    """Build a base component, which reserves resources for its copies."""
     copies = (params.get("RuntimeConfig") or {"CopyCount": 1})["CopyCount"]
     if copies < 1:
         raise validation_error(
@@ -119,7 +119,7 @@ def new_adapter(
     variant: Variant,
     common: dict[str, Any],
 ) -> InferenceComponent:
-    """The component that lives in every copy of its base and reserves nothing."""
+    """Build an adapter component, which lives in every copy of its base and reserves nothing."""
     refuse_runtime_config(params, "RuntimeConfig")
     refuse_variant_name(params)
     base_name = given[0]["BaseInferenceComponentName"]
@@ -166,11 +166,10 @@ def _summarize(component: InferenceComponent) -> Result:
 
 
 def delete_inference_component(context: CallContext, params: Params) -> Result:
-    """DeleteInferenceComponent: from every status, and again while it is being deleted.
+    """DeleteInferenceComponent: in every status, also while the component is being deleted.
 
     The component is deregistered as a scalable target. A delete cancels a create or an update in
-    progress, which AWS may refuse. The record is deleted
-    once every copy is stopped.
+    progress, which AWS may refuse. The record is deleted once every copy is stopped.
     """
     found = COMPONENTS.find(context, params["InferenceComponentName"])
     component = found.value
@@ -213,7 +212,7 @@ def hosting_variant(endpoint: Endpoint, name: str | None) -> Variant:
 
 
 def find_base(context: CallContext, base_name: str, endpoint_name: str) -> InferenceComponent:
-    """The component an adapter on `endpoint_name` can live in; raises ValidationException."""
+    """Find the base of an adapter on `endpoint_name`. Raises ValidationException."""
     base = COMPONENTS.find(context, base_name).value
     arn = base.arn
     if base.endpoint_name != endpoint_name:
@@ -242,7 +241,7 @@ def refuse_runtime_config(params: Params, field: str) -> None:
 
 
 def refuse_variant_name(params: Params) -> None:
-    """Refuse a variant for an adapter. Source: AWS forbids it, says Terraform's provider."""
+    """Refuse a variant for an adapter. Source: Terraform's provider says that AWS forbids it."""
     if params.get("VariantName") is not None:
         raise validation_error(
             "VariantName cannot be given for an adapter (BaseInferenceComponentName is given): it"
@@ -251,7 +250,7 @@ def refuse_variant_name(params: Params) -> None:
 
 
 def check_no_adapters(context: CallContext, component: InferenceComponent) -> None:
-    """Refuse to delete a base with adapters that are not being deleted themselves.
+    """Refuse to delete a base while it has adapters that are not being deleted.
 
     Terraform's provider tries again while the text says "is a base inference component".
     """
@@ -275,14 +274,14 @@ def check_no_adapters(context: CallContext, component: InferenceComponent) -> No
 
 
 def spec_deadline(context: CallContext, spec: ComponentSpec, variant: Variant) -> float:
-    """The deadline for copies of `spec` to come up."""
+    """Compute the time until which copies of `spec` must start."""
     return copies_deadline(spec, variant, context.now)
 
 
 def adapter_deadline(
     context: CallContext, adapter: AdapterSpec, base: InferenceComponent, variant: Variant
 ) -> float:
-    """The deadline for an adapter: not before its base's, which may still be coming up."""
+    """Compute the deadline of an adapter. It is not before the deadline of a starting base."""
     limits_s = (adapter.download_timeout_s or 0.0, adapter.startup_timeout_s or 0.0)
     deadlines = [start_deadline(context.now, *limits_s), base.deadline_at or context.now]
     if base.spec is not None:

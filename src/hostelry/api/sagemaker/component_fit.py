@@ -15,7 +15,7 @@ from hostelry.placement.fleet_size import plan_growth
 from hostelry.placement.values import CopyRequest, Pool
 from hostelry.store.records import on_endpoint
 
-# A component in one of these statuses has no copies that could move.
+# A component with one of these statuses has no copies to move.
 LEFT_BEHIND = {ComponentStatus.DELETING, ComponentStatus.FAILED}
 
 
@@ -57,7 +57,7 @@ def _get_hosting_variant(deployment: Deployment) -> Variant:
 
 
 def _find_lack(context: CallContext, spec: ComponentSpec, variant: Variant) -> str | None:
-    """Why no instance of the variant could hold a copy, or None."""
+    """Find the reason why no instance of the variant could hold a copy, or None."""
     lacks = []
     for name, shape in get_shapes(context, variant).items():
         typed = spec.on(name)
@@ -97,7 +97,7 @@ def check_room_for_copies(context: CallContext, endpoint: Endpoint, wanted: Depl
 
 
 def _get_max_instances(wanted: Deployment) -> int:
-    """The maximum of instances of a deployment of an endpoint for components."""
+    """Compute the maximum number of instances of a deployment for components."""
     only, scaling = wanted.variants[0], _get_hosting_variant(wanted).scaling
     if scaling is None or not scaling.enabled:
         return only.desired_instance_count
@@ -117,7 +117,7 @@ def _list_live_instances(endpoint: Endpoint, fleet: EndpointFleet) -> list[Insta
 def _list_serving_copies(
     context: CallContext, endpoint: Endpoint, fleet: EndpointFleet, types: tuple[str, ...]
 ) -> list[CopyRequest]:
-    """Each desired serving copy, with what it would reserve on instances of `types`."""
+    """List the desired serving copies with their reservations on instances of `types`."""
     serving = Counter(it.component_name for it in fleet.copies if it.serves)
     found: list[CopyRequest] = []
     for component in on_endpoint(context.state.components, context.scope, endpoint.name).values():

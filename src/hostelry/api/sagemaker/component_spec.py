@@ -1,4 +1,4 @@
-"""From an inference component's specifications to domain values, and their merge in updates."""
+"""Parses an inference component's specifications to domain values, and merges them in updates."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -32,9 +32,9 @@ PREVIOUS = "Previous"
 
 
 def parse_specifications(params: Params, variant: Variant) -> tuple[Given, ...]:
-    """The specifications of a request, at least one of which is for the variant's instances.
+    """Parse the specifications of a request. At least one must be for the variant's instances.
 
-    A specification without InstanceType is for every type. Each of several names its own type.
+    A specification without InstanceType is for every type. If there are several, each names a type.
     """
     given = get_given_specifications(params)
     types = [it.get("InstanceType") for it in given]
@@ -75,7 +75,7 @@ def _build_type_refusal(params: Params, types: Sequence[str], variant: Variant) 
 
 
 def get_given_in_force(component: InferenceComponent) -> Given:
-    """The request that the component's present spec came from: after a rollback, the one before."""
+    """Get the request of the component's present spec. After a rollback, this is an earlier one."""
     spec = component.spec or component.adapter
     previous: Given = component.given.get(PREVIOUS) or {}
     if spec is not None and previous.get("generation") == spec.generation:
@@ -105,11 +105,13 @@ def build_echoed_given(params: Params, merged: Sequence[Given]) -> Given:
 def find_changed(new: Given, old: Sequence[Given], variant: Variant) -> Given | None:
     """The specification of `old` that `new` changes. None if `new` must be complete.
 
-    | `old` | `new` changes |
+    The first row that applies decides.
+
+    | `old` has | result |
     | --- | --- |
-    | one specification | that one |
-    | one for the InstanceType of `new` | that one |
-    | `new` has no InstanceType, one for a type of the variant | that one |
+    | only one specification | this specification |
+    | a specification for the InstanceType of `new` | this specification |
+    | a specification for the variant's type, and `new` has no type | this specification |
     | otherwise | None |
     """
     if len(old) == 1:
@@ -125,8 +127,8 @@ def merge_specification(old: Given, new: Given) -> Given:
 
     | `new` has | result |
     | --- | --- |
-    | ModelName, or Container with an Image | ModelName and Container of `new` alone |
-    | Container without an Image | the old Container with the members of the new one |
+    | ModelName, or Container with an Image | only ModelName and Container of `new` |
+    | Container without an Image | the old Container with the members of the new Container |
     """
     override = new.get("Container") or {}
     kept = dict(old)
@@ -194,8 +196,8 @@ def get_shapes(context: CallContext, variant: Variant) -> dict[str, Shape]:
 def _check_room(typed: Sequence[TypedSpec], offers: Mapping[str, Shape], *, for_any: bool) -> None:
     """Refuse specifications that no empty instance of their type could hold.
 
-    A specification for any type needs one type that can; one for a type that is not in `offers`
-    is checked when the endpoint moves there.
+    A specification for any type needs a type that can hold it. A specification for a type that is
+    not in `offers` is checked when the endpoint moves to this type.
     """
     for one in typed:
         if for_any:
@@ -227,7 +229,7 @@ def _build_scheduling(given: Given) -> Scheduling:
 
 
 def resolve_container(context: CallContext, given: Given) -> Container:
-    """The container of a specification: the model's, a container's own, or one over the other."""
+    """Build a specification's container: the model's, its own, or both merged."""
     model_name, override = given.get("ModelName"), given.get("Container")
     if model_name is None and override is None:
         raise validation_error("Specification.ModelName or Specification.Container is required.")
@@ -247,7 +249,7 @@ def resolve_container(context: CallContext, given: Given) -> Container:
 
 
 def override_container(container: Container | None, override: Given) -> Container:
-    """`container` with what `override` gives: image and artifacts replaced, environment merged."""
+    """Replace image and artifacts of `container` by those in `override`. Merge the environment."""
     image = override.get("Image") or (container.image if container else None)
     if not image:
         raise validation_error(

@@ -47,12 +47,12 @@ def component_summary(context: CallContext, component: InferenceComponent) -> Re
 
 
 def placement_note(component: InferenceComponent) -> str | None:
-    """Why desired copies have no place yet. AWS reports the reason only once it gives up."""
+    """Find the reason why copies have no place yet. AWS reports it only when it gives up."""
     return component.placement_note if component.status in PLACING else None
 
 
 def specification_summaries(context: CallContext, component: InferenceComponent) -> Result:
-    """Specification or Specifications as given. An adapter's has its base's requirements.
+    """Build Specification or Specifications as given. An adapter shows its base's requirements.
 
     Source: Terraform's aws_sagemaker_inference_component, whose schema says so of the API.
     """
@@ -102,7 +102,7 @@ def _get_image(component: InferenceComponent, instance_type: str | None) -> str 
 
 
 def runtime_summary(context: CallContext, component: InferenceComponent) -> Result:
-    """Desired copies, and serving ones by instance type.
+    """Count the desired copies, and the serving copies by instance type.
 
     Copies that an update of the endpoint starts, or keeps for its rollback, do not count.
     """
@@ -139,7 +139,7 @@ def serving_instance_types(context: CallContext, endpoint_name: str) -> dict[str
 
 
 def counts_for(copy: Copy, component: InferenceComponent) -> bool:
-    """Whether `copy` serves the component: its own, or one of its base's that has the adapter."""
+    """True if `copy` serves the component: its own copy, or a copy of its base with the adapter."""
     if not copy.serves:
         return False
     if component.adapter is None:

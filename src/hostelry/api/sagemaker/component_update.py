@@ -166,10 +166,10 @@ def _update_base(
 def _change_count(
     context: CallContext, component: InferenceComponent, params: Params
 ) -> InferenceComponent:
-    """The base whose number of copies alone changes: a DeploymentConfig is checked and shown.
+    """Build the base with only another number of copies. A DeploymentConfig is checked and shown.
 
-    No copy is exchanged, so there is no batch: copies are added or removed at once, as with AWS's
-    UpdateInferenceComponentRuntimeConfig.
+    No copy is replaced, so batches have no effect. Copies are added or removed at once, as with
+    AWS's UpdateInferenceComponentRuntimeConfig.
     """
     given = params.get("DeploymentConfig")
     if given is None:
@@ -181,7 +181,7 @@ def _change_count(
 def _update_container(
     context: CallContext, old: ComponentSpec, changed: Given | None, new: Given
 ) -> Container:
-    """The container of new copies: the old one unless the new specification replaces it."""
+    """Build the container of new copies. It stays the same unless the specification replaces it."""
     override = new.get("Container") or {}
     container = None if changed is None else _find_container(old, changed)
     if container is None or new.get("ModelName") or override.get("Image"):
@@ -190,7 +190,7 @@ def _update_container(
 
 
 def _find_container(spec: ComponentSpec, given: Given) -> Container | None:
-    """The container of `spec` by one of the specifications that it was made of."""
+    """Find the container in `spec` that was made from the specification `given`."""
     typed = spec.on(given["InstanceType"]) if given.get("InstanceType") else None
     if spec.by_type:
         return None if typed is None else typed.container
@@ -224,9 +224,9 @@ def _update_adapter(
 
 
 def _without_inherited(context: CallContext, old: AdapterSpec, given: Given) -> Given:
-    """`given` without the requirements that Describe shows of the base, if it repeats them.
+    """Remove the requirements that Describe shows of the base, if `given` repeats them.
 
-    A program that sends back what it read, as Terraform does, changes nothing by that.
+    So a program that sends back an answer of Describe, as Terraform does, changes nothing.
     """
     inherited = inherited_requirements(context, old.base_name)
     if inherited is None or given.get("ComputeResourceRequirements") != inherited:
@@ -246,7 +246,7 @@ def _replace_spec(
     params: Params,
     given: Sequence[Given],
 ) -> InferenceComponent:
-    """The component with `spec`, and the one before it for a rollback."""
+    """Build the component with `spec`, and keep the spec before it for a rollback."""
     shown = {
         **build_echoed_given(params, given),
         "DeploymentConfig": params.get("DeploymentConfig"),
@@ -281,7 +281,7 @@ def _build_rolling_update(
 
 
 def _parse_batch(given: Mapping[str, Any], copies: int) -> CapacitySize:
-    """MaximumBatchSize: 5 to 50 per cent of the copies, or one."""
+    """Parse MaximumBatchSize: 5 to 50 per cent of the copies, or one copy."""
     size = _parse_size(given)
     if size.unit is CapacityUnit.CAPACITY_PERCENT:
         least, most, of = LEAST_PERCENT, MOST_PERCENT, "per cent of the copies"
@@ -316,7 +316,7 @@ def _parse_size(given: Mapping[str, Any]) -> CapacitySize:
 
 
 def _check_waits(update: RollingUpdate, copies: int) -> None:
-    """Refuse waits that take longer than the update may."""
+    """Refuse waits that take longer than the time limit of the update."""
     limit_s = update.max_execution_s or MAX_EXECUTION_S
     waits_s = _num_batches(update, copies) * update.wait_s
     if waits_s >= limit_s:

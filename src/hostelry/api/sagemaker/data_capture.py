@@ -60,7 +60,7 @@ def check_captured_model(model: Model) -> None:
 
 
 def check_captured_deployment(deployment: Deployment) -> None:
-    """Refuse a deployment that cannot have its capture, which an update may have retained."""
+    """Refuse a deployment that cannot be captured. An update may have retained its capture."""
     capture = deployment.capture
     check_captured_config(capture, deployment.config)
     if capture is None or not capture.is_enabled:

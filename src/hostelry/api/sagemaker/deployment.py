@@ -1,4 +1,4 @@
-"""From a configuration to a deployment of it on an endpoint."""
+"""Builds the deployment of a configuration on an endpoint."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -30,7 +30,7 @@ ALARMS = "DeploymentConfig.AutoRollbackConfiguration.Alarms"
 
 
 def build_deployment(context: CallContext, config: EndpointConfig) -> Deployment:
-    """`config` with copies of its models, as a new generation."""
+    """Build a deployment of `config` with copies of its models, as a new generation."""
     deployment = Deployment(
         generation=new_generation(context),
         config=config,
@@ -69,7 +69,7 @@ def _build_endpoint_variant(context: CallContext, variant: Variant) -> EndpointV
 
 
 def check_deployment_config(given: Mapping[str, Any] | None, wanted: Deployment) -> None:
-    """Refuse a DeploymentConfig by which `wanted` could not be brought into service.
+    """Refuse a DeploymentConfig that cannot bring `wanted` into service.
 
     Steps and batches are refused for endpoints of inference components.
     """

@@ -32,7 +32,8 @@ KIND = "endpoint"
 def create_endpoint(context: CallContext, params: Params) -> Result:
     """CreateEndpoint: the endpoint takes its own copy of the configuration and its models.
 
-    Scalable targets of a predecessor, which earlier versions kept, do not act on it.
+    Earlier versions kept the scalable targets of a deleted endpoint. They do not act on a new
+    endpoint with the same name.
     """
     scope, name = context.scope, params["EndpointName"]
     tags = parse_tags(params.get("Tags"))
@@ -109,11 +110,10 @@ def _summarize(endpoint: Endpoint) -> Result:
 
 
 def delete_endpoint(context: CallContext, params: Params) -> Result:
-    """DeleteEndpoint, from every status. May be repeated.
+    """DeleteEndpoint, in every status. May be repeated.
 
-    Its variants are deregistered as scalable targets. AWS refuses while the endpoint is being
-    created or updated; here a delete cancels that. The record is deleted once every instance is
-    stopped.
+    The variants are deregistered as scalable targets. A delete cancels a create or an update in
+    progress, which AWS refuses. The record is deleted once every instance is stopped.
     """
     found = find_endpoint(context, params["EndpointName"])
     endpoint = found.value
@@ -140,7 +140,7 @@ def find_endpoint(context: CallContext, name: str) -> Versioned[Endpoint]:
 
 
 def check_no_components(context: CallContext, endpoint: Endpoint) -> None:
-    """Refuse to delete an endpoint that hosts components not being deleted themselves."""
+    """Refuse to delete an endpoint while it has components that are not being deleted."""
     hosted = [
         component.name
         for component in on_endpoint(

@@ -20,7 +20,7 @@ from hostelry.domain.endpoint_config import Variant
 from hostelry.domain.update_history import ACTIVATING_S, get_share, progress_text, set_verdict
 from hostelry.store.records import on_endpoint
 
-# While an endpoint has one of these, each variant has it, too.
+# While an endpoint has one of these statuses, each variant has the same.
 VARIANT_STATUS: Mapping[EndpointStatus, str] = {
     EndpointStatus.CREATING: "Creating",
     EndpointStatus.UPDATING: "Updating",
@@ -158,7 +158,7 @@ def _describe_capacity(wanted: EndpointVariant, num_serving: int) -> Result:
 def variant_status(endpoint: Endpoint, leaving: Collection[Instance]) -> Result:
     """VariantStatus while a change is in progress, and while an update's instances are `leaving`.
 
-    Those may be there after the update has ended: their requests end first.
+    Instances may leave after the update has ended, because their requests end first.
     """
     found: list[Result] = []
     status = VARIANT_STATUS.get(endpoint.status)
@@ -179,11 +179,11 @@ def pending_status(
 
     the new fleet                                     Status
     -----------------------------------------------   -----------------
-    comes up, or a further batch of it                Creating
+    starts, or starts a further batch                 Creating
     begins to get the traffic of a step               ActivatingTraffic
     serves in a step, or on trial                     Baking
     serves while old instances leave after a batch    Updating
-    serves until the old one can, after a failure     Updating
+    has failed, and serves until the old fleet can    Updating
     """
     under_way = endpoint.shift or endpoint.bake
     if under_way is None:
@@ -222,7 +222,7 @@ def pending_summary(
 
 
 def instance_type(variant: Variant) -> Result:
-    """InstanceType of a variant that has one, of its client's choice."""
+    """InstanceType, if the client chose one for the variant."""
     return {} if variant.pools or variant.serverless else {"InstanceType": variant.instance_type}
 
 

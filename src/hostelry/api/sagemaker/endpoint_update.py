@@ -80,7 +80,7 @@ def update_endpoint_weights_and_capacities(context: CallContext, params: Params)
 
 
 def _start_update(context: CallContext, endpoint: Endpoint, wanted: Deployment) -> Endpoint:
-    """The endpoint on its way to `wanted`."""
+    """Build the endpoint that is updating to `wanted`."""
     return replace(
         endpoint,
         status=next_status(endpoint.status, Event.UPDATE),
@@ -123,9 +123,9 @@ def _keep_retained(pending: Deployment, active: Deployment, params: Params) -> D
 def _keep_properties(
     wanted: EndpointVariant, live: EndpointVariant, excluded: set[str], least: int
 ) -> EndpointVariant:
-    """`wanted` with what `live` has of the properties that are not `excluded`.
+    """Copy the properties of `live` that are not `excluded` to `wanted`.
 
-    It has `least` instances at least.
+    The result has at least `least` instances.
     """
     if "DesiredInstanceCount" not in excluded and not (wanted.serverless or live.serverless):
         count = possible_instance_count(wanted.variant, live.desired_instance_count, least)
@@ -136,7 +136,7 @@ def _keep_properties(
 
 
 def check_same_kind(context: CallContext, endpoint: Endpoint, pending: Deployment) -> None:
-    """Refuse a deployment of another kind, and one on which the components have no room."""
+    """Refuse a deployment of another kind, or without room for the components."""
     if endpoint.takes_components != pending.config.takes_components:
         kinds = ("models", "inference components")
         now, then = kinds if not endpoint.takes_components else reversed(kinds)
@@ -156,7 +156,7 @@ def check_same_kind(context: CallContext, endpoint: Endpoint, pending: Deploymen
 
 
 def check_same_requests(endpoint: Endpoint, pending: Deployment) -> None:
-    """Refuse steps of traffic to a fleet that takes other requests than the present one."""
+    """Refuse traffic steps to a fleet that takes other requests than the present fleet."""
     if pending.guard is None or not pending.guard.traffic.is_gradual:
         return
     old, new = _get_request_kinds(endpoint.active), _get_request_kinds(pending)
@@ -170,7 +170,7 @@ def check_same_requests(endpoint: Endpoint, pending: Deployment) -> None:
 
 
 def check_same_variants(endpoint: Endpoint, pending: Deployment) -> None:
-    """Refuse a rolling update to variants of other names, or from serverless ones.
+    """Refuse a rolling update to variants of other names, or from serverless variants.
 
     Source: "Exclusions" of deployment guardrails in the SageMaker developer guide.
     """
@@ -205,7 +205,7 @@ def _get_request_kinds(deployment: Deployment) -> Mapping[str, str]:
 
 
 def deployment_config(endpoint: Endpoint, params: Params) -> Mapping[str, Any]:
-    """The DeploymentConfig that DescribeEndpoint shows from now on as the last one."""
+    """Choose the DeploymentConfig that DescribeEndpoint shows from now on as the last."""
     given = params.get("DeploymentConfig")
     if given is None and params.get("RetainDeploymentConfig"):
         given = endpoint.given.get("DeploymentConfig")
@@ -276,7 +276,7 @@ def check_keeps_scaled_variants(
 
 
 def why_unscalable(variant: Variant | None, dimension: Dimension) -> str | None:
-    """Why a variant cannot be scaled in this dimension, or None."""
+    """Find the reason why a variant cannot be scaled in this dimension, or None."""
     if variant is None:
         return "has no such variant"
     if dimension is Dimension.PROVISIONED_CONCURRENCY:

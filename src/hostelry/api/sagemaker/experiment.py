@@ -159,14 +159,20 @@ def shown_variant(variant: ExperimentVariant) -> dict[str, Any]:
 def variant_status(experiment: InferenceExperiment, name: str, endpoint: Endpoint | None) -> str:
     """ModelVariantStatus of a variant.
 
+    The first row that applies decides.
+
     experiment                    variant                              result
     ---------------------------   ----------------------------------   ------------------
-    over                          stays; leaves; not there             InService; Deleting; Deleted
-    Stopping                      to be removed; promoted              Deleting; Updating
+    over                          stays                                InService
+    over                          leaves                               Deleting
+    over                          does not exist                       Deleted
+    Stopping                      to be removed                        Deleting
+    Stopping                      promoted                             Updating
     Updating, once started        the shadow                           Updating
     Starting                      the shadow, or of a new endpoint     Creating
     any                           of an endpoint being updated         Updating
-    any other                     there; not there                     InService; Creating
+    any other                     exists                               InService
+    any other                     does not exist                       Creating
     """
     is_there, stays = presence(name, endpoint)
     is_shadow = name == experiment.shadow_name
@@ -186,7 +192,7 @@ def variant_status(experiment: InferenceExperiment, name: str, endpoint: Endpoin
 
 
 def presence(name: str, endpoint: Endpoint | None) -> tuple[bool, bool]:
-    """Whether the endpoint has a variant of that name, and whether it is to stay."""
+    """Return whether the endpoint has a variant of that name, and whether the variant will stay."""
     if endpoint is None or endpoint.status is EndpointStatus.FAILED:
         return False, False
     is_there = any(it.variant.name == name for one in endpoint.deployments for it in one.variants)

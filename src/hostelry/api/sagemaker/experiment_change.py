@@ -57,7 +57,7 @@ def update_inference_experiment(context: CallContext, params: Params) -> Result:
 def _change_created(
     context: CallContext, experiment: InferenceExperiment, params: Params
 ) -> InferenceExperiment:
-    """The experiment with everything that the request gives, before it has started."""
+    """Change an experiment that has not started. The request may change every field."""
     given = {**experiment.given, **params}
     if params.get("Schedule") is not None:
         given["Schedule"] = {**(experiment.given.get("Schedule") or {}), **params["Schedule"]}
@@ -81,7 +81,7 @@ def _merge_variants(
 def _change_running(
     context: CallContext, experiment: InferenceExperiment, params: Params
 ) -> InferenceExperiment:
-    """The experiment with another description, percentage or end: all that may change by then.
+    """Change the description, percentage or end of a running experiment. Nothing else may change.
 
     Source: "Edit a shadow test" in the SageMaker developer guide.
     """
@@ -109,7 +109,7 @@ def _change_running(
 
 
 def is_changed(experiment: InferenceExperiment, field: str, given: Any) -> bool:
-    """Whether `given` would change a field of a running experiment."""
+    """True if `given` would change a field of a running experiment."""
     if field == "DataStorageConfig":
         return capture_of(given) != experiment.capture
     known = {it.name: it for it in experiment.variants}

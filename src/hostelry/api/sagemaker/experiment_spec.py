@@ -1,4 +1,4 @@
-"""From a CreateInferenceExperiment request to an inference experiment, checked."""
+"""Parses and checks a CreateInferenceExperiment request."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -23,7 +23,7 @@ from hostelry.domain.status import EXPERIMENT_CHANGE_S
 from hostelry.domain.validation import MAX_INSTANCES, check_limit
 
 KIND = "inference-experiment"
-PAST_S = 300.0  # a client's clock may be late by this
+PAST_S = 300.0  # a client's clock may be late by this time
 DAY_S = 86_400.0
 
 
@@ -88,7 +88,7 @@ def variant_of(given: Mapping[str, Any], path: str) -> ExperimentVariant:
 def shadow_mode_of(
     given: Mapping[str, Any], variants: Sequence[ExperimentVariant]
 ) -> tuple[str, str, int]:
-    """The production variant's name, the shadow's, and the percentage that is mirrored."""
+    """The names of the production variant and the shadow, and the percentage to mirror."""
     source, shadows = given["SourceModelVariantName"], given["ShadowModelVariants"]
     if len(shadows) != 1:
         raise validation_error(
@@ -153,7 +153,7 @@ def capture_of(storage: Mapping[str, Any] | None) -> DataCapture | None:
 
 
 def _find_model(context: CallContext, variant: ExperimentVariant) -> Model:
-    """The variant's model, one that can be a shadow."""
+    """Find the variant's model, which must be able to be a shadow."""
     model = MODELS.find(context, variant.model_name).value
     check_shadow_model(model)
     return model

@@ -74,7 +74,7 @@ KINDS: Mapping[str, RecordKind[Any]] = {
 
 
 def has_name(context: CallContext, kind: str, name: str) -> bool:
-    """Whether a resource has the name in any case: names that differ in case share an ARN."""
+    """True if a resource has the name in any case. Names that differ only in case share an ARN."""
     return KINDS[kind].records(context.state).has_name(context.scope, name)
 
 

@@ -1,8 +1,8 @@
 """CreateModel, DescribeModel, ListModels and DeleteModel, and the containers of models.
 
-A model has one container, a pipeline of several, or several that requests name. Source:
-CreateModel, ContainerDefinition and InferenceExecutionConfig in the SageMaker API reference, and
-"Inference pipelines" and "Multi-container endpoints" in the developer guide.
+A model has one container, a pipeline of containers, or several containers that requests name.
+Source: CreateModel, ContainerDefinition and InferenceExecutionConfig in the SageMaker API
+reference, and "Inference pipelines" and "Multi-container endpoints" in the developer guide.
 """
 
 from collections import Counter
@@ -115,9 +115,9 @@ def delete_model(context: CallContext, params: Params) -> Result:
 
 
 def build_containers(params: Params) -> tuple[Container, ...]:
-    """The containers of a request, in order. Each of several containers has a name.
+    """Build the containers of a request, in order. If there are several, each has a name.
 
-    The name of a lone container has no effect, and is only shown.
+    The name of a single container has no effect, and is only shown.
     """
     primary, several = params.get("PrimaryContainer"), params.get("Containers")
     if (primary is None) == (several is None):
@@ -177,7 +177,7 @@ def _get_hostnames(several: Sequence[Mapping[str, Any]], *, is_direct: bool) -> 
 
 
 def _check_multi_model(containers: Sequence[Container], *, is_direct: bool) -> None:
-    """Refuse multi-model containers among others, except one in a pipeline."""
+    """Refuse multi-model containers among others. A pipeline may have one."""
     many = [it.hostname for it in containers if it.is_multi_model]
     if many and is_direct:
         raise validation_error(

@@ -1,7 +1,7 @@
 """ServerlessConfig and ServerlessUpdateConfig of requests, checked.
 
-Source: "Deploy models with Amazon SageMaker Serverless Inference" in the developer guide, for what
-is excluded; "Amazon SageMaker AI endpoints and quotas" in the AWS General Reference, for limits.
+Sources: "Deploy models with Amazon SageMaker Serverless Inference" in the developer guide for
+exclusions, and "Amazon SageMaker AI endpoints and quotas" in the AWS General Reference for limits.
 """
 
 import re
@@ -14,9 +14,9 @@ from hostelry.domain.endpoint import Deployment, Endpoint, EndpointStatus, Endpo
 from hostelry.domain.model import Model
 from hostelry.domain.serverless import ServerlessConfig, check_combination, check_serverless
 
-MAX_ENDPOINTS = 50  # serverless ones of an account in a region
-MAX_TOTAL_CONCURRENCY = 1000  # over all of them
-# In the tags of AWS's own images: built for CUDA, or for Inferentia and Trainium.
+MAX_ENDPOINTS = 50  # serverless endpoints of an account in a region
+MAX_TOTAL_CONCURRENCY = 1000  # of all serverless endpoints together
+# Parts of the tags of AWS's images that are built for CUDA, or for Inferentia and Trainium.
 ACCELERATED_TAG = re.compile(r":.*(^|[-:])(gpu|cu\d{2,3}|neuronx?)($|[-.])")
 
 
@@ -143,10 +143,10 @@ def _max_concurrency(deployments: Iterable[Deployment]) -> int:
 
 
 def check_serverless_update(endpoint: Endpoint, pending: Deployment) -> None:
-    """Refuse an update from instances to serverless, and guards where either is serverless.
+    """Refuse an update from instances to serverless, and guards if either is serverless.
 
-    Source: "Deployment guardrails" in the developer guide: they are for asynchronous and real-time
-    endpoints.
+    Source: "Deployment guardrails" in the developer guide, which are only for asynchronous and
+    real-time endpoints.
     """
     was, will_be = bool(_max_concurrency((endpoint.active,))), bool(_max_concurrency((pending,)))
     if will_be and not was:

@@ -28,9 +28,10 @@ VERDICT_KINDS = (
     "endpoint",
     "endpoint-config",
     "inference-component",
-)  # on other kinds the tag has no meaning
+)  # the tag has no meaning on other kinds
 ON, OFF = "on", "off"
-SETTINGS = ("errors", "latency", "alpha")  # requests of an update have one answer
+# An update has no settings on differences of answers, because each request has only one answer.
+SETTINGS = ("errors", "latency", "alpha")
 EXAMPLE = "errors=0.01 latency=0.25 alpha=0.01"
 
 
@@ -60,7 +61,7 @@ def _write_at_zero(context: CallContext, arn: str, chosen: AtZero | None) -> Non
 
 
 def is_pinned(tags: Mapping[str, str]) -> bool:
-    """Whether the tags of an inference component pin it. Refuses invalid values."""
+    """True if the tags of an inference component pin it. Refuses invalid values."""
     value = tags.get(PINNED_TAG, "false")
     if value not in PIN_ANSWERS:
         raise validation_error(
@@ -81,7 +82,7 @@ def _write_pin(context: CallContext, arn: str, *, pinned: bool) -> None:
 
 
 def parse_allowance(tags: Mapping[str, str]) -> Allowance | None:
-    """What the tags allow a new fleet. None without a verdict. Raises ValidationException."""
+    """Parse the limits for a new fleet. None without a verdict. Raises ValidationException."""
     value = tags.get(VERDICT_TAG, OFF)
     words = value.split()
     if words in ([ON], [OFF]):
@@ -102,7 +103,7 @@ def parse_allowance(tags: Mapping[str, str]) -> Allowance | None:
 def check_verdict_tag(
     tags: Mapping[str, str], kind: str, *, takes_components: bool = False
 ) -> None:
-    """Refuse an invalid verdict tag, and one on a resource without updates to decide.
+    """Refuse an invalid verdict tag, and a verdict tag on a resource without updates to decide.
 
     `kind` is the kind of the tagged resource in its ARN.
     """
@@ -118,7 +119,7 @@ def check_verdict_tag(
 
 
 def get_guard(context: CallContext, endpoint: Endpoint, pending: Deployment) -> UpdateGuard | None:
-    """The guard of the update to `pending`, with what the endpoint's tags allow the new fleet.
+    """Build the guard of the update to `pending`, with the limits in the endpoint's tags.
 
     Raises ValidationException if no step of the update could be decided.
     """

@@ -176,7 +176,7 @@ def _build_job(scope: Scope, model: Model, params: Params, now: float) -> Transf
         processing=_build_processing(params.get("DataProcessing") or {}),
         capture=_build_capture(params.get("DataCaptureConfig")),
         strategy=None if strategy is None else BatchStrategy(strategy),
-        # 0 asks for the default, as leaving it out does.
+        # 0 means the default, as an omitted value does.
         max_concurrent=params.get("MaxConcurrentTransforms") or None,
         max_payload_mb=params.get("MaxPayloadInMB"),
         invocation_timeout_s=float(client.get("InvocationsTimeoutInSeconds", DEFAULT_TIMEOUT_S)),

@@ -1,4 +1,4 @@
-"""From a ProductionVariant, or the one of ShadowProductionVariants, to a domain variant.
+"""Builds a domain variant from a ProductionVariant or a ShadowProductionVariant.
 
 Source: ProductionVariants and ShadowProductionVariants of CreateEndpointConfig in the SageMaker API
 reference, and "Shadow variants" in the developer guide.
@@ -169,7 +169,7 @@ def build_shadow_variants(params: Params, production: Sequence[Variant]) -> tupl
 
 
 def check_shadow_model(model: Model) -> None:
-    """Refuse several containers and a multi-model one, on either variant."""
+    """Refuse a model with several containers or a multi-model container, on either variant."""
     check_one_container(model, SHADOW_FIELD, "Mirrored requests go to one container.")
     if model.is_multi_model:
         raise unsupported(

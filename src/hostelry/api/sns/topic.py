@@ -1,4 +1,4 @@
-"""Topics of SNS, what subscriptions and messages need to know of them, and their tags."""
+"""SNS's topics and their tags, and the look-ups that subscriptions and messages share."""
 
 import json
 import re
@@ -88,7 +88,7 @@ def list_topic_subscriptions(context: CallContext, topic_arn: str) -> list[Versi
 
 
 def _parse_arn(context: CallContext, arn: str, member: str) -> str:
-    """The last part of an ARN of this account and region, or "", which is the name of no record."""
+    """Parse the last part of an ARN. Empty if the ARN is of another account or region."""
     parts = arn.split(":", 5)
     if len(parts) < 6:
         raise invalid(f"{member} Reason: An ARN must have at least 6 elements, not {len(parts)}")
@@ -188,7 +188,7 @@ def _check_attribute(name: str, value: str) -> tuple[str, str] | None:
         except DeliveryPolicyError as error:
             raise invalid(f"Attributes Reason: {error}") from None
     elif name.endswith(("FeedbackRoleArn", "FeedbackSampleRate")):
-        if value in ("", "0"):  # nothing is to be logged; Terraform says so of each protocol
+        if value in ("", "0"):  # no logging: Terraform sends this for each protocol
             return None
         raise unsupported(f"The topic attribute {name}", "Metrics of AWS/SNS count deliveries.")
     else:

@@ -217,7 +217,7 @@ def _describe_received(message: QueuedMessage, params: Params) -> Result:
 
 
 def _is_requested(name: str, patterns: Sequence[str]) -> bool:
-    """Whether MessageAttributeNames has `name`, a matching prefix.* or All."""
+    """True if MessageAttributeNames has `name`, a matching prefix.* or All."""
     return any(
         pattern in ("All", ".*", name) or (pattern.endswith(".*") and name.startswith(pattern[:-2]))
         for pattern in patterns

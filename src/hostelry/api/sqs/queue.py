@@ -209,7 +209,7 @@ def _check_same(context: CallContext, queue: Queue, attributes: dict[str, str]) 
 
 
 def get_queue_attributes(context: CallContext, params: Params) -> Result:
-    """GetQueueAttributes: the requested ones, or All."""
+    """GetQueueAttributes: the requested attributes, or All."""
     queue = find_queue(context, params["QueueUrl"]).value
     asked = params.get("AttributeNames") or []
     shown = _describe_attributes(context, queue)

@@ -1,1 +1,1 @@
-"""The console's views: the sources and the document of each. Pure."""
+"""The console's views: for each, the queries that it needs and the document that it shows. Pure."""

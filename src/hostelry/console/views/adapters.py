@@ -1,7 +1,8 @@
-"""Adapters and cache: which adapter is where, how often it was used, and who has which page. Pure.
+"""Adapters and caches: where each adapter is, how often it was used, and who has a page. Pure.
 
-Without a name: every component or endpoint that keeps adapters or models. With one: its copies,
-each with its page pool, and its adapters (or the models of a multi-model endpoint), keyed by name.
+Without a name, the view lists every component or endpoint that keeps adapters or models. With a
+name, it shows the copies with their page pools, and the adapters (or the models of a multi-model
+endpoint) by name.
 """
 
 from collections.abc import Mapping
@@ -10,7 +11,7 @@ from typing import Any
 from hostelry.console.platform import ProcessQuery, Query
 
 MAX_ROWS = 500  # of each copy, the nearest and busiest first
-USED_STEP_S = 10  # finer instants of last uses are not worth a patch a second
+USED_STEP_S = 10  # exact times of last uses would cause a patch each second
 MAX_EVICTIONS = 20
 TIERS = ("pool", "host", "disk", "remote")
 NONE_DECLARED: Mapping[str, Any] = {"count": 0, "names": (), "not_ready": {}}
@@ -20,7 +21,7 @@ Json = Mapping[str, Any]
 
 
 def sources(params: Mapping[str, str], now: float) -> Mapping[str, Query]:
-    """The adapters that copies report, and the declared ones."""
+    """Build the query for the adapters that copies report, and for the declared adapters."""
     named = {name: params[name] for name in ("component", "endpoint") if name in params}
     query = {**named, "limit": str(MAX_ROWS if named else 0)}
     path = "/internal/copy-caches"
@@ -28,7 +29,7 @@ def sources(params: Mapping[str, str], now: float) -> Mapping[str, Query]:
 
 
 def document(answers: Mapping[str, Any], params: Mapping[str, str], now: float) -> dict[str, Any]:
-    """The list of what keeps something, or one of it."""
+    """Build the list of components and endpoints, or the details of one."""
     caches = answers["caches"] or {"copies": {}, "left_out": 0, "endpoint": None, "declared": {}}
     copies, left_out = caches["copies"], caches["left_out"]
     known = answers["caches"] is not None
@@ -54,12 +55,12 @@ def document(answers: Mapping[str, Any], params: Mapping[str, str], now: float) 
 
 
 def get_path(copy: Json) -> str:
-    """Return the last part of a view's address: a component's name, or @ and an endpoint's."""
+    """Return the last part of a view's address: the component's name, or @ and the endpoint's."""
     return copy["component"] or f"@{copy['endpoint']}"
 
 
 def _keepers(copies: Mapping[str, Json], declared: Mapping[str, Json]) -> dict[str, Any]:
-    """A row for each component or endpoint whose copies keep something."""
+    """Build a row for each component or endpoint whose copies keep adapters or models."""
     by_path: dict[str, list[Json]] = {}
     for copy in copies.values():
         by_path.setdefault(get_path(copy), []).append(copy)
@@ -99,7 +100,7 @@ def _keeper(copies: list[Json], num_declared: int) -> dict[str, Any]:
 
 
 def _adapters(copies: Mapping[str, Json]) -> dict[str, Any]:
-    """A row for each adapter that a copy names: sums over the copies, and where each has it."""
+    """Build a row for each adapter: sums over the copies, and its tier on each copy."""
     rows: dict[str, Any] = {}
     for copy_id, copy in copies.items():
         for adapter in copy.get("cache", {}).get("adapters", {}).values():
@@ -127,7 +128,7 @@ def _empty_row() -> dict[str, Any]:
 
 
 def _models(copies: Mapping[str, Json], now: float) -> dict[str, Any]:
-    """A row for each model of a multi-model endpoint that a copy knows."""
+    """Build a row for each model of a multi-model endpoint that a copy knows."""
     rows: dict[str, Any] = {}
     for copy_id, copy in copies.items():
         for model in copy.get("models", {}).get("models", ()):
@@ -178,7 +179,7 @@ def _copy(copy: Json, now: float) -> dict[str, Any]:
 
 
 def _totals(copies: Mapping[str, Json]) -> dict[str, Any]:
-    """Sums over the copies, of all their adapters."""
+    """Sum over all adapters of all copies."""
     caches = [it["cache"] for it in copies.values() if "cache" in it]
     hits: dict[str, int] = {}
     for cache in caches:
@@ -197,7 +198,7 @@ def _totals(copies: Mapping[str, Json]) -> dict[str, Any]:
 
 
 def _evictions(copies: Mapping[str, Json]) -> list[dict[str, Any]]:
-    """The last evictions of multi-model copies."""
+    """List the last evictions of multi-model copies."""
     return [
         {"copy": copy_id, **gone}
         for copy_id, copy in copies.items()

@@ -1,4 +1,4 @@
-"""One call: a waterfall of its hops, how copies were chosen, and the log of that moment. Pure."""
+"""One call: the waterfall of its hops, the choices of copies, and the logs of that time. Pure."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -7,13 +7,14 @@ from typing import Any
 from hostelry.console.platform import ApiQuery
 
 JsonObject = Mapping[str, Any]
-LOG_BEFORE_S, LOG_AFTER_S = 0.5, 2.5  # lines are collected each second, at their file's last write
+# Lines are collected each second, and get the time of their file's last write.
+LOG_BEFORE_S, LOG_AFTER_S = 0.5, 2.5
 MAX_LOG_LINES, MAX_LOG_STREAMS, MAX_LOG_GROUPS, MAX_EVENTS = 20, 12, 4, 1000
 MAX_LINE_CHARS = 2000
 MAX_ROWS, MAX_DEPTH = 300, 24
 MAX_COSTS = 16
 GOOD = frozenset({None, "ok", "answered", "streams", "hit"})
-# A call this slow with this share of its time in one place gets a sentence on it.
+# The summary names a part that took at least this share of the time.
 MAIN_SHARE = 0.5
 PARTS = {
     "queue": "the queue, for want of a ready copy",
@@ -24,7 +25,7 @@ PARTS = {
 
 
 def log_queries(call: JsonObject) -> list[ApiQuery]:
-    """Questions for what the copies of the call, and of those it made, printed at that moment."""
+    """Build the queries for the logs of the call's copies, and of the calls that it made."""
     windows: dict[str, tuple[float, float]] = {}
     for made in every_call(call):
         if made["copies"]:
@@ -47,7 +48,7 @@ def log_queries(call: JsonObject) -> list[ApiQuery]:
 
 
 def log_group(call: JsonObject) -> str:
-    """The log group of the copies that the call used."""
+    """Name the log group of the copies that the call used."""
     component = call["base_component"] or call["component"]
     if component is None:
         return f"/aws/sagemaker/Endpoints/{call['endpoint']}"
@@ -63,10 +64,10 @@ def get_instances(state: JsonObject) -> dict[str, str]:
 def log_streams(
     call: JsonObject, instances: Mapping[str, str], pages: Iterable[JsonObject]
 ) -> dict[str, list[str]]:
-    """The last lines of each stream of the call's copies, by its name.
+    """Find the last lines of each log stream of the call's copies, by the stream's name.
 
-    Streams have the name of a component's copy, or of a model endpoint's instance. Of a copy that
-    is gone the instance is not known: all streams are shown then.
+    A stream's name contains a component's copy, or a model endpoint's instance. The instance of an
+    ended copy is not known. If there is such a copy, all streams are shown.
     """
     copies = {copy for made in every_call(call) for copy in made["copies"]}
     wanted = copies | {instances[it] for it in copies if it in instances}
@@ -82,7 +83,7 @@ def log_streams(
 
 
 def every_call(call: JsonObject) -> Iterator[JsonObject]:
-    """The call, then those that it made, and those that these made."""
+    """Yield the call, and all calls that it made, at any depth."""
     yield call
     for made in call.get("calls", ()):
         yield from every_call(made)
@@ -97,7 +98,7 @@ def every_call(call: JsonObject) -> Iterator[JsonObject]:
 def document(
     call: JsonObject, logs: Mapping[str, Sequence[str]], silent: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """The call with its rows in the order of a tree, each with its begin since the call's own."""
+    """Build the document of a call. Its rows are in tree order, with times since its arrival."""
     rows = list(build_rows(call, 0.0, 0))
     return {
         "id": call["request_id"],
@@ -139,7 +140,7 @@ def build_rows(call: JsonObject, since_ms: float, depth: int) -> Iterator[dict[s
 def span_rows(
     spans: Sequence[JsonObject], call: JsonObject, since_ms: float, depth: int
 ) -> Iterator[dict[str, Any]]:
-    """A row for each span, then those within it."""
+    """Build the row of each span, then the rows of the spans within it."""
     for span in spans if depth <= MAX_DEPTH else ():
         yield row(span, since_ms + span["at_ms"], depth)
         yield from span_rows(span.get("spans", ()), call, since_ms, depth + 1)
@@ -150,7 +151,7 @@ def span_rows(
 def made_rows(
     made: JsonObject, call: JsonObject, since_ms: float, depth: int
 ) -> Iterator[dict[str, Any]]:
-    """The row of a call that `call` made, then its own rows."""
+    """Build the row of a call that `call` made, then the rows of its spans."""
     if depth > MAX_DEPTH:
         return
     begin_ms = since_ms + (made["at"] - call["at"]) * 1000
@@ -163,7 +164,7 @@ def made_rows(
 
 
 def row(span: JsonObject, at_ms: float, depth: int) -> dict[str, Any]:
-    """A bar of the waterfall."""
+    """Build a bar of the waterfall."""
     is_attempt = span["name"] == "attempt"
     outcome = span.get("outcome")
     return {
@@ -183,7 +184,7 @@ def row(span: JsonObject, at_ms: float, depth: int) -> dict[str, Any]:
 
 
 def choices(span: JsonObject) -> Iterator[dict[str, Any]]:
-    """How the copy of an attempt was chosen, and what the others would have cost."""
+    """Describe how the copy of an attempt was chosen, with the costs of the other copies."""
     choice = span.get("choice")
     if choice:
         costs = sorted(choice["costs"].items(), key=lambda it: (it[1], it[0] != span["copy"]))
@@ -198,19 +199,19 @@ def choices(span: JsonObject) -> Iterator[dict[str, Any]]:
 
 
 def tokens_per_s(call: JsonObject) -> float | None:
-    """Tokens of the answer per second, after the first byte, or None if unknown."""
+    """Compute the tokens of the answer per second, after the first byte. None if unknown."""
     tokens = call["tokens"] or {}
     count = tokens.get("completion_tokens", tokens.get("output_tokens"))
     if not count or call["first_byte_ms"] is None:
         return None
     took_ms = call["ms"] - call["first_byte_ms"]
-    # An answer that was not streamed comes whole: its first byte is at its end.
+    # The first byte of an answer that was not streamed comes at its end.
     took_ms = took_ms if took_ms > call["ms"] / 10 else call["ms"]
     return round(count / took_ms * 1000, 1) if took_ms > 0 else None
 
 
 def summary(call: JsonObject) -> str:
-    """A sentence: what most of the time went to, or that nothing stands out."""
+    """Say in a sentence where most of the time went, or that no hop took most of it."""
     whole_ms = call["ms"]
     parts: dict[str, float] = {}
     for span in call["spans"]:

@@ -1,4 +1,4 @@
-"""Calls of the last minutes: the slowest, or those that failed. Pure."""
+"""Calls of the last minutes: the slowest calls, or the failed calls. Pure."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,7 +14,7 @@ MAX_ERROR_CHARS = 300
 
 
 def sources(params: Mapping[str, str], now: float) -> Mapping[str, Query]:
-    """The gateway's list of calls."""
+    """Build the query for the gateway's list of calls."""
     order, minutes = parse_params(params)
     query = {"order": order, "since_s": str(minutes * 60), "limit": str(LIMIT)}
     if params.get("endpoint"):
@@ -32,7 +32,7 @@ def parse_params(params: Mapping[str, str]) -> tuple[str, int]:
 
 
 def document(sources: Mapping[str, Any], params: Mapping[str, str], now: float) -> dict[str, Any]:
-    """The calls by id, and the workers that did not answer."""
+    """Build the list of calls by id, with the workers that did not answer."""
     answer = sources.get("calls") or {}
     order, minutes = parse_params(params)
     return {
@@ -46,7 +46,7 @@ def document(sources: Mapping[str, Any], params: Mapping[str, str], now: float) 
 
 
 def row(call: JsonObject) -> dict[str, Any]:
-    """What a list says of a call."""
+    """Build the row of a call."""
     error = call["error"] or ""
     tokens = call["tokens"] or {}
     return {

@@ -1,7 +1,7 @@
 """One endpoint: its traffic and latency, targets, copies, scaling acts, updates and alarms. Pure.
 
-The charts are of one target, a variant or a component: the parameters `kind` and `target`. Without
-them the document suggests one, the busiest.
+The charts show one target, which is a variant or a component. The parameters `kind` and `target`
+name it. Without them the document suggests the busiest target.
 """
 
 import math
@@ -21,7 +21,7 @@ US_PER_MS = 1000.0
 MAX_LOG_LINES = 12
 MAX_UPDATES, MAX_ACTS = 10, 30
 MAX_NAMES = 50
-MAX_POINTS = 400  # of a series
+MAX_POINTS = 400  # of each series
 LATENCIES = (
     ("p50", "ModelLatency", "p50"),
     ("p90", "ModelLatency", "p90"),
@@ -38,7 +38,7 @@ COUNTS = (
 
 
 def sources(params: Mapping[str, str], now: float) -> Mapping[str, Query]:
-    """The state and load of the endpoint, its timeline, alarms, and its target's metrics."""
+    """Build the queries for the endpoint's state, load, timeline and alarms, and the metrics."""
     name, minutes = params.get("name", ""), parse_minutes(params)
     target = get_target(params)
     queries: dict[str, Query] = {
@@ -79,14 +79,14 @@ def get_target(params: Mapping[str, str]) -> tuple[str, str] | None:
 
 
 def period_s(minutes: int) -> int:
-    """Seconds of a point of a chart."""
+    """Choose the seconds that a point of a chart covers."""
     return 60 if minutes <= 60 else 300
 
 
 def metric_parameters(
     endpoint: str, target: tuple[str, str], minutes: int, now: float
 ) -> dict[str, Any]:
-    """The parameters of GetMetricData for the target's charts."""
+    """Build the parameters of GetMetricData for the target's charts."""
     kind, name = target
     dimensions = (
         [{"Name": "InferenceComponentName", "Value": name}]
@@ -121,7 +121,7 @@ def metric_parameters(
 
 
 def document(sources: Mapping[str, Any], params: Mapping[str, str], now: float) -> dict[str, Any]:
-    """The endpoint, or `missing` with the names of the others if it does not exist."""
+    """Build the document. If the endpoint does not exist, `missing` has the names of the others."""
     name = params.get("name", "")
     if sources.get("state") is None:
         return {"name": name, "now": now}
@@ -154,7 +154,7 @@ def document(sources: Mapping[str, Any], params: Mapping[str, str], now: float) 
 
 
 def head(endpoint: JsonObject) -> dict[str, Any]:
-    """The endpoint itself, and the update that it is in."""
+    """Describe the endpoint itself, and the update in progress."""
     shift, bake = endpoint.get("shift") or {}, endpoint.get("bake") or {}
     serving = endpoint.get("serving", {})
     return {
@@ -172,7 +172,7 @@ def head(endpoint: JsonObject) -> dict[str, Any]:
 
 
 def variant(given: JsonObject) -> dict[str, Any]:
-    """A variant's instances."""
+    """Describe a variant's instances."""
     return {
         "types": list(given["instance_types"]),
         "desired": given["desired_instances"],
@@ -201,7 +201,7 @@ def get_targets(endpoint: JsonObject, loads: Iterable[JsonObject]) -> dict[str, 
 
 
 def component(given: JsonObject) -> dict[str, Any]:
-    """A component as a target."""
+    """Describe a component as a target."""
     is_base = given["base"] is None
     return {
         "status": given["status"],
@@ -213,7 +213,7 @@ def component(given: JsonObject) -> dict[str, Any]:
 
 
 def serving_variant(endpoint: JsonObject, given: JsonObject) -> dict[str, Any]:
-    """A variant of models as a target; its copies are the instances that serve."""
+    """Describe a variant that serves models as a target. Its instances count as copies."""
     owner = f"variant/{given['name']}"
     mine = [it for it in endpoint["copies"] if it["owner"] == owner and not it["draining"]]
     ready = {it["instance"] for it in mine if it["phase"] == "ready"}
@@ -245,7 +245,7 @@ def sum_loads(load: JsonObject | None) -> dict[str, Any]:
 
 
 def has_no_place(component: JsonObject) -> bool:
-    """Whether a component's note is about copies that no instance holds, and not that they fail."""
+    """True if a component's note says that no instance has room for some of its copies."""
     return bool(
         component["placement_note"]
         and component["status"] != "Failed"
@@ -254,13 +254,13 @@ def has_no_place(component: JsonObject) -> bool:
 
 
 def errors_per_s(load: JsonObject) -> float:
-    """Failed requests a second, refused ones included."""
+    """Sum the failed and refused requests per second."""
     kinds = ("errors_4xx", "errors_5xx", "throttled")
     return round(sum(float(load[f"{it}_per_s"]) for it in kinds), 3)
 
 
 def suggested(targets: Mapping[str, JsonObject]) -> tuple[str, str] | None:
-    """The target with the most requests, else the first that is no adapter; None without any."""
+    """Choose the target with the most requests, or else one that is not an adapter, or None."""
     if not targets:
         return None
     best = max(targets, key=lambda it: (targets[it].get("rate", 0.0), not targets[it].get("base")))
@@ -269,7 +269,7 @@ def suggested(targets: Mapping[str, JsonObject]) -> tuple[str, str] | None:
 
 
 def traffic(series: Sequence[JsonObject]) -> dict[str, list[float]]:
-    """By instant: requests, errors 4xx and 5xx a second, in flight, queued."""
+    """By time: requests, 4xx errors and 5xx errors per second, then in flight and queued."""
     return {
         str(load["at"]): [
             load["arrivals_per_s"],
@@ -283,22 +283,22 @@ def traffic(series: Sequence[JsonObject]) -> dict[str, list[float]]:
 
 
 def percentiles(points: Mapping[str, JsonObject]) -> dict[str, list[float | None]]:
-    """By instant, in the order of LATENCIES, with None for missing values."""
+    """By time: the values in the order of LATENCIES, with None for missing values."""
     ids = [id for id, _, _ in LATENCIES]
     found = {at: [it.get(id) for id in ids] for at, it in points.items()}
     return {at: it for at, it in found.items() if any(value is not None for value in it)}
 
 
 def coarse_traffic(points: Mapping[str, JsonObject]) -> dict[str, list[float | None]]:
-    """The same from metrics, which have no queue."""
+    """By time: the values in the order of COUNTS. Metrics do not include the queue."""
     ids = [id for id, _, _ in COUNTS]
     return {at: [it.get(id) for id in ids] for at, it in points.items() if "requests" in it}
 
 
 def metric_points(answer: JsonObject, now: float, period: int) -> dict[str, dict[str, float]]:
-    """By instant the value of each query: milliseconds, and of counts the rate a second.
+    """By time: the value of each query, in milliseconds, or for counts as a rate per second.
 
-    The newest period is not over: its rates are of the seconds that it has had.
+    The newest period is not over. Its rates count only the seconds that have passed.
     """
     points: dict[str, dict[str, float]] = {}
     latencies = {id for id, _, _ in LATENCIES}
@@ -315,12 +315,12 @@ def metric_points(answer: JsonObject, now: float, period: int) -> dict[str, dict
 
 
 def epoch(instant: datetime | float) -> float:
-    """Seconds since the epoch."""
+    """Convert to seconds since the epoch."""
     return instant.timestamp() if isinstance(instant, datetime) else float(instant)
 
 
 def copy(given: JsonObject) -> dict[str, Any]:
-    """A copy, and why it is not ready, or how it ended last."""
+    """Describe a copy, with the reason why it is not ready, and its last end."""
     end = given.get("last_end")
     adapters = given.get("adapters") or ()
     failed = [it for it in adapters if it.get("reason")]
@@ -344,12 +344,12 @@ def copy(given: JsonObject) -> dict[str, Any]:
 
 
 def tail(log: str | None) -> list[str]:
-    """The last lines of a log."""
+    """Return the last lines of a log."""
     return log.removesuffix("\n").split("\n")[-MAX_LOG_LINES:] if log else []
 
 
 def instance(given: JsonObject) -> dict[str, Any]:
-    """An ML instance."""
+    """Describe an ML instance."""
     return {
         "type": given["type"],
         "variant": given["variant"],
@@ -359,7 +359,7 @@ def instance(given: JsonObject) -> dict[str, Any]:
 
 
 def scaling(sources: Mapping[str, Any], endpoint: str) -> dict[str, Any]:
-    """Each scalable target: capacity by time, acts with their receipts, the last decision."""
+    """Describe each scalable target: capacity by time, acts with receipts, the last decision."""
     targets = (sources.get("scaling") or {}).get("targets", ())
     known = {it["resource_id"]: it for it in targets if it["endpoint"] == endpoint}
     timelines = (sources.get("timeline") or {}).get("timelines", ())
@@ -369,7 +369,7 @@ def scaling(sources: Mapping[str, Any], endpoint: str) -> dict[str, Any]:
 
 
 def scalable_target(timeline: JsonObject, known: JsonObject) -> dict[str, Any]:
-    """One target's timeline, with what is `known` of it now."""
+    """Describe a target's timeline. `known` has its last decision and its problem."""
     return {
         "component": timeline["component"],
         "variant": timeline["variant"],
@@ -384,7 +384,7 @@ def scalable_target(timeline: JsonObject, known: JsonObject) -> dict[str, Any]:
 
 
 def by_instant(points: Sequence[Sequence[float]]) -> dict[str, float]:
-    """The changes of a series, its first and its last point."""
+    """Keep the changes of a series, its first point and its last point, by time."""
     changes = [
         point
         for place, point in enumerate(points)
@@ -394,7 +394,7 @@ def by_instant(points: Sequence[Sequence[float]]) -> dict[str, float]:
 
 
 def shown_act(act: JsonObject) -> dict[str, Any]:
-    """An act: t0 the load rose, t1 it was decided, t2 the new capacity first answered."""
+    """Describe a scaling act. t0: the load rose, t1: decision, t2: first answer of new capacity."""
     receipt = act["receipt"] or {}
     signal = receipt.get("signal") or {}
     return {
@@ -416,7 +416,7 @@ def shown_act(act: JsonObject) -> dict[str, Any]:
 
 
 def update(given: JsonObject) -> dict[str, Any]:
-    """An update, under way or past, with its steps."""
+    """Describe an update, in progress or past, with its steps."""
     return {
         "from": given["from_config"],
         "to": given["to_config"],
@@ -439,7 +439,7 @@ def update(given: JsonObject) -> dict[str, Any]:
 
 
 def alarms(sources: Mapping[str, Any], endpoint: JsonObject) -> dict[str, dict[str, Any]]:
-    """The alarms on the endpoint's metrics, and those that its updates watch."""
+    """Find the alarms on the endpoint's metrics, and the alarms that its updates watch."""
     answer = sources.get("alarms") or {}
     watched = {name for it in endpoint["updates"] for name in it["alarm_names"]}
     components = {it["name"] for it in endpoint["components"]}
@@ -453,7 +453,7 @@ def alarms(sources: Mapping[str, Any], endpoint: JsonObject) -> dict[str, dict[s
 
 
 def alarms_shown(answer: JsonObject) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each alarm of DescribeAlarms by its name."""
+    """Describe each alarm of DescribeAlarms, by name."""
     for alarm in (*answer.get("MetricAlarms", ()), *answer.get("CompositeAlarms", ())):
         dimensions = {it["Name"]: it["Value"] for it in alarm.get("Dimensions", ())}
         changed = alarm.get("StateUpdatedTimestamp")

@@ -1,4 +1,4 @@
-"""All endpoints, each in one row. Pure."""
+"""The list of all endpoints, with one row for each. Pure."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -10,7 +10,7 @@ JsonObject = Mapping[str, Any]
 
 
 def sources(params: Mapping[str, str], now: float) -> Mapping[str, Query]:
-    """The state, and the load of all names."""
+    """Build the queries for the state, and for the load of all names."""
     return {
         "state": ProcessQuery(process="control", path="/internal/state"),
         "load": ProcessQuery(process="control", path="/internal/load"),
@@ -18,7 +18,7 @@ def sources(params: Mapping[str, str], now: float) -> Mapping[str, Query]:
 
 
 def document(sources: Mapping[str, Any], params: Mapping[str, str], now: float) -> dict[str, Any]:
-    """Endpoints by name; none are `known` while control has not answered."""
+    """Build the rows by endpoint name. `known` is false until control has answered."""
     state, load = sources.get("state") or {}, sources.get("load") or {}
     loads: dict[str, list[JsonObject]] = {}
     for one in load.get("names", ()):
@@ -31,7 +31,7 @@ def document(sources: Mapping[str, Any], params: Mapping[str, str], now: float) 
 
 
 def row(endpoint: JsonObject, loads: Iterable[JsonObject]) -> dict[str, Any]:
-    """An endpoint's status, copies and load. `p99` is of its slowest name."""
+    """Build an endpoint's row: status, copies and load. `p99` is the highest of its names."""
     loads = list(loads)
     components, serving = endpoint["components"], endpoint.get("serving", {})
     p99s = [it["latency_ms"]["p99"] for it in loads if it["latency_ms"]]

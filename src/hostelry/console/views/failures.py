@@ -32,10 +32,10 @@ MAX_GROUPS, MAX_NAMED = 200, 20
 MAX_CAUSE_CHARS = 2000
 NOW, LATELY = "now", "lately"
 ROLLED_BACK, IN_SERVICE = "rolled back", "InService"
-SUPERVISOR, STARTS_WITHIN_S = "up", 60.0  # all processes have started so long after it
-# Alarms that scaling policies make: in ALARM they are at work, not in trouble.
+SUPERVISOR, STARTS_WITHIN_S = "up", 60.0  # all processes start within this time after it
+# Scaling policies make these alarms. Their state ALARM is normal, and not a failure.
 SCALING_ALARM = "TargetTracking-"
-# The end of AWS's messages on models, which names a page that this platform does not have.
+# AWS's messages on models end with the address of a page that this platform does not have.
 AWS_CONSOLE = re.compile(r" See https://\S+ in account \d+ for more information\.")
 ORDER = (
     "platform",
@@ -52,10 +52,10 @@ ORDER = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundFailure:
-    """One thing that fails: failures of one `kind` and `cause` are one group.
+    """One failure. Failures with the same `kind` and `cause` form a group.
 
-    `when` is NOW or LATELY; `at` is in seconds since the epoch. `link` is a path of the console,
-    `command` a line for a shell.
+    `when` is NOW or LATELY. `at` is in seconds since the epoch. `link` is a path of the console,
+    and `command` is a line for a shell.
     """
 
     kind: str
@@ -71,7 +71,7 @@ class FoundFailure:
 
 
 def sources(params: Mapping[str, str], now: float) -> Mapping[str, Query]:
-    """The state, the alarms, the failed calls and the health of the jobs process."""
+    """Build the queries for the state, alarms, failed calls, processes and the jobs' health."""
     query = {
         "order": "failed",
         "since_s": str(parse_minutes(params) * 60),
@@ -97,7 +97,7 @@ def parse_minutes(params: Mapping[str, str]) -> int:
 
 
 def document(sources: Mapping[str, Any], params: Mapping[str, str], now: float) -> dict[str, Any]:
-    """The groups by their id, those that fail now first."""
+    """Build the groups by id. Groups that fail now come first."""
     minutes = parse_minutes(params)
     since = now - minutes * 60
     found = [
@@ -133,7 +133,7 @@ def group_failures(found: Sequence[FoundFailure]) -> dict[str, dict[str, Any]]:
 
 
 def group(when: str, kind: str, mine: Sequence[FoundFailure], place: int) -> dict[str, Any]:
-    """One group: its first failure speaks for it, with the newest one's next step."""
+    """Build a group. Its first failure gives the text and the next step."""
     first = mine[0]
     instants = [it.at for it in mine if it.at is not None]
     names = list(dict.fromkeys(it.name for it in mine))
@@ -155,7 +155,7 @@ def group(when: str, kind: str, mine: Sequence[FoundFailure], place: int) -> dic
 
 
 def platform_failures(jobs: JsonObject) -> Iterator[FoundFailure]:
-    """Trouble of the jobs process; the live document names processes that do not answer."""
+    """Find trouble of the jobs process. The document itself names processes without an answer."""
     trouble = jobs.get("trouble")
     if trouble:
         yield FoundFailure(
@@ -169,7 +169,7 @@ def platform_failures(jobs: JsonObject) -> Iterator[FoundFailure]:
 
 
 def process_failures(answer: JsonObject, now: float, lookback_s: float) -> Iterator[FoundFailure]:
-    """Processes of the platform that do not run, and those that were started again lately."""
+    """Find processes of the platform that do not run, or were restarted lately."""
     uptimes_s = answer.get("uptimes_s", {})
     supervisor_s = uptimes_s.get(SUPERVISOR) or 0.0
     for name, up_s in uptimes_s.items():
@@ -200,7 +200,7 @@ def process_failures(answer: JsonObject, now: float, lookback_s: float) -> Itera
 
 
 def state_failures(state: JsonObject, since: float) -> Iterator[FoundFailure]:
-    """What fails of each endpoint."""
+    """Find the failures of each endpoint."""
     for endpoint in state.get("endpoints", ()):
         yield from endpoint_failures(endpoint)
         yield from rollbacks(endpoint, since)
@@ -213,7 +213,7 @@ def state_failures(state: JsonObject, since: float) -> Iterator[FoundFailure]:
 
 
 def endpoint_failures(endpoint: JsonObject) -> Iterator[FoundFailure]:
-    """A failed endpoint, or an update that goes back."""
+    """Find a failed endpoint, or an update that goes back."""
     name, reason = endpoint["name"], endpoint["failure_reason"]
     shift, bake = endpoint.get("shift") or {}, endpoint.get("bake") or {}
     going_back = shift.get("failure") or bake.get("going_back")
@@ -227,7 +227,7 @@ def endpoint_failures(endpoint: JsonObject) -> Iterator[FoundFailure]:
             advice="The old version serves on. See what the new one answered.",
             link=f"endpoint/{quote(name, safe='')}",
         )
-    elif reason and endpoint["status"] != IN_SERVICE:  # else it belongs to a past update
+    elif reason and endpoint["status"] != IN_SERVICE:  # in service: the reason of a past update
         text, log = parted(reason)
         yield FoundFailure(
             kind="endpoint",
@@ -244,13 +244,13 @@ def endpoint_failures(endpoint: JsonObject) -> Iterator[FoundFailure]:
 
 
 def parted(reason: str) -> tuple[str, list[str]]:
-    """A failure reason without the model server's lines, and these."""
+    """Split a failure reason into its text and the model server's lines."""
     text, _, lines = reason.partition(LAST_LINES)
     return text, tail(lines)
 
 
 def rollbacks(endpoint: JsonObject, since: float) -> Iterator[FoundFailure]:
-    """Updates that were rolled back since then."""
+    """Find updates that were rolled back since then."""
     name = endpoint["name"]
     for update in endpoint["updates"]:
         ended_at = update["ended_at"]
@@ -271,7 +271,7 @@ def rollbacks(endpoint: JsonObject, since: float) -> Iterator[FoundFailure]:
 
 
 def component_failures(endpoint: str, component: JsonObject) -> Iterator[FoundFailure]:
-    """A failed component, or a component with a copy that fails or has no place."""
+    """Find a failed component, or a component with a copy that fails or has no place."""
     name, note = component["name"], component["placement_note"]
     names = (name, component["base"] or "", endpoint)
     if component["failure_reason"]:
@@ -307,7 +307,7 @@ def component_failures(endpoint: str, component: JsonObject) -> Iterator[FoundFa
 
 
 def instance_failures(endpoint: str, instance: JsonObject) -> Iterator[FoundFailure]:
-    """An instance whose agent has a problem, or is not reached."""
+    """Find an instance whose agent has a problem, or cannot be reached."""
     lost_at = instance["unreachable_since"]
     problem = instance["problem"] or ("Its agent does not answer." if lost_at else None)
     if problem:
@@ -324,7 +324,7 @@ def instance_failures(endpoint: str, instance: JsonObject) -> Iterator[FoundFail
 
 
 def copy_failures(endpoint: str, copy: JsonObject, since: float) -> Iterator[FoundFailure]:
-    """A copy that is not ready for a reason, one that ended since then, and its adapters."""
+    """Find a copy that is not ready with a reason, its end since then, and failed adapters."""
     owner = copy["component"] or endpoint
     names = (copy["id"], copy["instance"], owner, endpoint)
     link = (
@@ -373,7 +373,7 @@ def copy_failures(endpoint: str, copy: JsonObject, since: float) -> Iterator[Fou
 
 
 def alarm_failures(answer: JsonObject) -> Iterator[FoundFailure]:
-    """Alarms in ALARM, except alarms of scaling policies."""
+    """Find alarms in ALARM, except alarms of scaling policies."""
     for name, alarm in alarms_shown(answer):
         if not name.startswith(SCALING_ALARM):
             endpoint = alarm["endpoint"]
@@ -390,7 +390,7 @@ def alarm_failures(answer: JsonObject) -> Iterator[FoundFailure]:
 
 
 def call_failures(answer: JsonObject) -> Iterator[FoundFailure]:
-    """Failed calls by code and words, the newest first."""
+    """Find failed calls by code and message, the newest first."""
     for call in answer.get("calls", ()):
         target = call["component"] or call["variant"]
         where = f"{call['endpoint']}/{target}" if target else call["endpoint"]
@@ -410,5 +410,5 @@ def call_failures(answer: JsonObject) -> Iterator[FoundFailure]:
 
 
 def target_link(endpoint: str, component: str) -> str:
-    """The console's path of a component."""
+    """Build the console's path of a component."""
     return f"endpoint/{quote(endpoint, safe='')}/component/{quote(component, safe='')}"

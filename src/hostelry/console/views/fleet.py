@@ -1,4 +1,4 @@
-"""Fleet: the place of every copy and its reason, free room, and copies without a place. Pure."""
+"""The fleet: the place of every copy with its reason, free room, and unplaced copies. Pure."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -6,20 +6,20 @@ from typing import Any
 from hostelry.console.platform import ProcessQuery, Query
 
 MIB = 1024 * 1024
-# Memory in use is not recorded: it is looked at this often. All else is shown as it is recorded.
+# Control does not record the memory in use, so it is asked this often. Other changes show at once.
 MEASURED_EVERY_S = 5.0
-USED_STEP_BYTES = 16 * MIB  # finer changes are not worth a patch a second
+USED_STEP_BYTES = 16 * MIB  # smaller changes would cause a patch each second
 READY = "ready"
 
 
 def sources(params: Mapping[str, str], now: float) -> Mapping[str, Query]:
-    """Control's explanation of its placement."""
+    """Build the query for control's explanation of its placement."""
     query = ProcessQuery(process="control", path="/internal/placement", holds_s=MEASURED_EVERY_S)
     return {"placement": query}
 
 
 def document(answers: Mapping[str, Any], params: Mapping[str, str], now: float) -> dict[str, Any]:
-    """Endpoints, instances with their copies, and copies without a place, each keyed by its id."""
+    """Build endpoints, instances with their copies, and copies without a place, each by id."""
     endpoints = (answers["placement"] or {}).get("endpoints", [])
     instances: dict[str, Any] = {}
     for endpoint in endpoints:
@@ -75,7 +75,7 @@ def _endpoint(endpoint: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _instances(endpoint: Mapping[str, Any]) -> dict[str, Any]:
-    """The endpoint's instances by id, each with its copies by id."""
+    """Describe the endpoint's instances by id, each with its copies by id."""
     why = endpoint["placement"]["why"]
     free_texts = {it["id"]: it["free_text"] for it in endpoint["placement"]["instances"]}
     found = {
@@ -98,7 +98,7 @@ def _instances(endpoint: Mapping[str, Any]) -> dict[str, Any]:
                 "accelerators": instance["free"]["accelerators"],
                 "text": free_texts.get(instance["id"]),
             },
-            "whole": False,  # a model's copy has its instance to itself
+            "whole": False,  # set below if a copy has the instance to itself
             "copies": {},
         }
         for instance in endpoint["instances"]
@@ -141,7 +141,7 @@ def _copy(copy: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _round(num_bytes: int | None) -> int | None:
-    """Memory in steps, so that a copy which breathes does not change the document each second."""
+    """Round memory to steps, so that small changes do not change the document each second."""
     return None if num_bytes is None else -(-num_bytes // USED_STEP_BYTES) * USED_STEP_BYTES
 
 

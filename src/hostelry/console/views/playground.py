@@ -1,4 +1,4 @@
-"""Playground: which models may be asked, and the requests that a page may send. Pure."""
+"""The playground: the models that may be asked, and the requests that a page may send. Pure."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -12,12 +12,12 @@ PARAMETERS = (ENDPOINT, COMPONENT, TARGET_MODEL, CONTENT_TYPE, ACCEPT)
 
 
 class PlaygroundRefusedError(ValueError):
-    """The page's request is not sent; the message says why."""
+    """The page's request is not sent. The message says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatAsked:
-    """A chat to be streamed. `endpoint` is its model's endpoint, for the code that is shown."""
+    """A chat to stream. `endpoint` is the model's endpoint, for the code that the page shows."""
 
     endpoint: str
     request: Mapping[str, Any]
@@ -25,7 +25,7 @@ class ChatAsked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InvocationAsked:
-    """An invocation; `parameters` are InvokeEndpoint's, by name, without the body."""
+    """An invocation. `parameters` are InvokeEndpoint's parameters by name, without the body."""
 
     parameters: Mapping[str, str]
     body: str
@@ -36,9 +36,9 @@ def targets(
     llms: Collection[str],
     caches: Mapping[str, Mapping[str, Any]],
 ) -> dict[str, Any]:
-    """What may be asked, keyed by name: `chats` by model, `invocations` by endpoint/component.
+    """List the models that may be asked: `chats` by model, `invocations` by endpoint/component.
 
-    `caches` are what copies keep: adapters of a model's own archive are known to them alone.
+    `caches` are the adapters that copies keep. Only copies know the adapters in a model's archive.
     """
     chats: dict[str, Any] = {}
     invocations: dict[str, Any] = {}
@@ -69,7 +69,7 @@ def targets(
 
 
 def chat_asked(body: Mapping[str, Any]) -> ChatAsked:
-    """The chat that a page asks for, which is always streamed; raises PlaygroundRefusedError."""
+    """Parse a page's chat, which is always streamed. Raises PlaygroundRefusedError."""
     endpoint, request = body.get("endpoint"), body.get("request")
     if not isinstance(endpoint, str) or not isinstance(request, dict):
         raise PlaygroundRefusedError("a chat has the members endpoint (text) and request (object)")
@@ -85,7 +85,7 @@ def chat_asked(body: Mapping[str, Any]) -> ChatAsked:
 
 
 def invocation_asked(body: Mapping[str, Any]) -> InvocationAsked:
-    """The invocation that a page asks for; raises PlaygroundRefusedError."""
+    """Parse a page's invocation. Raises PlaygroundRefusedError."""
     parameters = body.get("parameters")
     text = body.get("body")
     if not isinstance(parameters, dict) or not isinstance(text, str):

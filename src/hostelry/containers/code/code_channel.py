@@ -1,4 +1,4 @@
-"""The process of an author's code: its messages, its life as a child, and errors of the code."""
+"""The process of an author's code: its messages, its start as a child, and errors of the code."""
 
 import argparse
 import ctypes

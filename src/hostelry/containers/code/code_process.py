@@ -1,11 +1,12 @@
-"""One process of an author's code, as the server sees it: launch, calls, time limits, death.
+"""The server's side of a process with an author's code: launch, calls, time limits, death.
 
                           base model's code               an adapter's code
-variables                 SETTINGS, NEUTRAL               NEUTRAL
-  trusted                 and all others except SECRETS   the same as confined
-reads                     the model folder                its own folder, the tokenizer's files
+variables if confined     SETTINGS, NEUTRAL               NEUTRAL
+variables if trusted      all except SECRETS              NEUTRAL
+reads                     the model folder                the adapter's folder, tokenizer files
 writes                    a scratch folder                nothing
-both read Python, the system's libraries, and a few files of /etc, /proc and /sys
+
+Both read Python, the system's libraries, and a few files of /etc, /proc and /sys.
 """
 
 import asyncio
@@ -73,12 +74,12 @@ TOKENIZER_FILES = (
     "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja",
     "chat_template.json", "config.json",
 )  # fmt: skip
-PLACE_S = 1.0  # the time in which a process must report where it hangs
+PLACE_S = 1.0  # the time in which a process must report the line at which it hangs
 EXIT_S = 5.0
 
 
 class CodeOutput(asyncio.Protocol):
-    """Reads the pipe of a process's output, so that the process never blocks on it, into the log.
+    """Reads the output of a process into the log, so that the process never blocks on its pipe.
 
     `author` names the code in the log. Lines above LINES_PER_PERIOD in PERIOD_S seconds are
     counted and left out. Frames of a stack dump go to `frames`, not to the log.

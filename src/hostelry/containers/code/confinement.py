@@ -149,7 +149,7 @@ def allow_if(number: int, test: int, value: int, refused: int) -> list[bytes]:
 
 
 class ConfinementError(HostelryError):
-    """This machine cannot confine a process. The message says what is missing."""
+    """This machine cannot confine a process. The message names the missing feature."""
 
 
 class RulesetAttributes(ctypes.Structure):

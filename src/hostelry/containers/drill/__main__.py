@@ -1,24 +1,24 @@
-"""Model server whose environment and requests decide how it behaves.
+"""A model server for drills, whose environment and requests decide how it behaves.
 
 Run as ``python -m hostelry.containers.drill``.
 
-The standard library only, so that it starts at once. Environment:
+It uses only the standard library, so that it starts at once. Environment:
 
     DRILL_ANSWER=text       is in each answer, to distinguish versions
-    DRILL_START_S=2         waits before it listens
-    DRILL_EXIT_AFTER_S=0    prints some lines and exits with code 3 so long after its start
+    DRILL_START_S=2         waits this time before it listens
+    DRILL_EXIT_AFTER_S=0    prints some lines and exits with code 3, this time after its start
 
 A request's JSON body:
 
-    {"wait_s": 0.2}                      answers after that time
-    {"chunks": 50, "chunk_wait_s": 0.1}  streams numbered lines; the custom attributes are its pid
+    {"wait_s": 0.2}                      answers after this time
+    {"chunks": 50, "chunk_wait_s": 0.1}  streams numbered lines, with its pid as custom attributes
     {"take_bytes": 1000000}              takes memory and keeps it
-    {"fork": 100}                        starts that many processes, which sleep; answers how many
+    {"fork": 100}                        starts sleeping processes, and answers their number
     {"write_bytes": 1000000}             writes a file in its working folder and keeps it
     {"hang": true}                       stops itself (SIGSTOP) and answers no more
     {"digest": "text"}                   answers the text's SHA-256 in hex, a space, the text
     {"refuse": "reason"}                 answers 400 with the reason
-    {"fail_if": "text"}                  answers 500 where DRILL_ANSWER is that text
+    {"fail_if": "text"}                  answers 500 if DRILL_ANSWER is this text
 """
 
 import hashlib
@@ -46,10 +46,10 @@ class DrillHandler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
     kept: list[bytearray] = []  # noqa: RUF012 - the memory taken by requests, shared by all
-    key: str | None = None  # of this copy, once `main` has read it
+    key: str | None = None  # this copy's key, once `main` has read it
 
     def parse_request(self) -> bool:
-        """Read the head; 403 for a request without the copy's key."""
+        """Read the head. Answers 403 to a request without the copy's key."""
         if not super().parse_request():
             return False
         if self.key is None or has_key(self.key, self.headers.get_all(COPY_KEY_HEADER, [])):
@@ -81,7 +81,7 @@ class DrillHandler(BaseHTTPRequestHandler):
         self._take(asked.get("take_bytes", 0))
         self._write(asked.get("write_bytes", 0))
         if asked.get("hang"):
-            signal.raise_signal(signal.SIGSTOP)  # stops this thread, too, before the next line
+            signal.raise_signal(signal.SIGSTOP)  # also stops this thread, before the next line
         answer: dict[str, Any] = {"pid": os.getpid(), "answer": os.environ.get("DRILL_ANSWER", "")}
         answer["forked"] = self._fork(asked.get("fork", 0))
         self._answer(json.dumps(answer).encode())
@@ -99,7 +99,7 @@ class DrillHandler(BaseHTTPRequestHandler):
             num_bytes -= len(piece)
 
     def _write(self, num_bytes: int) -> None:
-        """Write a file piece by piece; it is removed with the copy's folder."""
+        """Write a file piece by piece. It is removed with the copy's folder."""
         if num_bytes <= 0:
             return
         with open(WRITTEN, "ab", buffering=0) as file:
@@ -107,7 +107,7 @@ class DrillHandler(BaseHTTPRequestHandler):
                 num_bytes -= file.write(bytes(min(num_bytes, TAKEN_AT_ONCE_BYTES)))
 
     def _fork(self, num_processes: int) -> int:
-        """Start processes up to the number or the limit; the number started."""
+        """Start at most `num_processes` processes, and return the number that started."""
         for number in range(num_processes):
             try:
                 os.posix_spawn(SLEEPER[0], SLEEPER, os.environ)
@@ -146,7 +146,7 @@ class DrillServer(ThreadingHTTPServer):
 
 
 def digest_line(text: str) -> bytes:
-    """The answer to ``digest``."""
+    """Build the answer to ``digest``."""
     return f"{hashlib.sha256(text.encode()).hexdigest()} {text}".encode()
 
 

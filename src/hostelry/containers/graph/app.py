@@ -46,7 +46,7 @@ from hostelry.graph.progress import StepOutcome
 from hostelry.graph.step_report import STEPS_HEADER
 from hostelry.graph.steps import OnError
 
-# The content type of the agent's probe: can calls be made? No model gets a call.
+# The content type of the agent's probe, which asks whether calls can be made. No model is called.
 PROOF = "application/vnd.hostelry.graph-proof"
 REQUEST_ID = "x-request-id"  # the gateway's
 FORWARDED = "x-amzn-sagemaker-forwarded-api"

@@ -1,4 +1,4 @@
-"""One call of a graph: its steps run in parallel until the output is there."""
+"""One call of a graph, whose steps run in parallel until the output is complete."""
 
 import asyncio
 from collections import OrderedDict
@@ -48,7 +48,7 @@ class _CacheEntry:
 
 
 class AnswerCache:
-    """The answers of one step, bounded in bytes and in time. The least recently used goes first."""
+    """The answers of one step, bounded in bytes and age. The least recently used goes first."""
 
     def __init__(self, ttl_s: float, max_bytes: int, clock: Clock) -> None:
         self._ttl_s = ttl_s
@@ -93,7 +93,7 @@ class AnswerCache:
 
 
 def hash_input(given: StepOutcome) -> bytes:
-    """The cache key of an input: a hash of its content, whatever the order of keys."""
+    """The cache key of an input: a hash of its content, independent of the order of keys."""
     if isinstance(given.value, bytes):
         return sha256(b"bytes:" + given.value).digest()
     return sha256(msgspec.json.encode(given.value, order="deterministic")).digest()
@@ -292,7 +292,7 @@ class GraphCall:
         return StepOutcome(value=value, body=answer.body, content_type=kind)
 
     def _get_body(self, ready: ReadyStep, given: StepOutcome, wanted: str) -> bytes:
-        """The body to send: the input's own body, or one encoded once for all steps with it."""
+        """The body to send: the input's own body, or a body that is encoded once for all steps."""
         if given.body is not None and media_type(given.content_type) == wanted:
             return given.body
         if ready.item is not None:

@@ -21,7 +21,7 @@ SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 
 
 @dataclass(slots=True)
 class _StepNote:
-    """A step, or one item of it. `ended_at` is None while it is under way."""
+    """A step, or one item of a step. Without `ended_at` it still runs."""
 
     name: str
     is_item: bool

@@ -40,7 +40,7 @@ FAILED_DEPENDENCY, UNAVAILABLE, LOOP = 424, 503, 508
 PASSED_ON = (
     "x-amzn-sagemaker-custom-attributes", "x-hostelry-tenant", "traceparent", "tracestate",
 )  # fmt: skip
-PROOF_ENDPOINT = "hostelry-graph-proof"  # it does not exist: its 400 proves the keys
+PROOF_ENDPOINT = "hostelry-graph-proof"  # a missing endpoint: a 400 proves that keys are valid
 
 
 class CallKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -1,4 +1,4 @@
-"""Listening, and uvicorn as the model servers run it."""
+"""The listening socket and the uvicorn server of model servers."""
 
 import ipaddress
 import socket
@@ -40,7 +40,7 @@ class BoundedHeadProtocol(HttpToolsProtocol):
         super().on_headers_complete()
 
     def data_received(self, data: bytes) -> None:
-        """Feed bytes; those that arrive within a head are counted."""
+        """Feed bytes to the parser. Counts the bytes of a head."""
         if self._in_head:
             self._head_bytes += len(data)
             if self._head_bytes > MAX_HEAD_BYTES:

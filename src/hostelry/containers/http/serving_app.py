@@ -52,7 +52,7 @@ class AnswerMetrics(Protocol):
 
 
 class ServingApp(ABC):
-    """The routes of a model server: its own, and those that all model servers have."""
+    """The routes of a model server: its own routes, and the routes of all model servers."""
 
     def __init__(self, clock: Clock, metrics: AnswerMetrics) -> None:
         self._clock = clock

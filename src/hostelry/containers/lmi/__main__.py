@@ -132,16 +132,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     server = LmiServer(config=config, clock=SystemClock(), environment=dict(os.environ))
     failure = uvloop.run(serve(server, listener, engine, key))
     if failure:
-        # Last, since a copy's FailureReason has its last lines, and on one line.
+        # On one last line, because a copy's FailureReason has the last lines of its log.
         log.error("the server ends: %s", " ".join(failure.split()))
     return EXIT_FAILURE if failure else 0
 
 
 def forked_engine() -> ForkedEngine | EngineSide | None:
-    """The engine process, forked from this one where the engine is imported already.
+    """The engine process, forked from this process if the engine is already imported.
 
-    A copy forked from a warm interpreter has it imported. Started as a program, this process
-    never imports the engine.
+    A copy that was forked from a warm interpreter has imported the engine. A server that was
+    started as a program never imports it.
     """
     return fork_engine() if ENGINE_MODULE in sys.modules else None
 

@@ -38,8 +38,8 @@ class FakeBackend:
     `started`. After `fail_after` tokens the engine dies of `failure`, and `ready` is unset. A
     source named `bad` has bad weights, one named `huge` exceeds the memory, one named `slow` is
     not read before `slow` is set. `aborted` collects the ids that were ended early. The tenant
-    `greedy` is over its quota, for the tenant `crowd` the queue is full; a request with a
-    deadline under a second misses it. `versions` maps adapters to their sources.
+    `greedy` is over its quota. For the tenant `crowd` the queue is full. A request with a deadline
+    under a second misses it. `versions` maps adapters to their sources.
     """
 
     def __init__(
@@ -214,7 +214,7 @@ class FakeBackend:
 
 
 def build_scores(request: Request) -> list[Output]:
-    """The scores of a prompt: its tokens are the likeliest but one, in two parts."""
+    """Build the scores of a prompt, in two parts. Each token is the second likeliest."""
     num_top, prompt = request.num_prompt_logprobs, request.prompt_token_ids
     if num_top is None or len(prompt) < 2:
         return []
@@ -237,7 +237,7 @@ def build_scores(request: Request) -> list[Output]:
 
 
 def fake_vector(request: Request, dimension: int) -> bytes:
-    """A vector by the token ids, their types and the adapter's name alone."""
+    """Build a vector that depends only on the token ids, their types and the adapter's name."""
     ids = request.prompt_token_ids
     seed = sum(place * it for place, it in enumerate(ids, 1)) + len(request.adapter or "")
     seed += 1000 * sum(request.token_types)

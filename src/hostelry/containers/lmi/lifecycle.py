@@ -40,7 +40,7 @@ from hostelry.containers.lmi.tools.families import OFF, Conventions, find_conven
 from hostelry.containers.lmi.vllm.launch import ChosenEngine
 
 DRAIN_S = 8.0
-FAILED_ANSWERS_S = 1.0  # how long a failed server still responds, so that clients get the reason
+FAILED_ANSWERS_S = 1.0  # a failed server still responds this long, so that clients get the reason
 
 log = logging.getLogger(__name__)
 
@@ -51,9 +51,10 @@ async def serve(
     engine: ForkedEngine | None = None,
     key: str | None = None,
 ) -> str | None:
-    """Run on `listener` until SIGTERM or SIGINT. Returns the reason if a failure ends it instead.
+    """Run on `listener` until SIGTERM or SIGINT. Returns the reason if it fails before.
 
-    `engine` is the engine process if it exists already. With `key` requests without it get 403.
+    `engine` is the engine process if it exists already. With a `key`, requests without the key get
+    403.
     """
     stop = stop_event()
     http = http_server(guard_with_key(served_on(listener, build_app(server)), key))
@@ -179,7 +180,7 @@ def image_limits(config: LmiConfig, most: int, chat: ChatTemplate | None) -> Ima
 def model_conventions(
     config: LmiConfig, chat: ChatTemplate | None, codec: TextCodec
 ) -> Conventions:
-    """The model's ways of writing calls and reasoning, which are logged."""
+    """Find and log the model's ways of writing calls and reasoning."""
     conventions = find_conventions(
         "\n".join(chat.sources) if chat else None,
         codec.control_tokens,
@@ -195,9 +196,9 @@ def model_conventions(
 async def check_vectors(
     config: LmiConfig, code: AuthorCode, codec: TextCodec, backend: EngineBackend
 ) -> None:
-    """Compute a vector where the model gives vectors.
+    """If the model gives vectors, compute one.
 
-    Raises ConfigurationError where the engine or the model folder asks for something else, and
+    Raises ConfigurationError if the engine or the model folder does not fit such a model, and
     EngineFailedError.
     """
     if backend.facts.pooling is not None:
@@ -256,7 +257,7 @@ def first_adapters(
 ) -> tuple[list[tuple[str, Path]], list[tuple[str, str]]]:
     """The adapters in folders, and the remote ones by URI.
 
-    They lie in the folder of serving.properties, in the model's folder, or as lora_modules says.
+    They are in the folder of serving.properties, in the model's folder, or in lora_modules.
     """
     modules, remote = module_adapters(config)
     named = [name for name, _ in (*modules, *remote)]
@@ -272,7 +273,7 @@ def first_adapters(
 def check_fused(name: str | None, first: list[str]) -> None:
     """Raise ConfigurationError if the adapter to merge is not one of the model's first adapters.
 
-    A model without any may get it while it runs.
+    A model without first adapters may get the adapter while it runs.
     """
     if name is None or name in first:
         return

@@ -114,7 +114,7 @@ class Refusal(HostelryError):  # noqa: N818 - an answer to the client, most ofte
 
     @property
     def headers(self) -> dict[str, str]:
-        """Headers of the response: Retry-After in whole seconds, where known."""
+        """Headers of the response: Retry-After in whole seconds, if known."""
         if self.retry_after_s is None:
             return {}
         return {"retry-after": str(max(1, math.ceil(self.retry_after_s)))}

@@ -19,7 +19,7 @@ from hostelry.containers.lmi.refusal import Cause, Refusal, bad_request
 
 SESSION_HEADER = "X-Amzn-SageMaker-Session-Id"
 CLOSED_HEADER = "X-Amzn-SageMaker-Closed-Session-Id"
-NEW = "NEW_SESSION"  # also as an id: no session yet
+NEW = "NEW_SESSION"  # also an id, which means that no session is open yet
 MAX_SESSIONS = 10_000
 DEFAULT_EXPIRATION_S = 1200
 SHOWN_CHARACTERS = 80
@@ -42,7 +42,7 @@ class SessionAnswer:
 
 
 class OpenSessions:
-    """Open sessions by id, each until its end. Sessions are off if `expiration_s` is None."""
+    """Open sessions by id, each until its end. Without `expiration_s` sessions are off."""
 
     def __init__(self, expiration_s: int | None) -> None:
         self._expiration_s = expiration_s

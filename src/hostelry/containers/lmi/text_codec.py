@@ -33,9 +33,9 @@ class TextCodec:
         return tuple(self.tokenizer.encode(text, add_special_tokens=add_special_tokens).ids)
 
     def offsets(self, text: str, *, add_special_tokens: bool) -> tuple[int, ...]:
-        """Where each token of `encode` begins in `text`, in characters.
+        """The place at which each token of `encode` begins in `text`, in characters.
 
-        A token that the tokenizer adds begins where the one before it ends.
+        A token that the tokenizer adds begins at the end of the token before.
         """
         encoding = self.tokenizer.encode(text, add_special_tokens=add_special_tokens)
         offsets: list[int] = []
@@ -60,5 +60,5 @@ class TextCodec:
         return name
 
     def is_special(self, token_id: int) -> bool:
-        """Whether the token is one of the model's control tokens."""
+        """True if the token is one of the model's control tokens."""
         return token_id in self._special

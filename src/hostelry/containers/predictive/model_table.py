@@ -111,7 +111,7 @@ def explain_overflow(limit_bytes: int | None, used_bytes: int, model_bytes: int 
 
 @dataclass(slots=True, eq=False)
 class ModelInMemory:
-    """A loaded model, with its memory after the load and when it was measured last.
+    """A loaded model, with its memory after the load and at the last measurement.
 
     `target` is the TargetModel that the load named, or empty.
     """

@@ -50,7 +50,7 @@ TARGET = "target_model"
 MAX_PAGE_BYTES = 8 * 1024 * 1024
 # Metrics of the whole machine, which each server measures again.
 LEFT_OUT = ("nv_cpu_", "nv_gpu_", "nv_energy_", "nv_pinned_")
-RESERVED = ("hostelry_",)  # the front's metrics; models' code can add metrics to Triton's
+RESERVED = ("hostelry_",)  # for the front's metrics, because a model's code can add others
 
 log = logging.getLogger("hostelry.containers.triton")
 

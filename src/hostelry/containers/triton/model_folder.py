@@ -54,8 +54,8 @@ MAX_PYTHON_FILES = 100
 class ModelFolder:
     """A model's folder: its configuration, and the file names in it and in its version folders.
 
-    `config` is None without the file. `config_fault` is the reason why it cannot be read. `has_end`
-    is True if the model's Python may act when it is unloaded.
+    Without the file, `config` is not set. `config_fault` is the reason why it cannot be read.
+    `has_end` means that the model's Python may act when it is unloaded.
     """
 
     name: str

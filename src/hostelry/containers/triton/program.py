@@ -2,8 +2,8 @@
 
 The runtime has the package nvidia-pytriton, with the server and the parts of the Python backend in
 separate folders. A folder of links joins them. The stub, which runs models' Python, is linked to
-the library of one Python version. That must be the library of the runtime's interpreter, but the
-loader would find the system's library of the same version first.
+the library of one Python version. This must be the library of the runtime's interpreter, although
+the loader would find the system's library of the same version first.
 """
 
 import json

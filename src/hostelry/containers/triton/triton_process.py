@@ -151,9 +151,9 @@ class TritonAnswer:
 class LeftEnvironments(msgspec.Struct, frozen=True):
     """The names of folders that the Python backend makes in /tmp, and leaves there when killed.
 
-    Each server makes a folder, whatever TMPDIR says, and unpacks a model's EXECUTION_ENV_PATH into
-    it. A folder is `used` if a model's process runs in it. An empty folder that appeared while the
-    server loaded its model is taken as `made` by it.
+    Each server makes a folder, even if TMPDIR names another place, and unpacks a model's
+    EXECUTION_ENV_PATH into it. A folder is `used` if a model's process runs in it. An empty folder
+    that appeared while the server loaded its model counts as `made` by the server.
     """
 
     made: list[str] = []
@@ -288,7 +288,7 @@ class TritonProcess:
     async def stop(self) -> None:
         """Unload the model, end every process, and return once the memory is free.
 
-        An unload takes a second. It serves the model's finalize() only.
+        An unload takes a second. Its only purpose is the model's finalize().
         """
         if self._process is not None and self.loss is None and not self._order.can_be_killed:
             with suppress(UpstreamError, TimeoutError):
@@ -354,7 +354,7 @@ class TritonProcess:
             reasons = [f"{it.name}: {it.reason}" for it in await self._index() if it.reason]
             reason = "; ".join(reasons) or self.get_error(answer.body)
             raise ModelLoadError(self._strip_paths(reason))
-        close_regions(self._order.regions)  # others can read them, and requests come into them
+        close_regions(self._order.regions)  # other users can read them, and they hold requests
         self._loaded = frozenset(it for it in self.pids if _runs_model(it))
 
     async def _prove(self) -> None:

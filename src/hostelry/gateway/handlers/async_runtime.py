@@ -197,7 +197,7 @@ class AsyncRuntimeHandler:
     def error_answer(
         self, error: ServiceError, request: HttpRequest, request_id: str
     ) -> HttpResponse:
-        """`error` in the runtime API's format."""
+        """Format `error` as the runtime API does."""
         return runtime_error(error, request_id)
 
     async def _route(self, scope: Scope, name: str) -> tuple[EndpointRoute, AsyncInference]:

@@ -1,6 +1,7 @@
-"""The web console: passed on to its process, which knows who has signed in.
+"""Requests for the web console, which are passed on to the process of the console.
 
-Its streams of events have no end of their own: each ends with its browser, or with the console.
+Only that process knows who has signed in. A stream of events ends when its browser or the console
+goes away.
 """
 
 from dataclasses import dataclass
@@ -15,9 +16,9 @@ from hostelry.http1.upstream import Timeouts, UpstreamPool
 
 CONSOLE = "console"
 MAX_BODY_BYTES = 1024 * 1024
-MAX_ANSWER_BYTES = 64 * 1024 * 1024  # of an answer that is no stream
+MAX_ANSWER_BYTES = 64 * 1024 * 1024  # streams are not limited
 TIMEOUTS = Timeouts(total_s=600.0, connect_s=1.0, first_byte_s=60.0)
-# A console that hangs is killed by `up`, which ends its streams; no time limit has to.
+# `up` kills a console that hangs. That ends its streams, so that they need no short time limit.
 STREAM_TIMEOUTS = Timeouts(total_s=7 * 86400.0, connect_s=1.0, first_byte_s=60.0)
 STREAM = "/console/live"
 METHODS = ("GET", "POST")
@@ -51,9 +52,10 @@ ANSWERED = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsoleHandler:
-    """Serves ``/console``: by the process at `address`, which no one else may ask.
+    """Serves ``/console``: passes requests on to the process at `address`.
 
-    `internal_key` is that of calls between processes. `is_secure`: browsers come by HTTPS.
+    `internal_key` proves to that process that the gateway asks. `is_secure` means that browsers
+    connect by HTTPS.
     """
 
     pool: UpstreamPool
@@ -62,12 +64,12 @@ class ConsoleHandler:
     is_secure: bool = False
 
     def admit(self, request: HttpRequest) -> bool:
-        """False: the console itself finds out who asks; raises ServiceError 405 and 413."""
+        """False: only the console finds out who asks. Raises ServiceError 405 and 413."""
         _check(request, _length(request))
         return False
 
     async def serve(self, exchange: Exchange, request_id: str) -> None:
-        """Pass one request on, and its answer; raises ServiceError before its first byte."""
+        """Pass a request and its answer on. Raises ServiceError before the answer's first byte."""
         request = exchange.request
         _check(request, len(request.body))
         timeouts = STREAM_TIMEOUTS if request.path == STREAM else TIMEOUTS
@@ -87,7 +89,7 @@ class ConsoleHandler:
     def error_answer(
         self, error: ServiceError, request: HttpRequest, request_id: str
     ) -> HttpResponse:
-        """`error` as text, which no browser takes for a page."""
+        """Format `error` as text that no browser shows as a page."""
         headers = {
             "Content-Type": "text/plain; charset=utf-8",
             "X-Content-Type-Options": "nosniff",

@@ -135,7 +135,7 @@ class TappedInvocation:
 
     def tap(self, destination: Destination) -> AnswerTap:
         """Return the tap that gets the client's answer. The caller closes it."""
-        self.offer(destination)  # a fast answer comes before the offer has had its turn
+        self.offer(destination)  # a fast answer may be here before the offer was made
         if destination.capture is None and self._compared is None:
             return NO_TAPS
         taps = self._taps

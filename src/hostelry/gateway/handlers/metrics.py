@@ -17,13 +17,13 @@ MAX_ANSWER_BYTES = 64 * 1024 * 1024
 
 
 class MetricsHandler:
-    """Serves the pages, which need the OpenAI key.
+    """Serves the pages to callers with the OpenAI key.
 
     Args:
         callers: identifies callers.
         pool: connections, to control among others.
         address: control's ``http://host:port``.
-        internal_key: of calls between the platform's own processes.
+        internal_key: the key of calls between the platform's processes.
     """
 
     def __init__(self, callers: Callers, pool: Upstream, address: str, internal_key: str) -> None:
@@ -33,7 +33,7 @@ class MetricsHandler:
         self._headers = {INTERNAL_KEY_HEADER: internal_key}
 
     def admit(self, request: HttpRequest) -> bool:
-        """True; raises ServiceError 401 without the key."""
+        """Return True. Raises ServiceError 401 without the key."""
         if not self._callers.holds_openai_key(request):
             raise ServiceError(
                 "Unauthorized",
@@ -44,7 +44,7 @@ class MetricsHandler:
         return True
 
     async def serve(self, exchange: Exchange, request_id: str) -> None:
-        """Answer one scrape; raises ServiceError where control cannot be reached."""
+        """Answer one scrape. Raises ServiceError if control cannot be reached."""
         request = exchange.request
         self.admit(request)
         exchange.verified()
@@ -52,7 +52,7 @@ class MetricsHandler:
             raise ServiceError(
                 "MethodNotAllowed", f"{request.method} {request.path}: use GET.", 405
             )
-        # Encoded again: nothing but parameters comes from the caller.
+        # The query is parsed and encoded again, so that the caller can pass on only parameters.
         query = urlencode(parse_qsl(request.query, keep_blank_values=True))
         path = PATHS[request.path]
         exchange.respond(await self._ask(HttpRequest("GET", path, query, self._headers)))
@@ -60,7 +60,7 @@ class MetricsHandler:
     def error_answer(
         self, error: ServiceError, request: HttpRequest, request_id: str
     ) -> HttpResponse:
-        """`error` as a line of text."""
+        """Format `error` as a line of text."""
         headers = {"Content-Type": "text/plain; charset=utf-8", "x-request-id": request_id}
         if error.http_status == 401:
             headers["WWW-Authenticate"] = "Bearer"

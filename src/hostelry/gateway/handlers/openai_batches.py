@@ -26,9 +26,9 @@ PASSED = ("content-type",)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenAiBatchHandler:
-    """Serves ``/v1/files`` and ``/v1/batches``, for the account that the OpenAI key stands for.
+    """Serves ``/v1/files`` and ``/v1/batches`` for the account of the OpenAI key.
 
-    `address` is that of the jobs process, `internal_key` that of calls between processes.
+    `address` is the jobs process. `internal_key` is the key of calls between processes.
     """
 
     callers: Callers
@@ -37,12 +37,12 @@ class OpenAiBatchHandler:
     internal_key: str
 
     def admit(self, request: HttpRequest) -> bool:
-        """True; raises ServiceError 401 without the key."""
+        """Return True. Raises ServiceError 401 without the key."""
         check_openai_key(self.callers, request)
         return True
 
     async def serve(self, exchange: Exchange, request_id: str) -> None:
-        """Pass one request on, and its answer; raises ServiceError before its first byte."""
+        """Pass a request and its answer on. Raises ServiceError before the answer's first byte."""
         self.admit(exchange.request)
         exchange.verified()
         try:
@@ -63,7 +63,7 @@ class OpenAiBatchHandler:
     def error_answer(
         self, error: ServiceError, request: HttpRequest, request_id: str
     ) -> HttpResponse:
-        """`error` in OpenAI's format."""
+        """Format `error` as OpenAI's API does."""
         return error_response(error, request_id)
 
     async def _send(self, exchange: Exchange, request_id: str) -> Reply:

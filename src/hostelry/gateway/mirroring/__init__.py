@@ -1,1 +1,1 @@
-"""From a gateway worker to the mirror: turns, messages, both ends of the line."""
+"""The connection of gateway workers to the mirror process: turns, messages, and both ends."""

@@ -2,10 +2,11 @@
 
 a request whose turn it is                                 result
 ---------------------------------------------------------  -------------------------------------
-no process takes connections, as while it is restarted     dropped, and counted
-the worker has as many requests, or bytes, unsent as it    dropped, and counted
-may: the process hangs, or is slower than they come
-the line breaks before it is sent                          dropped, and counted
+the mirror process takes no connection, for example        dropped, and counted
+during a restart
+the limit of unsent requests or bytes is reached: the      dropped, and counted
+mirror process hangs, or is too slow
+the line breaks before the request is sent                 dropped, and counted
 any other                                                  sent with all of the same 100 ms
 
 A request costs the worker an entry in a list, and its share of a system call that never waits.
@@ -31,17 +32,17 @@ from hostelry.gateway.mirroring.port import ShadowTurns
 
 LOG = logging.getLogger(__name__)
 MAX_BATCH = 64  # frames of one system call
-EARLY_FROM = 32  # frames, which are sent as soon as production's requests are
+EARLY_FROM = 32  # when this number of frames waits, they are sent after EARLY_S
 EARLY_S = 0.002
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandoverLimits:
-    """Limits of one worker: what is unsent, and the answers that are compared.
+    """Limits of one worker on unsent messages, and on answers that are compared.
 
-    What comes within `batch_s` is sent together, earlier where it is much. Of the requests
-    `pairs_per_s` are compared, and `pairs_at_once` after a pause; `max_answer_bytes` is the most of
-    such an answer.
+    The messages of `batch_s` are sent together, and many messages earlier. The answers to
+    `pairs_per_s` requests are compared, and to `pairs_at_once` after a pause. An answer of more
+    than `max_answer_bytes` is not compared.
     """
 
     batch_s: float = 0.1
@@ -54,7 +55,7 @@ class HandoverLimits:
 
 
 class HandedOver(NamedTuple):
-    """A message that is not sent yet, and the shadow whose request it is."""
+    """An unsent message. `key` is the shadow of a request, and None for an answer."""
 
     message: Message
     body: bytes
@@ -62,7 +63,7 @@ class HandedOver(NamedTuple):
 
 
 class HandedAnswer:
-    """Production's answer of a pair, as it comes (`AnswerTap`)."""
+    """Production's answer of a pair, as it is read (`AnswerTap`)."""
 
     __slots__ = ("_chunks", "_handover", "_num_bytes", "_pair")
 
@@ -73,7 +74,7 @@ class HandedAnswer:
         self._num_bytes = 0
 
     def add(self, chunk: bytes) -> None:
-        """Keep the next part; an answer that is too large is compared with none."""
+        """Keep the next part. An answer that becomes too large is not compared."""
         self._num_bytes += len(chunk)
         if self._num_bytes > self._handover.limits.max_answer_bytes:
             self.close()
@@ -81,27 +82,27 @@ class HandedAnswer:
             self._chunks.append(chunk)
 
     def finish(self, answered: Mapping[str, str]) -> None:
-        """The answer is whole; its headers do not count."""
+        """Hand the whole answer over. Its headers are not compared."""
         if self._chunks is not None:
             self._handover.answered(self._pair, b"".join(self._chunks))
             self._chunks = None
 
     def close(self) -> None:
-        """No more will come: without `finish` there is no pair."""
+        """End the answer. If it is not whole, there is nothing to compare."""
         if self._chunks is not None:
             self._handover.answered(self._pair, None)
             self._chunks = None
 
 
 class MirrorHandover:
-    """Requests on their way to the mirror process.
+    """Hands requests and answers over to the mirror process.
 
     Args:
-        connect: a connection to it, without a wait; raises OSError where it takes none.
-        turns: the shadows' shares.
+        connect: connects to the mirror process without a wait. Raises OSError if that fails.
+        turns: decides which requests each shadow gets.
         dropped: counts a request that a shadow does not get.
         now_s: seconds of a clock that never goes back.
-        limits: what it may take up.
+        limits: limits of unsent messages and of compared answers.
     """
 
     def __init__(
@@ -118,14 +119,14 @@ class MirrorHandover:
         self._dropped = dropped
         self._now_s = now_s
         self._line: socket.socket | None = None
-        self._is_connected = True  # as far as is logged
+        self._is_connected = True  # as logged last
         self._retry_at_s = float("-inf")
         self._waiting: deque[HandedOver] = deque()
         self._batch: list[HandedOver] = []  # being sent
-        self._parts: list[memoryview] = []  # of its bytes, those that are not sent
+        self._parts: list[memoryview] = []  # the unsent bytes of the batch
         self._num_bytes = 0
         self._timer: asyncio.TimerHandle | None = None
-        self._is_full = False  # the socket: the rest is sent once it has room
+        self._is_full = False  # the socket has no room, and the rest waits for it
         self._last_pair = 0
         self._pairs_left = float(self.limits.pairs_at_once)
         self._pairs_at_s = now_s()
@@ -133,7 +134,7 @@ class MirrorHandover:
     def offer(
         self, shadow: Shadow, request: MirroredInvocation, body: bytes
     ) -> HandedAnswer | None:
-        """Hand a request over soon; the result takes production's answer, where it is compared."""
+        """Hand a request over soon. The result takes production's answer if it is compared."""
         if not self._has_room(body):
             self._dropped(shadow.key)
             return None
@@ -147,18 +148,18 @@ class MirrorHandover:
         return answer
 
     def answered(self, pair: int, body: bytes | None) -> None:
-        """Hand production's answer of a pair over; None: there is none."""
+        """Hand production's answer of a pair over. None means that the pair is given up."""
         if self._has_room(body or b""):
             answer = ProductionAnswer(pair=pair, is_whole=body is not None)
             self._hand_over(HandedOver(answer, body or b"", None))
 
     @property
     def num_in_flight(self) -> int:
-        """Messages that are not sent yet."""
+        """Number of unsent messages."""
         return len(self._waiting) + len(self._batch)
 
     async def close(self) -> None:
-        """Send what the socket takes at once, drop the rest, and end the line."""
+        """Send as much as the socket takes at once, drop the rest, and end the line."""
         if self._timer is not None:
             self._timer.cancel()
         if self.num_in_flight:
@@ -171,7 +172,7 @@ class MirrorHandover:
         return has_place and self._num_bytes + len(body) <= limits.max_unsent_bytes
 
     def _is_compared(self, now_s: float) -> bool:
-        """Whether the present request is one of those whose answers are compared."""
+        """True if the answers to this request are compared."""
         limits = self.limits
         earned = (now_s - self._pairs_at_s) * limits.pairs_per_s
         self._pairs_at_s = now_s
@@ -194,7 +195,7 @@ class MirrorHandover:
             self._timer = asyncio.get_running_loop().call_later(EARLY_S, self._send)
 
     def _send(self) -> None:
-        """Send what the socket takes; the rest waits for room in it."""
+        """Send as much as the socket takes. The rest waits for room."""
         self._timer = None
         line = self._get_line()
         if line is None:
@@ -256,7 +257,7 @@ class MirrorHandover:
         return self._line
 
     def _drop_all(self) -> None:
-        """End the line; what is not sent is dropped."""
+        """End the line, and drop the unsent messages."""
         line, self._line = self._line, None
         if line is not None:
             if self._is_full:
@@ -270,7 +271,7 @@ class MirrorHandover:
         self._waiting.clear()
 
     def _note(self, error: OSError | None) -> None:
-        """Log whether the mirror process takes requests, where that changes."""
+        """Log that the mirror process takes requests, or no longer, if that has changed."""
         if error is not None:
             self._retry_at_s = self._now_s() + self.limits.retry_s
         if self._is_connected == (error is None):

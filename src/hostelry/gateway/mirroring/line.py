@@ -26,7 +26,7 @@ LOG = logging.getLogger(__name__)
 
 
 class MirrorIntake:
-    """Sends requests whose turn it is, and has the answers captured and compared."""
+    """Sends requests to shadows, and has the answers captured and compared."""
 
     def __init__(self, mirror: ShadowMirror, capture: RequestCapture, pairs: AnswerPairs) -> None:
         self._mirror = mirror
@@ -34,7 +34,7 @@ class MirrorIntake:
         self._pairs = pairs
 
     def begin_pair(self, key: LoadKey) -> AnswerPair | None:
-        """The pair of a request for the shadow `key`; None while enough wait to be compared."""
+        """Begin the pair of a request to the shadow `key`. None if too many pairs wait."""
         return self._pairs.begin(key)
 
     def take(
@@ -44,7 +44,7 @@ class MirrorIntake:
         body: bytes,
         pair: AnswerPair | None,
     ) -> None:
-        """Send a request, unless there is no room; its answer is the shadow's half of `pair`."""
+        """Send a request if the mirror has room. Its answer is the shadow's half of `pair`."""
         taps: list[AnswerTap] = []
         if request.captured is not None:
             asked = CapturedRequest(request.request_id, body, *request.captured)
@@ -57,11 +57,11 @@ class MirrorIntake:
 
     @property
     def num_in_flight(self) -> int:
-        """Requests in flight on shadow copies, and those about to be."""
+        """Number of requests in flight on shadow copies, or about to be sent."""
         return self._mirror.num_in_flight
 
     async def close(self) -> None:
-        """Cut what is in flight; compare no more."""
+        """Cut the requests in flight, and cancel the comparisons."""
         await self._mirror.close()
         await self._pairs.close()
 
@@ -74,34 +74,34 @@ class OwnMirror:
         self.is_turn = turns.is_turn
 
     def offer(self, shadow: Shadow, request: MirroredInvocation, body: bytes) -> AnswerTap | None:
-        """Send it once the caller waits; the result takes production's answer."""
+        """Send a request soon. The result takes production's answer if it is compared."""
         pair = self._intake.begin_pair(shadow.key)
         self._intake.take(shadow, request, body, pair)
         return None if pair is None else pair.production
 
     @property
     def num_in_flight(self) -> int:
-        """Requests in flight on shadow copies, and those about to be."""
+        """Number of requests in flight on shadow copies, or about to be sent."""
         return self._intake.num_in_flight
 
     async def close(self) -> None:
-        """Cut what is in flight; compare no more."""
+        """Cut the requests in flight, and cancel the comparisons."""
         await self._intake.close()
 
 
-DELAY_S = 0.105  # longer than a worker's batch takes to come
+DELAY_S = 0.105  # longer than a worker waits to send its batch
 LEAST_DELAY_S = 0.001
-MAX_HELD_BYTES = 64 * 1024 * 1024  # beyond it requests are sent early
-MAX_OPEN_PAIRS = 256  # whose production answer has not come; each holds one of 64 KiB at most
+MAX_HELD_BYTES = 64 * 1024 * 1024  # requests beyond this limit are sent early
+MAX_OPEN_PAIRS = 256  # pairs that wait for production's answer, each with at most 64 KiB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirrorEnd:
-    """What the lines of one mirror process lead to.
+    """The part of a mirror process that all its lines share.
 
-    `dropped` counts a request that a shadow does not get; bodies have `max_body_bytes` at most. A
-    request is sent `delay_s` after it was offered, by the clock `now_s`; `call_later` is as the
-    event loop's.
+    `dropped` counts a request that a shadow does not get. Bodies have at most `max_body_bytes`. A
+    request is sent `delay_s` after the worker offered it, by the clock `now_s`. `call_later` works
+    as the event loop's.
     """
 
     routes: RouteSource
@@ -117,7 +117,7 @@ class MirrorEnd:
         """Send a request whose time has come."""
         key = to_load_key(request.shadow)
         shadow = self.routes.table.shadow(request.shadow)
-        if shadow is None:  # it is gone, or not here yet
+        if shadow is None:  # it was removed, or this process does not know it yet
             self.dropped(key)
             return
         count = partial(self.dropped, key)
@@ -125,21 +125,21 @@ class MirrorEnd:
 
 
 class MirrorLine(asyncio.Protocol):
-    """One connection; a malformed frame ends it, and no other."""
+    """One worker's connection. A malformed frame ends only this connection."""
 
     def __init__(self, end: MirrorEnd) -> None:
         self._end = end
         self._reader = FrameReader(end.max_body_bytes)
         self._transport: asyncio.BaseTransport
         self._pairs: dict[int, AnswerPair] = {}
-        self._held_bytes = 0  # of requests whose time has not come
+        self._held_bytes = 0  # of requests that are not due yet
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep the transport."""
+        """Keep the transport, to close it later."""
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
-        """Take the frames that are whole."""
+        """Take the whole frames."""
         try:
             for message, body in self._reader.frames(data):
                 if isinstance(message, ProductionAnswer):
@@ -151,13 +151,13 @@ class MirrorLine(asyncio.Protocol):
             self._transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Compare none of the answers that have not come."""
+        """Give up the pairs whose production answer has not arrived."""
         for pair in self._pairs.values():
             pair.give_up()
         self._pairs.clear()
 
     def _take(self, request: MirroredInvocation, body: bytes) -> None:
-        """Have a request sent at its time: as long after the one before as production's was."""
+        """Send a request when it is due: requests keep the intervals of production's requests."""
         end = self._end
         pair = end.intake.begin_pair(to_load_key(request.shadow)) if request.pair > 0 else None
         if pair is not None:
@@ -186,7 +186,7 @@ class MirrorLine(asyncio.Protocol):
 
 
 def to_load_key(address: ShadowAddress) -> LoadKey:
-    """The name that a shadow variant's requests are counted under."""
+    """Build the key that counts a shadow variant's requests."""
     account, region, endpoint_name, variant_name = address
     return LoadKey(
         scope=Scope(account, region), endpoint_name=endpoint_name, variant_name=variant_name

@@ -1,7 +1,8 @@
 """Messages of gateway workers to the mirror process: frames on a Unix stream socket.
 
-A frame is two little-endian 32-bit numbers, the bytes of its head and of its body, and then both.
-The head is a message in MessagePack; the body is the request's, or production's answer.
+A frame has two little-endian 32-bit numbers, which are the sizes of head and body in bytes. The
+head and the body follow. The head is a message in MessagePack. The body is the body of the request,
+or production's answer.
 """
 
 import struct
@@ -18,17 +19,17 @@ ShadowAddress = tuple[str, str, str, str]  # account, region, endpoint, variant
 
 
 class FrameError(HostelryError):
-    """The bytes are no frame of these messages."""
+    """The bytes are not a valid frame."""
 
 
 class MirroredInvocation(
     msgspec.Struct, array_like=True, tag=1, kw_only=True, forbid_unknown_fields=True
 ):
-    """A request for a shadow; `head` lacks the end, which is the copy's.
+    """A request for a shadow. `head` lacks its last lines, which depend on the copy.
 
-    `offered_at_s` is on the clock that all processes of the machine share. `pair` is the number
-    that production's answer will have on this line; 0: it will not come. `captured` are the content
-    type, inference id and custom attributes of a request whose answers are captured.
+    `offered_at_s` is on the clock that all processes of the machine share. `pair` is the number of
+    production's answer on this line. 0 means that the answer is not sent. `captured` are the
+    content type, inference id and custom attributes of a request whose answers are captured.
     """
 
     shadow: ShadowAddress
@@ -43,7 +44,7 @@ class MirroredInvocation(
 class ProductionAnswer(
     msgspec.Struct, array_like=True, tag=2, kw_only=True, forbid_unknown_fields=True
 ):
-    """Production's answer of a pair; without `is_whole` there is none."""
+    """Production's answer of a pair. Without `is_whole` the pair is given up."""
 
     pair: int
     is_whole: bool
@@ -55,25 +56,25 @@ DECODER = msgspec.msgpack.Decoder(Message)
 
 
 def to_shadow_address(key: LoadKey) -> ShadowAddress:
-    """The address of a shadow variant, from the name that it is counted under."""
+    """Build the address of a shadow variant from the key that counts its requests."""
     return key.scope.account, key.scope.region, key.endpoint_name, key.variant_name
 
 
 def frame_start(message: Message, body: bytes) -> bytes:
-    """The frame of a message up to its body."""
+    """Encode the frame of a message up to its body."""
     head = ENCODER.encode(message)
     return SIZES.pack(len(head), len(body)) + head
 
 
 class FrameReader:
-    """Frames from the bytes of one connection; bodies have `max_body_bytes` at most."""
+    """Reads the frames of one connection. Bodies have at most `max_body_bytes`."""
 
     def __init__(self, max_body_bytes: int) -> None:
         self._max_body_bytes = max_body_bytes
         self._unread = bytearray()
 
     def frames(self, received: bytes) -> Iterator[tuple[Message, bytes]]:
-        """The frames that are whole with what was `received`; raises FrameError."""
+        """Yield the frames that the `received` bytes complete. Raises FrameError."""
         self._unread += received
         at, end = 0, len(self._unread)
         try:
@@ -99,7 +100,7 @@ class FrameReader:
 
 
 def decode_message(head: bytearray) -> Message:
-    """The message of a frame's head; raises FrameError."""
+    """Decode the message in a frame's head. Raises FrameError."""
     try:
         message: Message = DECODER.decode(head)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:

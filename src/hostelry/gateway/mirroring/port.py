@@ -1,4 +1,4 @@
-"""The mirror as a request sees it, a shadow's share of requests, and faults of observers."""
+"""The interface of the mirror, the share of requests that a shadow gets, and defects of taps."""
 
 import logging
 from collections.abc import Callable
@@ -14,13 +14,13 @@ LOG = logging.getLogger(__name__)
 
 
 class ShadowTurns:
-    """Turns of each shadow, evenly spread; `draw` are uniform random numbers in [0, 1)."""
+    """Decides which requests each shadow gets. `draw` returns uniform random numbers in [0, 1)."""
 
     def __init__(self, draw: Callable[[], float]) -> None:
         self._positions = EvenPositions(draw)
 
     def is_turn(self, shadow: Shadow) -> bool:
-        """Whether the next request is one of the shadow's share."""
+        """True if the shadow gets the next request. Its turns are evenly spread."""
         if shadow.share >= 1:
             return True
         return takes_new(self._positions.take(shadow.key), shadow.share)
@@ -32,9 +32,9 @@ T = TypeVar("T")
 
 
 class TapDefects:
-    """Exceptions of taps: counted, and logged once a minute.
+    """Counts the exceptions of taps, and logs one each minute.
 
-    `now_s` is of a clock that never goes back.
+    `now_s` returns the seconds of a clock that never goes back.
     """
 
     def __init__(self, now_s: Callable[[], float]) -> None:
@@ -45,7 +45,7 @@ class TapDefects:
     def guarded(
         self, count: Callable[[], None], step: Callable[P, T], *args: P.args, **kwargs: P.kwargs
     ) -> T | None:
-        """The result of `step`; None, and `count` is called, where it raises."""
+        """Return the result of `step`. If it raises, call `count` and return None."""
         try:
             return step(*args, **kwargs)
         except Exception:
@@ -58,24 +58,25 @@ class TapDefects:
 
 
 class MirrorPort(Protocol):
-    """Takes requests for shadow variants; nothing here waits, and no answer to a client does."""
+    """Takes requests for shadow variants. Its methods never wait, except `close`."""
 
     def is_turn(self, shadow: Shadow) -> bool:
-        """Whether the next request is one of the shadow's share."""
+        """True if the shadow gets the next request."""
         ...
 
     def offer(self, shadow: Shadow, request: MirroredInvocation, body: bytes) -> AnswerTap | None:
-        """Have a request, whose turn it is, sent to the shadow.
+        """Have a request sent to the shadow.
 
-        The result takes production's answer, to be compared with the shadow's; None: it is not.
+        The result takes production's answer, and compares it with the shadow's. None means that
+        the answers are not compared.
         """
         ...
 
     @property
     def num_in_flight(self) -> int:
-        """Requests that this process has, and that have not ended for it."""
+        """Number of requests that this process still has to send, or to read the answers of."""
         ...
 
     async def close(self) -> None:
-        """Drop what is under way."""
+        """Drop the unfinished requests."""
         ...

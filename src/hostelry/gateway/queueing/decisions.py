@@ -111,12 +111,12 @@ def num_released(
     """Count the requests of a queue to release, given the routes' answer to the first one.
 
     found                     syncing  released
-    a destination             any      as `num_to_release` says of its copies; serverless: one for
-                                       each copy without a request
+    a serverless destination  any      one for each copy without a request
+    any other destination     any      the result of `num_to_release` for its copies
     no copy, WAIT or WAKE     no       0
     no copy, REFUSE           yes      0: the routes are behind control
     unknown name              yes      0: likewise
-    any other error                    1: it fails, and the next one is looked at after it
+    any other error                    1: the first request fails, and the next one is first then
     """
     if isinstance(found, Destination):
         if found.serverless is not None:

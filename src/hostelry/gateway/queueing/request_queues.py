@@ -1,6 +1,6 @@
-"""First-in, first-out queues of requests, one a name, bounded in number, bytes and time.
+"""First-in, first-out queues of requests, one for each name, bounded in number, bytes and time.
 
-Pure: instants are arguments, in seconds of a monotonic clock.
+No clock is read. Instants are arguments, in seconds of a monotonic clock.
 """
 
 import heapq
@@ -16,9 +16,10 @@ from hostelry.domain.load import LoadKey
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueLimits:
-    """Limits of waiting requests, in all and per name. `limit_s` None: the limit of each request.
+    """Limits of waiting requests, in all and for each name.
 
-    One request may wait however large it is. Raises ValueError for limits that let nothing wait.
+    Without `limit_s`, each request brings its own time limit. A request of any size may wait if no
+    other waits. Raises ValueError for limits that let no request wait.
     """
 
     max_requests: int = 4096
@@ -31,7 +32,7 @@ class QueueLimits:
             raise ValueError(f"{self} lets nothing wait; each limit must be at least 1")
 
     def share(self, num_workers: int) -> "QueueLimits":
-        """The limits of each of `num_workers` processes, rounded up."""
+        """Divide the limits among `num_workers` processes, rounded up."""
         return QueueLimits(
             max_requests=-(-self.max_requests // num_workers),
             max_requests_each=-(-self.max_requests_each // num_workers),
@@ -40,7 +41,7 @@ class QueueLimits:
         )
 
 
-SPARE_DEADLINES = 64  # deadlines of requests that wait no more, kept before a sweep
+SPARE_DEADLINES = 64  # deadlines of requests that no longer wait, kept before a sweep
 
 
 class QueueFullError(HostelryError):
@@ -92,12 +93,12 @@ class RequestQueues:
         return len(self._deadlines)
 
     def join(self, key: LoadKey, num_bytes: int, times_s: tuple[float, float]) -> QueuedRequest:
-        """A place at the end of the queue for `key`; raises QueueFullError.
+        """Add a request at the end of the queue for `key`. Raises QueueFullError.
 
         Args:
-            key: what is waited for.
-            num_bytes: size of the request, which lies in memory meanwhile.
-            times_s: since when it waits, and until when it may.
+            key: the name that the request waits for.
+            num_bytes: size of the request, which stays in memory meanwhile.
+            times_s: when its wait began, and when it expires.
         """
         self._check_room(key, num_bytes)
         queued = QueuedRequest(next(self._tickets), key, num_bytes, times_s)
@@ -131,16 +132,16 @@ class RequestQueues:
         return expired
 
     def first(self, key: LoadKey) -> QueuedRequest | None:
-        """The next request to release for `key`."""
+        """Return the next request to release for `key`."""
         queue = self._queues.get(key)
         return queue[0] if queue else None
 
     def num_waiting(self, key: LoadKey) -> int:
-        """Number of requests that wait for `key`."""
+        """Count the requests that wait for `key`."""
         return len(self._queues.get(key, ()))
 
     def names(self) -> Iterator[LoadKey]:
-        """The names that requests wait for."""
+        """Iterate over the names that requests wait for."""
         return iter(tuple(self._queues))
 
     def _check_room(self, key: LoadKey, num_bytes: int) -> None:

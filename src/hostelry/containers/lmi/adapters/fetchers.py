@@ -1,6 +1,6 @@
 """Fetchers of remote adapters, by the scheme of their URI.
 
-Their clients are imported with the first adapter that needs them: a server without remote adapters
+A client is imported when the first adapter needs it, so that a server without remote adapters
 starts faster.
 """
 
@@ -14,7 +14,7 @@ SCHEMES = ("s3", "hf")
 
 
 class LateFetcher:
-    """Fetcher that creates another one by `make` at the first fetch."""
+    """A fetcher that creates the real fetcher by `make` at the first fetch."""
 
     def __init__(self, make: Callable[[], Fetcher]) -> None:
         self._make = make

@@ -24,13 +24,13 @@ ARCHIVES = (".tar.gz", ".tgz")
 CONNECT_TIMEOUT_S = 5
 READ_TIMEOUT_S = 20
 ATTEMPTS = 3
-ABSENT = ("404", "NoSuchKey", "AccessDenied")  # denied where the listing is, too
+ABSENT = ("404", "NoSuchKey", "AccessDenied")  # S3 denies a missing key if listing is denied, too
 
 
 def unpack_adapter(archive: Path, into: Path, *, max_bytes: int) -> None:
     """Write the files of the one adapter in a .tar.gz into `into`, at its top.
 
-    They may lie in a folder of the archive. Folders of checkpoints beneath that one are left out.
+    They may lie in a folder of the archive. Folders of checkpoints in this folder are left out.
     Nothing else is written, and no more than `max_bytes` are unpacked. base.archive lists the
     refused members. Raises AdapterError.
     """
@@ -38,7 +38,7 @@ def unpack_adapter(archive: Path, into: Path, *, max_bytes: int) -> None:
         max_members=MAX_MEMBERS,
         max_total_bytes=max_bytes,
         max_member_bytes=max_bytes,
-        max_ratio=float("inf"),  # weights of zeros, as a new adapter has them, are not a bomb
+        max_ratio=float("inf"),  # a new adapter has weights of zeros, which are not a bomb
         gzip_only=True,
     )
     unpacked = into / ".unpacked"
@@ -62,7 +62,7 @@ def unpack_adapter(archive: Path, into: Path, *, max_bytes: int) -> None:
 
 
 def _one_adapter(folders: set[Path]) -> Path:
-    """The folder that has all others beneath it, in folders of checkpoints. Raises AdapterError."""
+    """The folder that contains all others as folders of checkpoints. Raises AdapterError."""
     in_order = sorted(folders)
     if in_order and all(
         folder.match(f"{CHECKPOINT}*") and folder.parent == in_order[0] for folder in in_order[1:]

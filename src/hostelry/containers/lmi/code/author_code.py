@@ -1,9 +1,9 @@
-"""The author's code of the base model and of the adapters, one process for each.
+"""The author's code of the base model and of the adapters, with a process for each.
 
 a process died, or was ended for a call that hung   the next call starts another
-an adapter's process without calls for IDLE_S       is ended; the next call starts another
-MAX_ADAPTER_PROCESSES run                           the process that is idle longest is ended;
-                                                    if none is idle, 503
+an adapter's process has no calls for IDLE_S        it is ended, and the next call starts another
+MAX_ADAPTER_PROCESSES run                           the process that is idle longest is ended, or
+                                                    503 if all are busy
 
 The packages of requirements.txt are installed if the operator allows it. Only names with versions
 are accepted, not a URL, path or option of pip, so that only the operator's index is asked. Only
@@ -162,7 +162,7 @@ class CodeHost:
 
     @property
     def is_running(self) -> bool:
-        """Whether a process runs."""
+        """True if a process runs."""
         return self._process is not None and self._process.is_alive
 
     async def start(self) -> None:
@@ -381,7 +381,7 @@ class AuthorCode:
         )
 
     def _make_room(self, host: CodeHost) -> None:
-        """End the adapter's process that is idle longest, if there is no room for `host`."""
+        """If `host` does not fit, end the adapter's process that has been idle longest."""
         others = [it for it in self._hosts - {host} if it.is_running or it.num_calls]
         if len(others) < MAX_ADAPTER_PROCESSES:
             return
@@ -396,12 +396,12 @@ class AuthorCode:
 
 
 def has_code(folder: Path) -> bool:
-    """Whether the folder holds an author's code."""
+    """True if the folder holds an author's code."""
     return has_file(folder, FILE)
 
 
 def has_file(folder: Path, name: str) -> bool:
-    """Whether the folder holds that file, or a link of that name, broken or not."""
+    """True if the folder holds the file, or a link of that name (which may be broken)."""
     return os.path.lexists(folder / name)
 
 

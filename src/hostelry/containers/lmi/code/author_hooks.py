@@ -67,7 +67,7 @@ def check_adapter_functions(found: Mapping[str, Any]) -> None:
 
 
 def find_hooks(module: ModuleType) -> dict[str, Callable[..., Any]]:
-    """The hooks of a module by name. Raises AuthorModuleError for those never called here."""
+    """The hooks of a module by name. Raises AuthorModuleError for hooks that are never called."""
     hooks: dict[str, Callable[..., Any]] = {}
     found = vars(module)
     if callable(found.get(HANDLE)):

@@ -81,7 +81,7 @@ def to_record(value: Any) -> Any:
 
 
 def write_value(value: Any) -> str:
-    """A value as JSON. Raises ValueError or TypeError for what JSON has no form for."""
+    """A value as JSON. Raises ValueError or TypeError for a value that JSON cannot represent."""
     return json.dumps(value, ensure_ascii=False, allow_nan=False)
 
 
@@ -145,7 +145,7 @@ def item_reply(call: int, item: Any) -> Replied:
 
 
 def to_bytes(text: str) -> bytes:
-    """The text in UTF-8, which has no half of a surrogate pair: that is escaped as JSON does it."""
+    """The text in UTF-8. Half of a surrogate pair, which UTF-8 lacks, is escaped as in JSON."""
     return text.encode(errors="backslashreplace")
 
 

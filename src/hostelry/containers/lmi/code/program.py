@@ -190,7 +190,7 @@ def read_messages(channel: CodeChannel, calls: CodeCalls, loop: asyncio.Abstract
 
 
 async def serve_calls(channel: CodeChannel, calls: CodeCalls) -> None:
-    """Carry out calls until the process ends. The first of `handle` is an empty one, as LMI's."""
+    """Carry out calls until the process ends. The first call of `handle` is empty, as in LMI."""
     loop = asyncio.get_running_loop()
     threading.Thread(target=read_messages, args=(channel, calls, loop), daemon=True).start()
     channel.send(Loaded(tuple(sorted(calls.module.hooks))))

@@ -99,7 +99,7 @@ class CachedAdapterView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheView:
-    """Where adapters are, the nearest first, and the use of the pool's pages.
+    """The places of adapters, the nearest first, and the use of the pool's pages.
 
     `page_codes` are two bytes per page, little-endian (`engine.pages.owners`). Empty if there is
     no map. `requests`, tokens and `hits` are sums over all registered adapters, `prefix_*` pages
@@ -182,7 +182,7 @@ class EngineBackend(Protocol):
 
     @property
     def ready(self) -> bool:
-        """Whether the model is loaded and the engine is alive and stepping."""
+        """True if the model is loaded and the engine is alive and stepping."""
         ...
 
     @property
@@ -231,5 +231,5 @@ class EngineBackend(Protocol):
         ...
 
     async def cache(self, limit: int) -> CacheView:
-        """What the engine keeps now, with at most `limit` adapters."""
+        """The present contents of the engine's caches, with at most `limit` adapters."""
         ...

@@ -1,7 +1,7 @@
 """Start and end of the engine process: spawned as a program, or forked if that is cheaper.
 
-A server that was itself forked from an interpreter which had imported the engine forks its engine
-before it does anything else: afterwards it has threads, and a fork would not be safe.
+A server that was itself forked from an interpreter with the imported engine forks its engine first.
+Later it has threads, and a fork would not be safe.
 """
 
 import os

@@ -6,7 +6,8 @@ wakes the engine's thread.
 Faults of requests and adapters:
 
     adapter is not registered                     -> adapter_missing
-    tenant over quota; queue full                 -> quota; full
+    tenant is over its quota                      -> quota
+    queue is full                                 -> full
     another ValueError of a request               -> request
     another error of a request: a defect          -> failed
     adapter exceeds memory, pins, pool or disk    -> capacity

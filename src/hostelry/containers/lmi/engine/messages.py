@@ -124,7 +124,7 @@ class Refused(msgspec.Struct, frozen=True, tag=True):
 
 
 class Done(msgspec.Struct, frozen=True, tag=True):
-    """The result of the call with that number. `fault` is None after a success."""
+    """The result of the call with that number. A success has no `fault`."""
 
     call: int
     fault: Fault | None = None

@@ -37,8 +37,8 @@ from hostelry.engine.models.spec import UnsupportedModelError
 from hostelry.engine.sampling.grammar import GrammarError
 from hostelry.engine.sampling.xgrammar_binding import load_xgrammar
 
-# Imported before the first request, and by a warm interpreter once for all copies: later its import
-# would hold the interpreter's lock, and with it every request's next token, for 0.2 s.
+# Imported before the first request, and by a warm interpreter once for all copies. A later import
+# would hold the interpreter's lock for 0.2 s, and delay every request's next token.
 with suppress(GrammarError):
     load_xgrammar()
 

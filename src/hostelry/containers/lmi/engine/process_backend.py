@@ -56,7 +56,7 @@ from hostelry.engine.request import Output, Request
 
 Spawn = Callable[[EngineSettings], tuple[EngineChild, socket.socket]]
 
-STALL_LIMIT_S = 120.0  # an engine with work that sends nothing for so long counts as dead
+STALL_LIMIT_S = 120.0  # an engine with work that sends nothing for this time counts as dead
 
 ERRORS: Mapping[Fault, type[BackendError]] = {
     "request": GenerationRefusedError,
@@ -121,7 +121,7 @@ class ProcessBackend:
 
     @property
     def ready(self) -> bool:
-        """Whether the model is loaded and the engine is alive and stepping."""
+        """True if the model is loaded and the engine is alive and stepping."""
         loaded = self._facts.done() and not self._failure
         silent_s = monotonic_s() - self._received_at
         return loaded and not (self._waiting and silent_s > STALL_LIMIT_S)
@@ -191,7 +191,7 @@ class ProcessBackend:
         return (await self._call(AskStats(self._next_call()))).stats or BackendStats()
 
     async def cache(self, limit: int) -> CacheView:
-        """What the engine keeps (see EngineBackend)."""
+        """The contents of the engine's caches (see EngineBackend)."""
         view = (await self._call(AskCache(self._next_call(), limit))).cache
         assert view is not None, "the engine answers with what it keeps or a fault"
         return view

@@ -26,7 +26,7 @@ from hostelry.containers.lmi.settings.code_settings import SecureMode, SecureMod
 
 MAX_NAME_CHARACTERS = 256
 MAX_SRC_CHARACTERS = 4096
-MAX_CHANGES = 1000  # in progress at a time, including those that wait for another of the same name
+MAX_CHANGES = 1000  # in progress at a time, including changes that wait for another change
 CHANGES_RETRY_S = 1.0
 DEFAULT_LIMIT_S = 1800.0
 
@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 class AdapterRecord:
     """One registered adapter. `alias` is its display name, `src` a path or URI.
 
-    `loaded` is unset for one registered with preload false until its first request.
+    An adapter that was registered with preload false is not `loaded` until its first request.
     """
 
     name: str
@@ -57,8 +57,8 @@ class AdapterRecord:
 class AdapterRegistry:
     """Registered adapters by name. Changes of one name happen one after the other.
 
-    At most `max_pinned` adapters may be pinned. Reading an adapter takes at most `limit_s`. Its own
-    code is loaded before its weights. A change that fails leaves everything as it was.
+    At most `max_pinned` adapters may be pinned. Reading an adapter takes at most `limit_s`. The
+    adapter's own code is loaded before its weights. A change that fails has no effect.
     """
 
     def __init__(
@@ -119,8 +119,8 @@ class AdapterRegistry:
     ) -> AdapterRecord:
         """Swap, load, pin or unpin a registered adapter. Raises Refusal.
 
-        With `src` the adapter is read from there, even if it is the former one: requests in flight
-        end on the version they began with.
+        With `src` the adapter is read again, even if `src` has not changed. Requests in flight end
+        on the version that they began with.
         """
         self._check_enabled()
         async with self._changing(name):
@@ -203,7 +203,7 @@ class AdapterRegistry:
             raise Refusal(Cause.NOT_FOUND, f"Adapter {name} is not registered") from None
 
     async def _check_src(self, src: str) -> None:
-        """Raise Refusal for a folder that is not there, or that secure mode forbids."""
+        """Raise Refusal for a folder that does not exist, or that secure mode forbids."""
         if self._secure is not None:
             try:
                 await asyncio.to_thread(self._secure.check_adapter, src)
@@ -229,7 +229,7 @@ class AdapterRegistry:
 
     @asynccontextmanager
     async def _changing(self, name: str) -> AsyncIterator[None]:
-        """Hold the name's lock for a change. Raises Refusal where too many are in progress."""
+        """Hold the name's lock for a change. Raises Refusal if too many changes are in progress."""
         if self._num_changes >= MAX_CHANGES:
             raise Refusal(
                 Cause.QUEUE_FULL,

@@ -2,8 +2,8 @@
 
 A request to /adapters with parameters in the query is answered as DJL Serving does (JSON). A
 request that has only a JSON body is answered as Amazon's container standards library does (plain
-text). A path given to vLLM's routes is the client's, so it has the limits of a path by a model's
-author (see `artifact_path`). Source: vLLM documentation, Dynamically serving LoRA adapters.
+text). A client chooses the path for vLLM's routes, so the path has the same limits as a path by a
+model's author (see `artifact_path`). Source: vLLM documentation, Dynamically serving LoRA adapters.
 """
 
 import asyncio

@@ -33,14 +33,14 @@ from hostelry.containers.lmi.refusal import Surface
 from hostelry.containers.lmi.request.invocation import Schema
 from hostelry.containers.lmi.response.forms import front_end_error, openai_error
 
-ID = re.compile(rb"[\x21-\x7e]{1,128}")  # it goes into a header and into one log line
+ID = re.compile(rb"[\x21-\x7e]{1,128}")  # safe in a header and in one log line
 REQUEST_ID: ContextVar[str] = ContextVar("request_id", default="")
 GATEWAYS = b"x-request-id"
 Endpoint = Callable[[Request], Awaitable[ASGIApp]]
 
 
 class RequestIds:
-    """`app`, whose requests have an id by the header `header`, else by the gateway's."""
+    """Calls `app` with an id for each request: from the header `header`, or else the gateway's."""
 
     def __init__(self, app: ASGIApp, header: str) -> None:
         self._app = app
@@ -69,10 +69,10 @@ class RequestIds:
 
 
 class RequestIdSuffix(logging.Filter):
-    """Adds the id of the request that is handled to a line, as DJL Serving names it."""
+    """Adds the id of the present request to a log line, in DJL Serving's form."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Every line is kept."""
+        """Add the id, and keep the line."""
         request_id = REQUEST_ID.get()
         if request_id:
             record.msg = f"{record.getMessage()} requestId={request_id}"

@@ -78,7 +78,7 @@ async def respond(
     surface: Surface,
     handle: Callable[[Send, bytes], Awaitable[None]],
 ) -> UntilDisconnect:
-    """Read the body. The response is what `handle` sends, or its Refusal as `surface` has it."""
+    """Read the body. `handle` sends the response, or its Refusal is sent as on `surface`."""
 
     async def refuse(send: Send, refusal: Refusal) -> None:
         status, content = server.refused(refusal, surface)

@@ -1,6 +1,6 @@
-"""GET /cache: where adapters are, the use of the page pool, and the tiers below it.
+"""GET /cache: the places of adapters, the use of the page pool, and the tiers below the pool.
 
-Asked again within a second, it answers as before.
+A request within a second after another gets the same answer.
 """
 
 import asyncio
@@ -51,7 +51,7 @@ def _cells(pages: "array[int]", width: int) -> list[int]:
 
 
 class CacheRoute:
-    """The handler. It asks the engine for a `limit` at most once in FRESH_S."""
+    """The handler. For each `limit` it asks the engine at most once in FRESH_S."""
 
     def __init__(self, server: LmiServer, now_s: Callable[[], float] = monotonic_s) -> None:
         self._server = server

@@ -30,7 +30,7 @@ from hostelry.containers.lmi.response.forms import JSONLINES, SSE, frame_values,
 FORMATTER_LIMIT_S = 10.0
 HIDDEN_HEADERS = ("authorization", "cookie", "x-amz-security-token", "x-amz-date")
 HIDDEN_PREFIXES = ("x-hostelry-",)
-# Headers of a response that are the server's own, whatever the code gives.
+# The server sets these headers of a response. The code cannot change them.
 OWN_HEADERS = frozenset(
     {
         "connection", "content-length", "date", "host", "keep-alive", "server", "te", "trailer",
@@ -48,7 +48,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CustomRequest:
-    """One request, and the code that may change it. `shown` makes texts as callers get them."""
+    """One request, and the code that may change it. `shown` formats texts for callers."""
 
     code: AuthorCode
     request: Request
@@ -142,7 +142,7 @@ class CustomRequest:
     def output_formatter(self, adapters: Sequence[str | None]) -> "OutputFormatter | None":
         """The formatter of a response of these adapters. None if they have none.
 
-        Raises Refusal for inputs whose adapters have different ones.
+        Raises Refusal for inputs whose adapters have different formatters.
         """
         hosts = {self.code.find_host(it, OUTPUT_FORMATTER) for it in adapters}
         if len(hosts) > 1:
@@ -254,7 +254,7 @@ def response_headers(reply: Replied) -> dict[str, str]:
 
 
 def is_header_value(value: str) -> bool:
-    """Whether a response may have the header."""
+    """True if a response may have the header."""
     return len(value) <= MAX_HEADER_CHARACTERS and value.isprintable() and value.isascii()
 
 

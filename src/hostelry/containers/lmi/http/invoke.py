@@ -223,7 +223,7 @@ class InvocationHandler:
             raise build_timeout_refusal(limit_s) from None
 
     def _note_ignored_fields(self, invocation: Invocation) -> dict[str, str]:
-        """The header with the fields outside the table, which are logged at their first time."""
+        """The header with the fields outside the table. Each field is logged once."""
         noted = self.server.noted_fields
         for name in invocation.ignored_fields:
             cut = name[:SHOWN_CHARACTERS]

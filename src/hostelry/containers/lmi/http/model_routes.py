@@ -17,8 +17,9 @@ from hostelry.containers.lmi.metrics.exposition import Scrape
 from hostelry.containers.lmi.refusal import Cause, Refusal, Surface
 from hostelry.containers.lmi.request.fields import show
 
-MB_IN_FLIGHT = 100  # of a batch job's payloads on a copy
-DELAY_MS, IDLE_S = 100, 60  # DJL's defaults; batching here is continuous, and the worker stays
+MB_IN_FLIGHT = 100  # MB of a batch job's payloads on a copy at once
+# DJL's defaults. They have no effect: batching is continuous, and the worker never ends.
+DELAY_MS, IDLE_S = 100, 60
 
 
 def model_paths(server: LmiServer) -> list[Route]:
@@ -58,7 +59,7 @@ def model_paths(server: LmiServer) -> list[Route]:
 
 
 def batch_parameters(max_batch_size: int) -> dict[str, Any]:
-    """What batch jobs send at once, so that the engine's batch is full: an eighth more waits."""
+    """Choose the parameters of batch jobs. An eighth of a batch waits, to keep the batch full."""
     at_once = max_batch_size + max(2, max_batch_size // 8)
     return {
         "MaxConcurrentTransforms": at_once,
@@ -68,7 +69,7 @@ def batch_parameters(max_batch_size: int) -> dict[str, Any]:
 
 
 def openai_cards(server: LmiServer) -> list[dict[str, Any]]:
-    """The base model under each of its names, and every adapter, whose parent it is."""
+    """List the base model under each of its names, and the adapters as its children."""
     config, model = server.config, server.model
     length = None if model is None else model.backend.facts.max_model_len
     card = {"object": "model", "created": int(ready_at(server)), "owned_by": "hostelry"}

@@ -62,7 +62,8 @@ GENERATES = (
 class PooledHandler:
     """Handles one request for vectors, from its body to its last byte.
 
-    `route` is None for /invocations, whose body decides. `generates`: the route only generates.
+    `route` is not set for /invocations, whose body decides. `generates` means that the route is
+    only for generating models.
     """
 
     server: LmiServer
@@ -126,7 +127,7 @@ class PooledHandler:
         return call
 
     def _check_code(self, call: PooledCall) -> None:
-        """Raise Refusal for an adapter whose own code is to run."""
+        """Raise Refusal for an adapter with its own code."""
         code = self.server.code
         for adapter in dict.fromkeys(call.adapters):
             if code is not None and any(code.find_host(adapter, it) for it in HOOKS):

@@ -1,11 +1,11 @@
 """Model, adapter and caller of a request, from its path, query and headers.
 
-Of these places, the first that names a model or version decides, as in DJL Serving. A request that
-names none is for the one model of this server:
+The first of these places that names a model or version decides, as in DJL Serving. A request that
+has no such name is for the only model of this server:
 
     path {model}, {version} -> query model_name, model_version -> headers of these names
 
-Answers that a client polls for, as DJL Serving's front end offers them, are refused:
+DJL Serving's front end also lets a client poll for an answer. Such requests are refused:
 
     x-synchronous: false   asks for a token instead of the answer
     x-starting-token       asks for the next items of such an answer
@@ -98,7 +98,7 @@ def parse_context(server: LmiServer, request: Request, model: LoadedModel) -> Pa
 def reads_no_model(config: LmiConfig, path: str) -> bool:
     """True if a body's `model` that does not name an adapter is the base.
 
-    It is with TGI, and with LMI's rolling batch on its own routes.
+    This is so with TGI, and with LMI's rolling batch on its own routes.
     """
     is_rolling = config.dialect is Surface.LEGACY and not path.startswith("/v1/")
     return config.image is ImageKind.TGI or is_rolling

@@ -31,9 +31,9 @@ QUEUE_RETRY_S = 1.0
 
 
 def without_host_paths(text: str, config: LmiConfig, adapters: Iterable[AdapterRecord]) -> str:
-    """`text` with the folders of the model and the adapters under names that callers know.
+    """Replace the folders of the model and the adapters in `text` by names that callers know.
 
-    The model's folders have the container's path, an adapter's folder its alias.
+    The model's folders get the container's path, and an adapter's folder gets its alias.
     """
     if "/" not in text:
         return text
@@ -137,7 +137,7 @@ class LmiServer:
         return self.model
 
     def shown(self, text: str) -> str:
-        """`text` as callers get it: without paths of this machine."""
+        """Format `text` for callers, without paths of this machine."""
         records = self.model.registry.records.values() if self.model else ()
         return without_host_paths(text, self.config, records)
 

@@ -1,4 +1,4 @@
-"""vLLM's /tokenize and /detokenize: a text or a chat as the model reads it, and back."""
+"""vLLM's /tokenize and /detokenize: from a text or a chat to token ids, and back."""
 
 import asyncio
 from typing import Any

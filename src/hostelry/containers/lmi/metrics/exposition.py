@@ -1,6 +1,6 @@
-"""The page of metrics for Prometheus: by vLLM's names, which dashboards know, and by ours.
+"""The page of metrics for Prometheus, with vLLM's names (which dashboards know) and our own names.
 
-Source: vLLM documentation, Production Metrics; Prometheus documentation, Exposition formats.
+Source: vLLM documentation (Production Metrics), Prometheus documentation (Exposition formats).
 """
 
 from collections.abc import Iterator

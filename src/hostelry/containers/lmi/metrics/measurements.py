@@ -12,7 +12,7 @@ from hostelry.containers.lmi.response.generation import RunningSequence
 from hostelry.engine.request import FinishReason
 from hostelry.graph.step_report import StepReport
 
-# The bounds that vLLM's dashboards know, and finer ones below for small models.
+# The bounds that vLLM's dashboards know, and smaller bounds for small models.
 FIRST_TOKEN_S = (
     0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40,
     80, 160, 640, 2560,
@@ -28,7 +28,7 @@ REQUEST_S = (
 TOKENS = tuple(digit * 10**power for power in range(6) for digit in (1, 2, 5))
 SEQUENCES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 
-MAX_ADAPTERS = 1000  # with separate counts; the others share OTHERS
+MAX_ADAPTERS = 1000  # adapters with separate counts. All others share OTHERS.
 OTHERS = "(others)"
 FINISHED = {
     FinishReason.LENGTH: "length",
@@ -148,7 +148,7 @@ class SequenceMeasure:
 
 
 class RequestMeasure:
-    """Measure of one request, from the arrival of its body to its last token."""
+    """Measures one request, from the arrival of its body to its last token."""
 
     def __init__(
         self, total: Measurements, sequences: Sequence[RunningSequence], arrived_at: float

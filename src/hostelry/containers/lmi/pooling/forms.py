@@ -72,7 +72,7 @@ class PooledCall:
 def embeddings(
     vectors_BP: Vectors, facts: PoolingFacts, *, normalize: bool | None, dimensions: int | None
 ) -> Vectors:
-    """The first `dimensions` numbers, divided by their length where asked, or by the model."""
+    """The first `dimensions` numbers, normalized if the request, or else the model, says so."""
     kept = vectors_BP if dimensions is None else vectors_BP[:, :dimensions]
     return unit(kept) if (facts.normalize if normalize is None else normalize) else kept
 
@@ -181,7 +181,7 @@ class PairScores:
     num_first: int
 
     def scores(self, vectors_BP: Vectors) -> list[float]:
-        """One for each pair."""
+        """The score of each pair."""
         if self.vectors.facts.kind == "embed":
             rows = self.vectors.finish(vectors_BP)
             return similarities(rows[: self.num_first], rows[self.num_first :])
@@ -246,8 +246,8 @@ class TeiRankForm:
 class InputsForm:
     """LMI's and Hugging Face's answers to `inputs`.
 
-    An embedding is a list of numbers, of a list of inputs a list of these. Classes are an object
-    for each input, its likeliest label. With `top`, a list of the likeliest labels (0: all).
+    An embedding is a list of numbers, and a list of inputs has a list of embeddings. Classes are an
+    object for each input, its likeliest label. With `top`, a list of the likeliest labels (0: all).
     """
 
     vectors: VectorForm
@@ -272,7 +272,7 @@ class InputsForm:
 
 
 def rank_scores(scores: Sequence[float], top: int) -> list[tuple[int, float]]:
-    """Index and score of the best `top` (0: all), the best first, of equal ones the first."""
+    """Index and score of the best `top` (0: all), the best first. Equal scores keep their order."""
     order = sorted(enumerate(scores), key=lambda it: -it[1])
     return order[:top] if top else order
 

@@ -36,7 +36,7 @@ from hostelry.containers.lmi.refusal import bad_request
 from hostelry.containers.lmi.request.adapter_choice import choose_adapters
 from hostelry.containers.lmi.request.fields import BodyFields, show
 
-# What generating clients send along: without effect on a vector.
+# Fields that generating clients send, and that have no effect on a vector.
 OF_TOKENS = (
     "max_new_tokens", "max_tokens", "do_sample", "temperature", "top_p", "seed", "details",
     "return_full_text",
@@ -57,7 +57,7 @@ FUNCTIONS: Mapping[str, bool] = {"none": False, "sigmoid": True, "softmax": True
 def parse_invoked(asked: PooledRequest, *, lists: bool) -> PooledCall:
     """The call of a body of /invocations, by the members of the body. Raises Refusal.
 
-    `lists`: one text is answered as a list of one vector, too (TEI).
+    With `lists` a single text is answered with a list, too (TEI).
     """
     body = asked.body
     if "inputs" in body:
@@ -79,7 +79,7 @@ def parse_invoked(asked: PooledRequest, *, lists: bool) -> PooledCall:
 
 
 def generates_nothing(asked: PooledRequest) -> str:
-    """Why a request to generate is refused, and where texts go instead."""
+    """The reason why a request to generate is refused, with the route for texts."""
     kind = "embeds" if asked.facts.kind == "embed" else "classifies"
     where = "/v1/embeddings" if asked.facts.kind == "embed" else "/classify"
     return (
@@ -143,7 +143,7 @@ def inputs_call(
 
 
 def parse_finish(options: BodyFields, asked: PooledRequest) -> VectorForm:
-    """The finish of the vectors: `normalize`, `dimensions`. Of classes the function."""
+    """The finish of the vectors: `normalize` and `dimensions`, or the function for classes."""
     facts = asked.facts
     if facts.kind == "embed":
         for name in ("raw_scores", "top_k", "return_all_scores", "function_to_apply"):
@@ -164,7 +164,7 @@ def parse_finish(options: BodyFields, asked: PooledRequest) -> VectorForm:
 
 
 def parse_top(options: BodyFields) -> int | None:
-    """The number of labels an input: None for its likeliest alone, 0 for all."""
+    """The number of labels of each input: None for only its likeliest, 0 for all."""
     top = options.integer("top_k", 1)
     return 0 if top is None and options.flag("return_all_scores") else top
 

@@ -1,6 +1,6 @@
 """Parsers of requests for vectors, one for each route.
 
-A field that a route does not know is refused by name. Which routes a model can do:
+A field that a route does not know is refused by name. The routes of each kind of model:
 
     model                          routes
     -----------------------------  --------------------------------------------------------
@@ -95,7 +95,7 @@ def parse_embeddings(asked: PooledRequest) -> PooledCall:
 
 
 def parse_pooling(asked: PooledRequest) -> PooledCall:
-    """VLLM's /pooling: the model's vectors, whatever it does."""
+    """VLLM's /pooling: the vectors of a model of any kind."""
     task = asked.body.text("task")
     if task not in (None, asked.facts.kind):
         raise bad_request(
@@ -238,7 +238,7 @@ def parse_dimensions(body: BodyFields, facts: PoolingFacts) -> int | None:
 
 
 def is_base64(asked: PooledRequest) -> bool:
-    """Whether vectors are written in base64."""
+    """True if vectors are written in base64."""
     body = asked.body
     body.refuse("embed_dtype", ("float32",), "vectors are float32")
     body.refuse("endianness", ("native", "little"), "vectors are little-endian")
@@ -252,7 +252,7 @@ def is_base64(asked: PooledRequest) -> bool:
 
 
 def get_prefix(name: str | None, facts: PoolingFacts) -> str:
-    """The text before each text: of the prompt that the request, or else the model, names."""
+    """The text before each text, from the prompt that the request, or else the model, names."""
     if name is None:
         return facts.prompts.get(facts.default_prompt or "", "")
     if name not in facts.prompts:

@@ -1,4 +1,4 @@
-"""Runs a call for vectors: texts to token ids, cut or refused, then the vectors in their order."""
+"""Runs a call for vectors: tokenizes the texts, cuts or refuses long texts, computes vectors."""
 
 import asyncio
 from contextlib import aclosing
@@ -43,7 +43,7 @@ class TextLimits:
 
 
 def build_prompts(call: PooledCall, tokenizer: Tokenizer, limits: TextLimits) -> list[PooledPrompt]:
-    """The prompts of all texts. Raises Refusal for one that is empty, too long or unknown."""
+    """The prompts of all texts. Raises Refusal for an empty or too long text, or unknown tokens."""
     most = _most_tokens(call, limits)
     sources = [_source(it, call, limits) for it in call.texts if not isinstance(it.text, tuple)]
     encodings = tokenizer.encode_batch(sources, add_special_tokens=call.add_special_tokens)
@@ -77,7 +77,7 @@ def _most_tokens(call: PooledCall, limits: TextLimits) -> int | None:
 
 
 def _source(each: PooledText, call: PooledCall, limits: TextLimits) -> str | tuple[str, str]:
-    """A text or a pair, as the tokenizer is to see it."""
+    """The text or the pair to give to the tokenizer."""
 
     def form(text: str) -> str:
         return text.lower() if limits.lower_case else text
@@ -89,7 +89,7 @@ def _source(each: PooledText, call: PooledCall, limits: TextLimits) -> str | tup
 def _shorten(
     source: str | tuple[str, str], call: PooledCall, tokenizer: Tokenizer, most: int
 ) -> Encoding:
-    """The encoding cut to `most` tokens with special ones around. Of a pair the longer part."""
+    """The encoding cut to `most` tokens with special tokens. In a pair, the longer part is cut."""
     pair = (source,) if isinstance(source, str) else source
     parts = [tokenizer.encode(it, add_special_tokens=False) for it in pair]
     is_pair = len(parts) > 1
@@ -108,7 +108,7 @@ def _shorten(
 
 
 def _divide_room(lengths: list[int], room: int) -> list[int]:
-    """The tokens kept of each part. Of a pair the longer part is cut first.
+    """The tokens to keep of each part. In a pair, the longer part is cut first.
 
     Source: the strategy longest_first of Hugging Face's tokenizers, its ties included.
     """
@@ -208,7 +208,7 @@ async def run_pooled(
 
 
 async def first_vector(codec: TextCodec, backend: EngineBackend) -> None:
-    """Compute a real vector. Raises EngineFailedError where the model cannot."""
+    """Compute a real vector. Raises EngineFailedError if the model cannot."""
     prompt = codec.encode("Hello", add_special_tokens=True)
     request = Request(id=new_request_id(), prompt_token_ids=prompt, sampling=NO_TOKEN)
     async with aclosing(backend.generate([request])) as steps:

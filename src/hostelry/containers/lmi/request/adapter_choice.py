@@ -1,23 +1,23 @@
-"""Choice of a request's adapter.
+"""Chooses a request's adapter.
 
-The first that is there decides, for LMI's schema:
+The first row that applies decides. LMI's schema:
 
     header X-Amzn-SageMaker-Adapter-Identifier -> one name for all inputs
     query `adapter`                            -> one name for all inputs
-    body `adapters` (or `adapter`)             -> one name, or one per input; "" and [] are the base
+    body `adapters` (or `adapter`)             -> one name, or one for each input ("" and []: base)
     parameters' `adapter_id`                   -> one name for all inputs
-    body `model`: the base's name or none      -> the base
-    body `model`: a registered adapter         -> that adapter; any other name is refused
+    body `model`: absent or the base's name    -> the base
+    body `model`: a registered adapter         -> that adapter
+    body `model`: any other name               -> refused
 
-and for OpenAI's schemas, where a body that contradicts the adapter header is refused:
+OpenAI's schemas, which also refuse a body that contradicts the adapter header:
 
     header, query, body `adapters`             -> as above
     header X-Hostelry-Model                    -> the base
-    body `model`: absent or the base's name    -> the base
-    body `model`: a registered adapter         -> that adapter; any other name is refused
+    body `model`                               -> as above
 
-A TGI image, and LMI's rolling batch on /invocations, do not read `model`: any other name is the
-base there. Clients write "tgi", or the endpoint's name.
+A TGI image, and LMI's rolling batch on /invocations, take any other name in `model` for the base,
+because clients write "tgi" or the endpoint's name.
 """
 
 from collections.abc import Collection
@@ -26,16 +26,16 @@ from dataclasses import dataclass
 from hostelry.containers.lmi.refusal import Cause, Refusal, bad_request
 from hostelry.containers.lmi.request.fields import SHOWN_CHARACTERS, BodyFields, show
 
-MODEL_PATH = "/opt/ml/model"  # the base model in bodies that are written for vLLM's images
+MODEL_PATH = "/opt/ml/model"  # the base model's name in requests for vLLM's images
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """A request's headers and query that matter for its body. None if absent.
+    """The headers and the query that decide about a request's body. None if absent.
 
-    `model` is the gateway's own header: with it, the body's `model` is not read. `streaming_api`
-    is set for calls of the platform's streaming operation. With `any_model` a `model` that is no
-    adapter is the base.
+    `model` is the gateway's own header. With it, the body's `model` is not read. `streaming_api` is
+    set for calls of the platform's streaming operation. With `any_model` a `model` that is not an
+    adapter means the base.
     """
 
     adapter: str | None = None
@@ -57,8 +57,8 @@ def choose_adapters(
 ) -> tuple[str | None, ...]:
     """The adapter of each of `count` prompts, None for the base model (see the table above).
 
-    Raises Refusal for a name that is not registered and for a list
-    whose length differs from the number of prompts.
+    Raises Refusal for a name that is not registered, and for a list whose length differs from the
+    number of prompts.
     """
     if caller.adapter is not None:
         names = (caller.adapter,) * count
@@ -123,7 +123,7 @@ def check_same(caller: Caller, body: BodyFields) -> None:
 
 
 def names_adapter(body: BodyFields) -> bool:
-    """Whether the body names an adapter."""
+    """True if the body names an adapter."""
     return "adapters" in body or "adapter" in body
 
 

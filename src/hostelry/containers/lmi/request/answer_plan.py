@@ -34,10 +34,10 @@ ANY_ANSWER: Format = {"type": "any_tokens"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerPlan:
-    """The parser of reasoning behind the present prompt, the tools, and the model's ways.
+    """The parser of reasoning after the prompt, the tools, and the model's conventions.
 
-    `family` writes the calls. It is None if the answer has no calls. Without `shows_tools` the
-    template shows the model nothing of the tools.
+    The answer writes calls as `family` does, or has no calls without `family`. Without
+    `shows_tools` the template does not show the tools to the model.
     """
 
     conventions: Conventions
@@ -50,7 +50,7 @@ class AnswerPlan:
 
     @property
     def reading(self) -> AnswerReading | None:
-        """The reading of the answer. None if all of its text is content."""
+        """The way to read the answer. None if all of its text is content."""
         if self.thinking is None and self.family is None:
             return None
         is_harmony = isinstance(self.thinking, Harmony) and self.family is not JSON_FAMILY
@@ -72,14 +72,14 @@ class AnswerPlan:
         return parser
 
     def texts(self, texts: TextOptions) -> TextOptions:
-        """`texts`, with the control tokens shown that the parsers look for."""
+        """Change `texts` to show the control tokens that the parsers look for."""
         families = (self.conventions.reasoning if self.thinking else None, self.family)
         special = self.conventions.special
         markers = {it for family in families if family for it in family.markers if it in special}
         return replace(texts, shown_tokens=frozenset(special[it] for it in markers))
 
     def sampling(self, sampling: SamplingParams) -> SamplingParams:
-        """`sampling` with the structure of calls and reasoning. Raises Refusal."""
+        """Add the structure of calls and reasoning to `sampling`. Raises Refusal."""
         asked = sampling.structure
         answer = self._answer(asked)
         if isinstance(self.thinking, Thinking) and not self.thinking.closed:
@@ -99,7 +99,7 @@ class AnswerPlan:
             raise bad_request(str(error)) from error
 
     def _answer(self, asked: Structure | None) -> Format | None:
-        """The format of an answer with calls. None if nothing bounds it."""
+        """The format of an answer with calls. None if it is free."""
         strict = [each for each in self.tools.functions if each.strict]
         if self.family is None or not (self.tools.is_forced or strict or asked):
             return None
@@ -173,7 +173,7 @@ def choose_thinking(
 def calling_family(tools: ToolUse, conventions: Conventions, shows_tools: bool) -> ToolFamily:
     """The family in which the answer writes its calls. Raises Refusal if no family can be used.
 
-    As with vLLM, a call may be forced and a configured family is read also where the template does
+    As with vLLM, a call may be forced, and a configured family is read, even if the template does
     not show tools to the model.
     """
     own = conventions.tools

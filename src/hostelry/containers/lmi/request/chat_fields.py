@@ -90,7 +90,7 @@ def parse_variables(body: BodyFields) -> dict[str, Any]:
 
 
 def parse_documents(value: object) -> list[dict[str, Any]]:
-    """Documents for the template, which decides how much of them it reads."""
+    """Documents for the template, which may read any part of them."""
     if (
         not isinstance(value, list)
         or len(value) > MAX_DOCUMENTS

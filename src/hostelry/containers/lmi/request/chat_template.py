@@ -62,7 +62,7 @@ class ChatTemplate:
         return cut_at_mark(text) if fields.continue_final_message else text
 
     def places_images(self) -> bool:
-        """Whether the template puts something in the place of an image among a content's parts."""
+        """True if the template puts something in the place of an image among a content's parts."""
         text = {"type": "text", "text": MARK}
 
         def rendered(*parts: Mapping[str, str]) -> str:
@@ -87,7 +87,7 @@ class ChatTemplate:
 
 
 def mark_end(messages: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The messages with a mark where the text of the last one ends."""
+    """The messages with a mark at the end of the last message's text."""
     last = messages[-1]
     content = last["content"] or ""
     if isinstance(content, list):
@@ -98,7 +98,7 @@ def mark_end(messages: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 def cut_at_mark(text: str) -> str:
     """The beginning of a prompt up to the mark, as transformers cuts it.
 
-    Where the template has trimmed the mark's space, the message's last spaces go as well.
+    If the template has trimmed the mark's space, the message's last spaces are removed as well.
     """
     place = text.rfind(MARK.strip())
     if place < 0:
@@ -115,8 +115,8 @@ def load_chat_template(
 ) -> ChatTemplate | None:
     """The configured template (a path or inline text), else the template of the model in `folder`.
 
-    A path is relative to `folder`, or to the properties' folder `model_dir`. None when there is
-    no template. Raises ValueError when it cannot be compiled.
+    A path is relative to `folder`, or to the properties' folder `model_dir`. None without a
+    template. Raises ValueError if the template cannot be compiled.
     """
     settings = tokenizer_settings(folder)
     source, tools_source = configured_source(configured, folder, model_dir or folder), None
@@ -137,7 +137,7 @@ def tokenizer_settings(folder: Path) -> Mapping[str, Any]:
 
 
 def configured_source(configured: str | None, folder: Path, model_dir: Path) -> str | None:
-    """The text of `option.chat_template`: a file's, or the option's own when it is a template."""
+    """The text of `option.chat_template`: from a file, or the option itself if it is a template."""
     if not configured:
         return None
     if "{" in configured or "\n" in configured:

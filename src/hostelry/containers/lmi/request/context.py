@@ -1,4 +1,4 @@
-"""Arguments of the parsers from outside the body, with tenant and deadline by the headers."""
+"""Arguments of the parsers that do not come from the body, such as the tenant and the deadline."""
 
 import math
 from collections.abc import Collection, Mapping, Sequence
@@ -32,9 +32,9 @@ class Terms:
     principal: str = ""
 
     def salt(self, given: str) -> str:
-        """The salt of cached prefixes: callers share none, whatever salt they give.
+        """The salt of cached prefixes. Callers never share prefixes, even if they give equal salts.
 
-        A caller's own salt has no slash, so that it stands for no other principal.
+        A caller's own salt has no slash, so that it cannot stand for another principal.
         """
         return f"{self.principal}/{given}" if self.principal else given
 
@@ -54,7 +54,7 @@ def parse_terms(headers: Mapping[str, str], default_deadline_s: float | None) ->
 
 
 def is_tenant_name(name: str) -> bool:
-    """Whether `name` is valid for a tenant."""
+    """True if `name` is valid for a tenant."""
     return 0 < len(name) <= MAX_TENANT_CHARACTERS and name.isprintable()
 
 
@@ -84,11 +84,11 @@ class ChatRenderer(Protocol):
 class ParseContext:
     """Configuration, caller and registered adapters as plain values.
 
-    `served` are the names of the base model, `model_name` is its name in responses. `fresh_seed`
-    is the seed of a request that gives none, `defaults` its other sampling. With `strict_fields` a
-    field outside the table of fields is refused. With `trust_chat_template` a request may have its
-    own template. `template_variables` are for chats whose request gives none. `conventions` say how
-    the model writes calls and reasoning, `images` which images it reads.
+    `served` are the names of the base model, `model_name` is its name in responses. A request
+    without a seed gets `fresh_seed`, and `defaults` for other missing sampling fields. With
+    `strict_fields` a field outside the table of fields is refused. With `trust_chat_template` a
+    request may have its own template. `template_variables` are for chats without variables.
+    `conventions` say how the model writes calls and reasoning, `images` which images it reads.
     """
 
     dialect: Surface

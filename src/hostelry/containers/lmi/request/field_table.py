@@ -29,10 +29,10 @@ class Fate(Enum):
 class FieldRow:
     """One field.
 
-    `places` are where it may be: `prompt` and `messages` bodies, the top level of an `inputs` body
-    and its `parameters`. `known_by` names who knows it: O OpenAI, V vLLM, L LMI, T TGI,
-    H transformers' generate, which LMI's other handlers call. A name with a dot is a member of an
-    object.
+    `places` are the places that may have the field: `prompt` and `messages` bodies, the top level
+    of an `inputs` body and its `parameters`. `known_by` names the APIs that know it: O OpenAI,
+    V vLLM, L LMI, T TGI, H transformers' generate, which LMI's other handlers call. A name with a
+    dot is a member of an object.
     """
 
     name: str
@@ -313,8 +313,8 @@ OBJECTS: Mapping[str, frozenset[str]] = {
 def ignored_fields(schema: Schema, body: BodyFields, *, strict: bool) -> tuple[str, ...]:
     """The names in `body` that are outside the table, in its order.
 
-    Raises Refusal for a field that is refused, and if `strict` for one outside the table. None of
-    a schema without a table, whose parser refuses every field that it does not know.
+    Raises Refusal for a field that is refused, and if `strict` for a field outside the table. Empty
+    for a schema without a table, whose parser refuses unknown fields itself.
     """
     if schema.value not in TABLE:
         return ()

@@ -150,6 +150,6 @@ class BodyFields:
 
 
 def is_token_id(value: object) -> bool:
-    """Whether `value` is a whole number in the range of token ids."""
+    """True if `value` is a whole number in the range of token ids."""
     is_integer = isinstance(value, int) and not isinstance(value, bool)
     return is_integer and 0 <= value <= MAX_TOKEN_ID  # type: ignore[operator]

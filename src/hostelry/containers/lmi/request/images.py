@@ -29,7 +29,7 @@ TEMPLATE_PART = {"type": "image"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageLimits:
-    """At most `most` images per request, each of `max_bytes`. Addresses are of `domains` only.
+    """At most `most` images per request, each of `max_bytes`, from addresses in `domains`.
 
     `why_none` is the reason if images are refused.
     """
@@ -45,7 +45,7 @@ NO_IMAGES = ImageLimits()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageSource:
-    """One image: its bytes, or the address they are fetched from. `where` is its part."""
+    """One image: its bytes, or the address of its bytes. `where` names its part for messages."""
 
     where: str
     data: bytes = b""

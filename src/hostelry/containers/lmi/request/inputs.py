@@ -182,7 +182,7 @@ def parse_prompts(inputs: object) -> tuple[list[str], bool]:
 
 
 def lmi_temperature(parameters: BodyFields, context: ParseContext) -> float:
-    """Zero (greedy) where the request does not sample, else its temperature.
+    """Zero (greedy) if the request does not sample, else its temperature.
 
     The rolling batch samples only with do_sample true, the async handler unless it is false.
     """
@@ -198,7 +198,7 @@ def choose_formatter(body: BodyFields, parameters: BodyFields, context: ParseCon
     not streaming                                                -> JSON
     streaming                                                    -> SSE with tgi_compat, else lines
 
-    Of a stream `3p` is `3p_stream`, and `none` the text as it comes.
+    In a stream `3p` becomes `3p_stream`, and `none` is the text as it is generated.
     """
     name = parameters.text("output_formatter") or context.output_formatter
     streaming = body.flag("stream", parameters.flag("stream", context.caller.streaming_api))

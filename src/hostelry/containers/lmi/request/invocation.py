@@ -32,21 +32,21 @@ class Formatter(Enum):
     THIRD_PARTY = "3p"
     THIRD_PARTY_STREAM = "3p_stream"
     TEXT = "none"
-    TEXT_STREAM = "none_stream"  # `none` of a stream; no request names it
+    TEXT_STREAM = "none_stream"  # stands for `none` in a stream: no request names it
 
     @property
     def streams(self) -> bool:
-        """Whether the response is sent while it is generated."""
+        """True if the response is sent while it is generated."""
         return self not in (self.JSON, self.JSON_CHAT, self.THIRD_PARTY, self.TEXT)
 
     @property
     def is_chat(self) -> bool:
-        """Whether the response has the schema of OpenAI's chats."""
+        """True if the response has the schema of OpenAI's chats."""
         return self in (self.JSON_CHAT, self.JSONLINES_CHAT, self.SSE_CHAT)
 
     @property
     def is_one_text(self) -> bool:
-        """Whether the response has room for one text only."""
+        """True if the response has room for only one text."""
         return self in (self.THIRD_PARTY, self.THIRD_PARTY_STREAM, self.TEXT, self.TEXT_STREAM)
 
 
@@ -63,7 +63,7 @@ Prompt = PromptText | tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Repetition:
-    """An answer ends once its last `smallest` to `largest` tokens come `count` times in a row."""
+    """An answer ends once a run of `smallest` to `largest` tokens comes `count` times in a row."""
 
     largest: int
     smallest: int
@@ -72,10 +72,10 @@ class Repetition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextOptions:
-    """Options of turning token ids into text.
+    """Options for turning token ids into text.
 
-    Stop strings that end within the first `min_tokens` tokens are ordinary text.
-    `shown_tokens` are control tokens that are text.
+    A stop string that ends within the first `min_tokens` tokens is ordinary text. The control
+    tokens `shown_tokens` are shown as text.
     """
 
     stop: tuple[str, ...] = ()
@@ -88,7 +88,7 @@ class TextOptions:
 
 @dataclass(frozen=True, slots=True)
 class Truncation:
-    """How many tokens are kept of a prompt, its first or its last. None: as many as leave room."""
+    """The number of tokens to keep of a prompt, from its start or its end. None: as many as fit."""
 
     tokens: int | None
     keep_first: bool = False
@@ -96,7 +96,7 @@ class Truncation:
 
 @dataclass(frozen=True, slots=True)
 class SequenceCounts:
-    """Sequences of each prompt: how many are generated, and how many of the likeliest returned."""
+    """Numbers of sequences of each prompt: generated, and (the likeliest of them) returned."""
 
     returned: int = 1
     generated: int = 1
@@ -106,8 +106,8 @@ class SequenceCounts:
 class PromptScores:
     """Log-probabilities of the prompt's tokens in the response.
 
-    `reported` is the number of alternatives of those reported apart from the answer (None: no
-    report). Where `is_echoed`, they are in one list with the answer's, with `num_echoed_top`.
+    With `reported` they are a separate part of the response, with this number of alternatives. With
+    `is_echoed` they are in one list with the answer's, with `num_echoed_top` alternatives.
     """
 
     reported: int | None = None
@@ -116,7 +116,7 @@ class PromptScores:
 
     @property
     def num_top(self) -> int | None:
-        """The alternatives to compute for each token. None if no prompt is scored."""
+        """The number of alternatives to compute for each token. None if no prompt is scored."""
         if self.reported is None and not self.is_echoed:
             return None
         return max(self.reported or 0, self.num_echoed_top)

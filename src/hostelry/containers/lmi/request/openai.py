@@ -194,7 +194,7 @@ def request_id(body: BodyFields) -> str | None:
 
 
 def answered_model(adapter: str | None, context: ParseContext) -> str:
-    """The model's name in the response: of an adapter its alias, where the caller gave one."""
+    """The model's name in the response. An adapter has its alias, if the caller gave an alias."""
     if adapter is not None and adapter == context.caller.adapter:
         return context.caller.alias or adapter
     return adapter or context.model_name
@@ -293,7 +293,7 @@ def parse_message(
 def thinking_parts(parts: Sequence[object], where: str) -> tuple[str, list[object]]:
     """The reasoning in an assistant's parts, and the other parts.
 
-    Sealed reasoning, which only its own provider reads, is in neither.
+    Sealed reasoning, which only its own provider can read, is left out.
     """
     thoughts, others = [], []
     for value in parts:
@@ -306,7 +306,7 @@ def thinking_parts(parts: Sequence[object], where: str) -> tuple[str, list[objec
 
 
 def thinking_text(part: BodyFields, where: str) -> str:
-    """The text of a part of reasoning, which has it as a text, or as a list of texts' parts."""
+    """The text of a part of reasoning, which is given as a text or as a list of text parts."""
     given = part.raw(THINKING)
     if isinstance(given, list):
         return "".join(content_part(it, where, ChatImages(NO_IMAGES))["text"] for it in given)

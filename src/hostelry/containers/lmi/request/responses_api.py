@@ -1,4 +1,4 @@
-"""Parser of OpenAI's Responses requests, which are chat requests in other words and not stored.
+"""Parser of OpenAI's Responses requests. They are read as chat requests, and are not stored.
 
 a member                                             is
 --------------------------------------------------   ---------------------------------------------
@@ -50,7 +50,7 @@ STATEFUL: Mapping[str, tuple[tuple[object, ...], str]] = {
 }
 OWN = ("input", "instructions", "text", "max_output_tokens", "metadata", "include", "top_logprobs")
 LOGPROBS = "message.output_text.logprobs"
-INCLUDABLE = (LOGPROBS, "reasoning.encrypted_content")  # there is no reasoning to encrypt
+INCLUDABLE = (LOGPROBS, "reasoning.encrypted_content")  # no response contains the second
 ROLES = ("user", "assistant", "system", "developer")
 MAX_METADATA, MAX_KEY_CHARACTERS, MAX_VALUE_CHARACTERS = 16, 64, 512
 

@@ -52,7 +52,7 @@ class SamplingDefaults:
     """Sampling of requests that give no value.
 
     `max_new_tokens` is for chats, which otherwise may fill the model's length. `most_new_tokens`
-    bounds every request, whatever it gives (None: no bound).
+    bounds every request (None: no bound).
     """
 
     temperature: float = 1.0
@@ -99,7 +99,7 @@ def add_beams(invocation: Invocation, fields: BodyFields) -> Invocation:
 
 
 def is_beam_search(fields: BodyFields) -> bool:
-    """Whether the request asks for a search. Raises Refusal."""
+    """True if the request asks for a search. Raises Refusal."""
     return fields.flag("use_beam_search") or (given_beams(fields) or 1) > 1
 
 
@@ -112,7 +112,7 @@ def given_beams(fields: BodyFields) -> int | None:
 def beam_counts(fields: BodyFields, invocation: Invocation) -> tuple[int, int]:
     """The beams of each prompt and how many of them are returned. Raises Refusal.
 
-    Without a number of beams, it is `best_of`, else `n`. Without `n` LMI's details have all
+    The number of beams defaults to `best_of`, or else to `n`. Without `n` LMI's details have all
     beams.
     """
     counts = invocation.sequences
@@ -192,10 +192,9 @@ def parse_sampling(
     seed: int,
     defaults: SamplingDefaults,
 ) -> SamplingParams:
-    """The sampling parameters but max_new_tokens. `temperature` is taken as given.
+    """The sampling parameters without max_new_tokens. `temperature` is taken as given.
 
-    `seed` and `defaults` hold where the request does not say. Raises Refusal naming the field and
-    its range.
+    `seed` and `defaults` replace missing fields. Raises Refusal with the field and its range.
     """
     fewest = fields.integer("min_new_tokens", 0) or fields.integer("min_tokens", 0) or 0
     given_seed = fields.integer("seed", -MAX_INTEGER, MAX_INTEGER)
@@ -348,7 +347,7 @@ def parse_repetition(fields: BodyFields) -> Repetition | None:
 
 
 def check_spaces(fields: BodyFields) -> None:
-    """Raise Refusal where spaces between shown control tokens are to be left out."""
+    """Raise Refusal if the request wants no spaces between shown control tokens."""
     spaced = fields.flag("spaces_between_special_tokens", True)
     if not spaced and not fields.flag("skip_special_tokens", True):
         raise bad_request(
@@ -375,7 +374,7 @@ def parse_truncation(fields: BodyFields) -> Truncation | None:
 
 
 def check_lengths(sampling: SamplingParams, max_tokens: int | None) -> None:
-    """Raise Refusal where the fewest tokens are more than the most."""
+    """Raise Refusal if the minimum number of tokens is more than the maximum."""
     if max_tokens is not None and sampling.min_new_tokens > max_tokens:
         raise bad_request(
             f"min_tokens is {sampling.min_new_tokens}; it must be at most max_tokens, {max_tokens}",
@@ -384,7 +383,7 @@ def check_lengths(sampling: SamplingParams, max_tokens: int | None) -> None:
 
 
 def parse_temperature(fields: BodyFields, default: float, high: float = MAX_TEMPERATURE) -> float:
-    """The temperature, `default` where the request gives none."""
+    """The temperature, or `default` if the request has no temperature."""
     return or_default(fields.number("temperature", 0, high), default)
 
 

@@ -1,4 +1,4 @@
-"""Choice of a response's form by schema and formatter. Each dialect has one file.
+"""Chooses a response's form by schema and formatter. Each dialect has a file.
 
 schema, formatter                             form
 --------------------------------------------  ------------------------------------------------

@@ -66,7 +66,7 @@ def frame_values(values: Sequence[Any], sse: bool) -> bytes:
 def error_answer(
     refusal: Refusal, message: str, surface: Surface, codes: StatusCodes
 ) -> tuple[int, Any]:
-    """Status and JSON body for `refusal`. `message` is its message as callers get it."""
+    """Status and JSON body for `refusal`. `message` is the text for the caller."""
     status = get_status(refusal.cause, surface, codes)
     usual = get_status(refusal.cause, surface, StatusCodes())
     if surface is Surface.OPENAI or refusal.cause is Cause.UNKNOWN_MODEL:
@@ -86,7 +86,7 @@ def error_answer(
 
 
 def front_end_error(status: int, message: str, usual: int = 500) -> dict[str, Any]:
-    """The form of errors outside the handlers. `usual` is the status unless it is configured."""
+    """The form of errors outside the handlers. `usual` is the status if no other is configured."""
     name = EXCEPTION_NAMES.get(status) or EXCEPTION_NAMES.get(usual, "InternalServerException")
     return {"code": status, "type": name, "message": message}
 

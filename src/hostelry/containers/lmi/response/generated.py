@@ -13,7 +13,7 @@ from hostelry.engine.text import IncrementalDetokenizer, StopResult, StopStrings
 class Piece:
     """The text of one token. Empty while a character or a stop string may be incomplete.
 
-    `token_id` is None only for an end without a token.
+    Only an end without a token has no `token_id`.
     """
 
     token_id: int | None
@@ -69,7 +69,7 @@ class GeneratedSequence:
 
     @property
     def logprobs(self) -> list[float]:
-        """The logprobs of its tokens, where known."""
+        """The logprobs of its tokens, if known."""
         return [piece.logprob for piece in self.pieces if piece.logprob is not None]
 
     @property
@@ -79,7 +79,7 @@ class GeneratedSequence:
 
     @property
     def scored_prompt(self) -> Iterator[ScoredToken]:
-        """The tokens of a prompt whose logprobs are all there, in order."""
+        """The tokens of the prompt in order, once all their logprobs are known."""
         yield ScoredToken(token_id=self.prompt_token_ids[0])
         for part in self.prompt_logprobs:
             num_top = len(part.top_ids) // len(part.logprobs)
@@ -153,7 +153,7 @@ class SequenceText:
         return StopResult(self._stops.feed_unmatched(text))
 
     def _is_repeated(self, token_id: int | None) -> bool:
-        """Whether the answer ends, with this token, in the pattern that ends it."""
+        """True if the answer now ends with a repeated pattern that ends it."""
         if self._repetition is None or token_id is None:
             return False
         self._token_ids.append(token_id)

@@ -132,7 +132,7 @@ def build_sequences(
 
 
 def check_beside_images(invocation: Invocation) -> None:
-    """Raise Refusal for what reads the prompt's tokens, which images change in the engine."""
+    """Raise Refusal for options that read the prompt's tokens, because images change the tokens."""
     asked = {
         "truncation": invocation.truncation is not None,
         "log-probabilities of the prompt": invocation.form.scores.num_top is not None,
@@ -146,7 +146,7 @@ def check_beside_images(invocation: Invocation) -> None:
 def bad_word_tokens(words: Sequence[str], codec: TextCodec) -> tuple[tuple[int, ...], ...]:
     """The tokens of each word, and of each word after a space if only the first token differs.
 
-    As vLLM has it, so that a word is found at the beginning of a text and inside.
+    So a word is found at the beginning of a text and inside the text, as with vLLM.
     """
     found: list[tuple[int, ...]] = []
     for word in words:
@@ -169,7 +169,7 @@ def truncate_tokens(token_ids: tuple[int, ...], by: Truncation, most: int) -> tu
 def prompt_offsets(
     prompt: PromptText | None, token_ids: Sequence[int], codec: TextCodec
 ) -> tuple[int, ...]:
-    """Where the text of each token begins in the prompt's text, in characters.
+    """The place at which the text of each token begins in the prompt's text, in characters.
 
     Without a `prompt` the text comes from the tokens.
     """
@@ -206,7 +206,7 @@ def num_logprobs(invocation: Invocation) -> int | None:
 def returned_sequences(
     invocation: Invocation, generated: Sequence[GeneratedSequence]
 ) -> list[GeneratedSequence]:
-    """The sequences of the response, grouped by prompt: the likeliest of those generated."""
+    """The sequences of the response, grouped by prompt: the likeliest generated sequences."""
     counts = invocation.sequences
     if counts.generated == counts.returned:
         return list(generated)

@@ -252,7 +252,7 @@ class OneTextStream:
         return JSONLINES if self.is_counted else TEXT
 
     def opening(self, sequences: Sequence[GeneratedSequence]) -> bytes:
-        """The prompt, where the bare text begins with it."""
+        """The prompt, if the bare text begins with it."""
         is_shown = self.full_text and not self.is_counted
         return sequences[0].prompt_text.encode() if is_shown else b""
 
@@ -268,7 +268,7 @@ class OneTextStream:
         return b""
 
     def broken(self, sequences: Sequence[GeneratedSequence], status: int, message: str) -> bytes:
-        """The error as a last line, also of a bare text, which has no other place for it."""
+        """The error as a last line. A bare text has no other place for the error."""
         error = {"error_code": status, "error_msg": message}
         if not self.is_counted:
             return b"\n" + msgspec.json.encode({"error": error})

@@ -47,7 +47,7 @@ def completion_logprobs(
 ) -> dict[str, Any]:
     """OpenAI's form of a completion. Each token is among its own alternatives.
 
-    `offsets` are where the tokens' texts begin in the text.
+    `offsets` are the places at which the tokens' texts begin in the text.
     """
     return {
         "tokens": [token_text(it.token_id) for it in tokens],
@@ -60,7 +60,7 @@ def completion_logprobs(
 def _alternatives(
     token: ScoredToken, num_top: int, token_text: TokenText
 ) -> dict[str, float] | None:
-    """Texts and logprobs, likeliest first. Of tokens with one text, the likeliest counts."""
+    """Texts and logprobs, likeliest first. If tokens have the same text, the likeliest counts."""
     if token.logprob is None:
         return None
     found: dict[str, float] = {}
@@ -112,7 +112,7 @@ def _rank_token(token: ScoredToken, num_top: int, token_text: TokenText) -> dict
 
 
 def call_ids(reading: AnswerReading, response_id: str, index: int) -> Callable[[int], str]:
-    """The ids of the calls of one choice, by their number: made of the response's own."""
+    """The ids of the calls of one choice, by their number. They are made from the response's id."""
 
     def call_id(number: int) -> str:
         digest = blake2b(f"{response_id}/{index}/{number}".encode()).hexdigest()
@@ -166,7 +166,7 @@ def delta_members(
 
 
 def reasoning_members(text: str) -> dict[str, Any]:
-    """Reasoning under its name in vLLM, the older and the newer."""
+    """Reasoning under vLLM's older and newer names."""
     return {"reasoning_content": text, "reasoning": text}
 
 
@@ -189,7 +189,7 @@ class OpenAIForm:
 
     @property
     def shows_tokens(self) -> bool:
-        """Whether a token without text has a chunk."""
+        """True if a token without text has a chunk."""
         return self.form.num_top_tokens is not None or self.form.token_ids
 
     def whole(
@@ -298,7 +298,7 @@ class OpenAIForm:
         return {**chunk, "usage": None} if self.form.include_usage else chunk
 
     def _build_prompt_members(self, sequence: GeneratedSequence) -> dict[str, Any]:
-        """The prompt's tokens and text, where the request asks for them."""
+        """The prompt's tokens and text, if the request asks for them."""
         asked: dict[str, Any] = {}
         if self.form.token_ids:
             asked["prompt_token_ids"] = sequence.prompt_token_ids
@@ -337,7 +337,7 @@ class OpenAIForm:
         return {"prompt_logprobs": prompt_logprobs(sequence, num_top, self.token_text)}
 
     def _finish(self, piece: Piece, *, has_calls: bool = False) -> str | None:
-        """The finish reason. After a call that the request named, it is stop, as OpenAI has it."""
+        """The finish reason. As with OpenAI, it is "stop" after a call that the request named."""
         reading = self.form.reading
         ended = piece.finish_reason in (FinishReason.EOS, FinishReason.STOP)
         if has_calls and ended and not (reading and reading.named_choice):
@@ -433,7 +433,7 @@ class OpenAIStream:
         return self.form.read_chunks(running, piece, deltas, num_calls, has_calls=has_calls)
 
     def closing(self, sequences: Sequence[GeneratedSequence]) -> bytes:
-        """Usage where requested, and the end mark of server-sent events."""
+        """Usage if requested, and the end mark of server-sent events."""
         return frame_values(self.form.closing(sequences), self.sse) + self._end
 
     def broken(self, sequences: Sequence[GeneratedSequence], status: int, message: str) -> bytes:

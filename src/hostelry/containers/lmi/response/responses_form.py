@@ -66,7 +66,7 @@ class ResponsesForm:
         return {**self.build_response("failed"), "error": {"code": code, "message": message}}
 
     def message(self, sequence: GeneratedSequence) -> dict[str, Any]:
-        """The one item of the output."""
+        """The only item of the output."""
         is_cut = sequence.finish_reason is FinishReason.LENGTH
         return {
             **self.empty_message("incomplete" if is_cut else "completed"),
@@ -84,7 +84,7 @@ class ResponsesForm:
         }
 
     def part(self, text: str, pieces: Sequence[Piece]) -> dict[str, Any]:
-        """The one part of the item."""
+        """The only part of the item."""
         logprobs = self.logprobs(pieces)
         return {"type": "output_text", "text": text, "annotations": [], "logprobs": logprobs}
 

@@ -1,20 +1,25 @@
-"""Settings of an author's code, of sessions and of secure mode: the operator's, then the options.
+"""Settings of an author's code, of sessions and of secure mode.
+
+The operator's variables:
 
 HOSTELRY_CUSTOM_CODE                 off (default), confined, trusted
 HOSTELRY_CUSTOM_CODE_REQUIREMENTS    refuse (default), install
+
+The model's options:
+
 enable_stateful_sessions             true, as in LMI
 sessions_expiration                  1200 s
 entryPoint                           one of LMI's handlers, or model.py
 
-Secure mode of SageMaker:
+SageMaker's secure mode:
 
-SAGEMAKER_SECURE_MODE=true           on; the operator sets it, never the model's Environment
-SAGEMAKER_SECURITY_CONTROLS          which of CONTROLS hold; required
+SAGEMAKER_SECURE_MODE=true           on (set by the operator, never by the model's Environment)
+SAGEMAKER_SECURITY_CONTROLS          the CONTROLS that hold (required)
 SAGEMAKER_UNTRUSTED_CHANNELS         folders that are searched in addition to the model's own
 
-Options outside ALLOWED_OPTIONS are refused whatever the controls are. Source: LMI's plugin for
-secure mode. Different from it, the model folder and a downloaded model are searched without being
-named, and an unknown control and chat templates in separate files are refused.
+Options outside ALLOWED_OPTIONS are always refused. Source: LMI's plugin for secure mode. Unlike the
+plugin, the server also searches the model folder and a downloaded model, and refuses unknown
+controls and chat templates in separate files.
 """
 
 import os
@@ -154,7 +159,7 @@ class SecureMode:
 
 
 def channel_place(channel: str, model_dir: Path) -> Path:
-    """Where a channel of the container lies here: below /opt/ml/model is the model folder."""
+    """Find the folder of a channel of the container. /opt/ml/model is the model folder."""
     path = Path(channel)
     if path.is_relative_to(CONTAINER_MODEL_DIR):
         return model_dir / path.relative_to(CONTAINER_MODEL_DIR)
@@ -226,7 +231,7 @@ def files_below(folder: Path) -> Iterator[Path]:
 
 
 def has_template(path: Path) -> bool:
-    """Whether the file brings a chat template. Raises SecureModeError for one not read."""
+    """True if the file contains a chat template. Raises SecureModeError if it cannot be read."""
     if path.name in TEMPLATE_FILES:
         return True
     if path.name != TOKENIZER_SETTINGS:
@@ -248,9 +253,8 @@ class CodeSettingsError(HostelryError):
 class CodeSettings:
     """Settings of custom code and sessions.
 
-    `options` are the model's, as the code sees them: without tokens and keys.
-    `sessions_expiration_s` None: sessions are
-    off. `secure` None: secure mode is off.
+    `options` are the model's options as the code sees them, without tokens and keys. Sessions are
+    off without `sessions_expiration_s`, and secure mode is off without `secure`.
     """
 
     policy: CodePolicy = CodePolicy.OFF

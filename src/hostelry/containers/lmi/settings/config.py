@@ -4,7 +4,7 @@ option (see option_table.py)                       -> result
 done                                               -> a field of LmiConfig
 without effect, answers stay the same              -> a warning
 changes nothing                                    -> nothing
-not in the table                                   -> a warning; ConfigurationError when strict
+not in the table                                   -> a warning, or ConfigurationError if strict
 would change answers and is not done               -> ConfigurationError
 value out of range                                 -> ConfigurationError naming key and choices
 """
@@ -67,7 +67,7 @@ DIALECTS: Mapping[str, Surface] = {
 }
 ENGINES = ("Python", "MPI")
 DEFAULT_ADAPTERS = PurePosixPath("adapters")
-# Set by the operator who starts the server, not by the model's author.
+# The operator who starts the server sets them, not the model's author.
 ARTIFACT_PREFIX = "HOSTELRY_ARTIFACT_"
 HUB_FOLDER = f"{ARTIFACT_PREFIX}HUB_MODEL"
 
@@ -230,7 +230,7 @@ def served_names(
 
 
 def chosen_dialect(options: Options, read: OptionReader, image: ImageKind) -> Surface:
-    """OPENAI for a vLLM image, LEGACY where a rolling batch is named, else ASYNC."""
+    """OPENAI for a vLLM image, LEGACY if a rolling batch is named, else ASYNC."""
     name = read.choice("rolling_batch", "auto", tuple(DIALECTS))
     if read.flag("async_mode", False) and DIALECTS[name] is Surface.LEGACY:
         raise invalid_setting(options.settings["async_mode"], f"false with rolling_batch={name}")
@@ -244,7 +244,7 @@ def generation_config(read: OptionReader, dialect: Surface) -> str:
 
 
 def config_overrides(read: OptionReader) -> dict[str, Any]:
-    """What is in the place of config.json's members."""
+    """The members that replace members of config.json."""
     scaling, theta = read.members("rope_scaling"), read.number("rope_theta")
     return {
         **read.members("hf_overrides"),

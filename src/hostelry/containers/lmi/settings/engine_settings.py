@@ -39,7 +39,7 @@ DTYPES: Mapping[str, str] = {
     "bf16": "bf16",
     "bfloat16": "bf16",
 }
-# Set by the operator who starts the server, not by the model's author.
+# The operator who starts the server sets them, not the model's author.
 CACHE_VARIABLE = "HOSTELRY_ADAPTER_CACHE_DIR"
 
 
@@ -120,7 +120,7 @@ def weight_dtype(options: Options, dtype: str) -> str:
 
 
 def fused_adapter(options: Options, *, enable_lora: bool) -> str | None:
-    """The name of the adapter to merge. Raises ConfigurationError for what cannot be one name."""
+    """The name of the adapter to merge. Raises ConfigurationError if it is not a single name."""
     setting, quantize = options.settings.get("fuse_adapter"), options.settings.get("quantize")
     if setting is None:
         return None

@@ -35,7 +35,7 @@ GENERATION_FILE = "generation_config.json"
 OVERRIDES = "override_generation_config"
 SHOWN_CHARACTERS = 80
 
-# Name -> smallest and largest value; whole numbers if both are whole.
+# Name -> smallest and largest value. If both are whole numbers, the value must be whole.
 RANGES: Mapping[str, tuple[float, float]] = {
     "temperature": (0.0, float(MAX_TEMPERATURE)),
     "top_k": (-1, MAX_TOKEN_ID),
@@ -51,8 +51,8 @@ RANGES: Mapping[str, tuple[float, float]] = {
 def override_members(config: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
     """The members of a config.json with `overrides` in place.
 
-    A rope given by either of its two names replaces the other one. Its base stays where only the
-    scaling is given, and the scaling where only the base is.
+    A rope may be given by either of two names, and replaces a rope with the other name. If only its
+    scaling is given, the base stays, and if only its base is given, the scaling stays.
     """
     found = {**config, **overrides}
     if not overrides.keys() & set(ROPE):

@@ -87,9 +87,9 @@ def download(model_id: str, config: LmiConfig) -> Path:
 
 
 def nested_model(model_dir: Path) -> Path:
-    """The one folder in `model_dir` if it holds a model, else `model_dir`, as DJL Serving has it.
+    """The only folder in `model_dir` if it holds a model, else `model_dir`, as in DJL Serving.
 
-    Archives are often made of one folder, which then lies in them with only hidden files.
+    Archives often contain only one folder, besides hidden files.
     """
     inside = [it for it in model_dir.iterdir() if not it.name.startswith(".")]
     if len(inside) != 1 or inside[0].is_symlink() or not inside[0].is_dir():

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-# Values that ask for nothing, whatever the option.
+# Values that ask for nothing, for every option.
 NOTHING_ASKED = frozenset({"", "false", "none", "null", "auto", "{}", "[]"})
 ONE_PROCESS = "the model runs in one process"
 OWN_MEMORY = "this engine plans its own memory"
@@ -76,7 +76,7 @@ def without_effect(text: str, *same: str) -> OptionRow:
 
 
 def always_on(text: str) -> OptionRow:
-    """A row of a switch that has no effect, for the reason `text`, and is as if it were true."""
+    """A row of a switch that is always on, for the reason `text`, so that it has no effect."""
     return OptionRow(OptionFate.NO_EFFECT, text, NOTHING_ASKED - {"false"} | {"true"})
 
 

@@ -3,7 +3,7 @@
     done              read, or checked to have a value that is done
     refused           any value that asks for more ends the start
     no effect         accepted with a warning, since it cannot change an answer
-    not in the table  a warning with names that are close; refused with option.strict_options=true
+    not in the table  a warning with similar names, or refused with option.strict_options=true
 
 docs/llm-options.md is made from it. Variables of a TGI image that are LMI's options under another
 name are in `options.TGI_NAMES`. Source of the others: TGI's launcher arguments, and the entry point
@@ -76,7 +76,7 @@ SECRETS = ("api_key", "hf_token", "authtoken", "keystore_pass")
 
 
 def find_row(name: str) -> OptionRow | None:
-    """The row of an option, or of a property where the name begins with a slash."""
+    """The row of an option, or of a property if the name begins with a slash."""
     return PROPERTIES.get(name[1:]) if name.startswith("/") else OPTIONS.get(name)
 
 

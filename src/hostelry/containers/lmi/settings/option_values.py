@@ -74,8 +74,8 @@ def read_pooled(read: OptionReader) -> PooledTask:
 class ToolSettings:
     """Names of parsers (None: by the chat template, `none`: no parser) and template variables.
 
-    Without `auto_choice` only a request that forces a call gets one. `template_variables` are those
-    of requests that give none.
+    Without `auto_choice` only a request that forces a call gets a call. `template_variables` are
+    for requests without variables.
     """
 
     call_parser: str | None = None
@@ -105,7 +105,7 @@ def parse_tool_settings(read: OptionReader) -> ToolSettings:
 def parser_name(read: OptionReader, option: str, known: Collection[str]) -> str | None:
     """The parser that the option names. A name that is not known here is a warning.
 
-    Most chats need no parser, and vLLM has more of them from version to version.
+    Most chats need no parser, and new versions of vLLM add parsers.
     """
     name = read.parse(option, well_formed)
     if name is not None and name not in (*known, OFF):

@@ -1,7 +1,7 @@
 """Merge of LMI's configuration sources into one mapping of option names to values. Pure.
 
-The first wins: serving.properties, OPTION_*, SERVING_*, SM_VLLM_*, HF_* and the other plain names,
-names of older servers. SageMaker's own variables overwrite all of them.
+The first source of an option wins: serving.properties, OPTION_*, SERVING_*, SM_VLLM_*, HF_* and the
+other plain names, names of older servers. SageMaker's own variables overwrite all sources.
 Source: DJL Serving's LMI configuration guide, and the entry point of AWS's vLLM images.
 """
 
@@ -51,7 +51,7 @@ OVERWRITING: Mapping[str, str] = {
     "SAGEMAKER_STARTUP_TIMEOUT": "model_loading_timeout",
     "SAGEMAKER_MODEL_SERVER_TIMEOUT_SECONDS": "predict_timeout",
 }
-# TGI's name -> LMI's, which wins where both are set.
+# TGI's name -> LMI's name, which wins if both are set.
 TGI_NAMES: Mapping[str, str] = {
     "HF_MODEL_REVISION": "OPTION_REVISION",
     "REVISION": "OPTION_REVISION",
@@ -181,7 +181,7 @@ def as_lmi(env: Mapping[str, str]) -> dict[str, str]:
 
 
 def as_vllm(env: Mapping[str, str], listing: Collection[str]) -> dict[str, str]:
-    """`env` without HF_MODEL_ID where the model folder holds a model and no variable names one.
+    """`env` without HF_MODEL_ID if the model folder holds a model and no variable names a model.
 
     `listing` are the names in the model folder.
     """

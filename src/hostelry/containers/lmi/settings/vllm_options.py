@@ -1,6 +1,6 @@
 """Arguments of vLLM's engine and of `vllm serve`, under their own names.
 
-Those that LMI has under another name are in `options.ALIASES`.
+Arguments that LMI has under another name are in `options.ALIASES`.
 Source: vLLM 0.32, EngineArgs, AsyncEngineArgs and FrontendArgs, and some names of older versions.
 """
 

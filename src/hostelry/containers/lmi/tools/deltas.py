@@ -73,9 +73,9 @@ class TextParser(Protocol[S]):
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Text before the first marker, that marker, and the rest. The marker is None if incomplete.
+    """The text before the first marker, the marker, and the rest.
 
-    Without a marker `after` is the end of the text that may begin one.
+    Without a whole marker, `after` is the end of the text that may begin one.
     """
 
     before: str

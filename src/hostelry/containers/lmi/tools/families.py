@@ -1,4 +1,4 @@
-"""Families of models by how they write calls and reasoning, and the families of a model."""
+"""Families of models, by their ways of writing calls and reasoning. Finds a model's families."""
 
 import re
 from collections.abc import Collection, Mapping
@@ -22,11 +22,10 @@ from hostelry.containers.lmi.tools.xml_calls import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallForm:
-    """How a family writes a group of calls: `{name}` stands for the function's name.
+    """A family's form of a group of calls. `{name}` stands for the function's name.
 
     A call is `before`, the arguments, `after`. `separator` stands between the calls of a group.
-    If it is None, each call is a group. With `bare` a group is the first of the answer and has no
-    trigger.
+    Without it, each call is a group. With `bare` a group begins the answer and has no trigger.
     """
 
     begin: str = ""
@@ -50,7 +49,7 @@ class ToolFamily:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReasoningFamily:
-    """One way of writing reasoning: in marks, or (None) in channels of the harmony format."""
+    """One way of writing reasoning: in marks, or without `thinking` in harmony's channels."""
 
     name: str
     thinking: Thinking | None
@@ -260,13 +259,13 @@ REASONING_SIGNS: tuple[tuple[str, tuple[str, ...]], ...] = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conventions:
-    """A model's families. None if it has none of them.
+    """A model's families. A model may lack a family of either kind.
 
-    `auto_calls` is unset where the configuration says so: then calls are made only when a request
-    forces them. `special` are the markers that are control tokens, and their ids.
-    `takes_tools` is whether the template shows tools to the model, `null_content` whether it looks
-    for null in the content of a message with calls. `unread_tools` and `unread_reasoning` are the
-    names of configured parsers that are not known here: the answer's text stays as it is.
+    Without `auto_calls`, which the configuration may unset, only a request that forces a call gets
+    a call. `special` are the markers that are control tokens, and their ids. `takes_tools` says
+    whether the template shows tools to the model, `null_content` whether it looks for null in the
+    content of a message with calls. `unread_tools` and `unread_reasoning` are the names of
+    configured parsers that are not known here. Then the answer's text stays as it is.
     """
 
     tools: ToolFamily | None = None

@@ -32,7 +32,7 @@ _NOTHING = ("null", "none", "nil")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GemmaState:
-    """The text not decided yet. In a call, its text so far, and whether a text in it is open."""
+    """The undecided text. In a call, its text so far, and whether a text in the call is open."""
 
     held: str = ""
     raw: str = ""

@@ -8,8 +8,8 @@ The families differ in their markers only:
     granite      <|tool_call|>[{"name": "f", "arguments": {...}}, {...}]
     deepseek_v3  <calls begin><call begin>function<sep>f\n```json\n{...}\n```<call end><calls end>
 
-A group of calls is opened by a marker (or, `bare`, as the first of the text), holds objects or
-named objects, perhaps in a list, and ends with a marker or with anything but a call.
+A group of calls begins with a marker, or (`bare`) at the beginning of the text. It holds objects or
+named objects, sometimes in a list. It ends with a marker, or with text that is not a call.
 """
 
 import re
@@ -33,7 +33,7 @@ from hostelry.containers.lmi.tools.deltas import (
 
 MAX_HEAD_CHARACTERS = 4096  # of a call before its arguments begin, and after they end
 
-# Up to an object of arguments, the name first. Other orders are read once the object is complete.
+# A call up to its arguments, the name first. Other orders are read once the object is complete.
 _HEAD = re.compile(
     r'\{\s*"name"\s*:\s*("(?:[^"\\]|\\.)+")\s*,\s*"(?:arguments|parameters)"\s*:\s*(?=\{)'
 )
@@ -42,7 +42,7 @@ _KEYS = frozenset({"name", "arguments", "parameters", "type", "id"})
 
 
 class Phase(Enum):
-    """What the held text is the beginning of."""
+    """The part that the held text begins."""
 
     START = "start"  # the whole text
     TEXT = "text"  # content
@@ -54,7 +54,7 @@ class Phase(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JsonCallsState:
-    """The phase, the text not decided yet, and the present call's text so far."""
+    """The phase, the undecided text, and the present call's text so far."""
 
     phase: Phase
     held: str = ""
@@ -72,9 +72,9 @@ Step = tuple[JsonCallsState, tuple[Delta, ...]]
 class JsonCalls:
     """Parser of one family.
 
-    `openings` begin a group, `closing` ends one, `bare` are the characters that begin one as the
-    first of the text. `item` begins a call that is not an object but has its name before its
-    arguments, as `head` matches it (group 1 is the name). `item_end` ends such a call.
+    `openings` begin a group, and `closing` ends it. The characters `bare` begin a group at the
+    beginning of the text. `item` begins a call that has its name before its arguments, as `head`
+    matches it (group 1 is the name). `item_end` ends such a call.
     """
 
     openings: tuple[str, ...] = ()

@@ -30,7 +30,7 @@ _BEGIN = re.compile(r"[A-Za-z_][\w.]*\s*(\()?")
 
 
 class Place(Enum):
-    """What the held text is the beginning of."""
+    """The part that the held text begins."""
 
     START = "start"  # the whole text
     LIST = "list"  # a call, or the end of the list
@@ -40,7 +40,7 @@ class Place(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PythonicState:
-    """The place, the text not decided yet, and how much of it was searched for the call's end."""
+    """The place, the undecided text, and the part of it that was searched for the call's end."""
 
     place: Place = Place.START
     held: str = ""
@@ -55,7 +55,7 @@ PythonicStep = tuple[PythonicState, tuple[Delta, ...]]
 
 @dataclass(frozen=True, slots=True)
 class PythonicCalls:
-    """Parser of a list of calls that is the first of the text."""
+    """Parser of a list of calls at the beginning of the text."""
 
     def start(self) -> PythonicState:
         """The state before the first character."""

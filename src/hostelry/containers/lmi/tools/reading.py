@@ -18,7 +18,7 @@ from hostelry.containers.lmi.tools.thinking import Thinking
 
 @dataclass(frozen=True, slots=True)
 class Channel:
-    """What came last, and its blanks that are shown only if more of it follows."""
+    """The kind of the last text, and its blanks, which are shown only if more of it follows."""
 
     kind: type[Delta] | None = None
     blanks: str = ""
@@ -37,7 +37,7 @@ class ReadingState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerReading:
-    """How the text of one request's answers is read.
+    """The way to read the text of one request's answers.
 
     Blanks between reasoning, calls and content are in none of them. With `most_calls` further
     calls are dropped. Without `shows_reasoning` reasoning is dropped. With `named_choice` the
@@ -145,7 +145,7 @@ class FoundCall:
 
 @dataclass(slots=True)
 class ReadAnswer:
-    """A whole answer. An absent text is None."""
+    """A whole answer. Absent texts are not set."""
 
     content: str | None = None
     reasoning: str | None = None

@@ -29,8 +29,8 @@ class Function:
 class CallWriter:
     """Formats of calls of `functions` in a family's form.
 
-    `special` are the ids of control tokens by their text. Unless `every` function's schema is
-    kept, only strict functions keep theirs, and others take any object.
+    `special` are the ids of control tokens by their text. With `every` all functions keep their
+    schemas. Otherwise only strict functions do, and the others take any object.
     """
 
     form: CallForm
@@ -125,15 +125,15 @@ def get_mark(mark: Format) -> Any:
 
 
 def sequence(*elements: Format) -> Format:
-    """One after the other."""
+    """The elements one after the other."""
     return elements[0] if len(elements) == 1 else {"type": "sequence", "elements": list(elements)}
 
 
 def build_choice(*elements: Format) -> Format:
-    """Any of them."""
+    """Any one of the elements."""
     return elements[0] if len(elements) == 1 else {"type": "or", "elements": list(elements)}
 
 
 def star(content: Format) -> Format:
-    """Any number of them, none too."""
+    """The content any number of times, or not at all."""
     return {"type": "star", "content": content}

@@ -29,7 +29,7 @@ _CHANNEL = re.compile(r"<\|channel\|>\s*(\w+)")
 
 
 class Thought(Enum):
-    """Where the text is."""
+    """The part of the answer that the text is in."""
 
     BEFORE = "before"
     INSIDE = "inside"
@@ -46,10 +46,10 @@ class ThinkingState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Thinking:
-    """Parser of one family's marks: each has one or more spellings.
+    """Parser of one family's marks, which have one or more spellings.
 
-    With `assumed` text without a beginning mark is reasoning too, up to the end mark, unless the
-    prompt ended the reasoning (`closed`). `opened` says that it is, for the present prompt.
+    With `assumed` text without a beginning mark is reasoning, too, up to the end mark, unless the
+    prompt ended the reasoning (`closed`). `opened` says that the present prompt begins it.
     """
 
     begins: tuple[str, ...]
@@ -166,7 +166,7 @@ class Harmony:
     def _headless(
         self, state: HarmonyState, final: bool
     ) -> tuple[HarmonyState, tuple[Delta, ...]] | None:
-        """Text without a header is content. Nothing is shown of a cut header."""
+        """Text without a header is content. A cut header is not shown."""
         text = state.held.lstrip()
         if final and text.startswith((START, CHANNEL)):
             return replace(state, kind="content", held=""), ()

@@ -1,4 +1,4 @@
-r"""Calls that a model writes as a name and parameters in marks, each value as plain text.
+r"""Calls that a model writes as a name and parameters in marks, with values as plain text.
 
     qwen3_coder  <tool_call>\n<function=NAME>\n<parameter=KEY>\nVALUE\n</parameter>\n
                  </function>\n</tool_call>
@@ -32,7 +32,7 @@ from hostelry.containers.lmi.tools.pythonic import literal
 
 MAX_NAME_CHARACTERS = 1024
 DSML = "\uff5cDSML\uff5c"
-MAX_VALUE_CHARACTERS = 65_536  # of a value with another type; a longer value is a text
+MAX_VALUE_CHARACTERS = 65_536  # a longer value is always a text
 
 _TYPES: Mapping[str, type | tuple[type, ...]] = {
     "integer": int,
@@ -46,11 +46,11 @@ _TYPES: Mapping[str, type | tuple[type, ...]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class XmlMarks:
-    """The marks of a family. `name_ends` and `value_ends` may have the next mark, which stays.
+    """The marks of a family. `name_ends` and `value_ends` may name the next mark, which is kept.
 
-    With `trims_lines` a line's end after a value's begin and before its end is not of the value.
-    The value after `text_key_end` is a text, whatever the schema says. `tokens` are further control
-    tokens, of which marks are made.
+    With `trims_lines` a line break at the beginning or the end of a value is not part of the value.
+    The value after `text_key_end` is a text, even if the schema says otherwise. `tokens` are other
+    control tokens that occur in marks.
     """
 
     opening: str = "<tool_call>"
@@ -68,7 +68,7 @@ class XmlMarks:
 
     @property
     def openings(self) -> tuple[str, ...]:
-        """What begins a call in the content: models leave the outer mark out."""
+        """The marks that begin a call in the content. Models sometimes leave out the outer mark."""
         return (self.opening, self.name_begin) if self.name_begin else (self.opening,)
 
     @property
@@ -80,7 +80,7 @@ class XmlMarks:
 
 
 def is_token(mark: str) -> bool:
-    """Whether a mark may be a control token: it is whole, not cut where a name follows."""
+    """True if a mark may be a control token: it is whole, and not cut before a name."""
     return mark[:1] in ("<", DSML[0]) and mark[-1:] in (">", DSML[-1])
 
 
@@ -324,7 +324,7 @@ class XmlCalls:
         return done, (*found, CallArguments(end))
 
     def _more(self, state: XmlState, text: str) -> Step:
-        """More of a value: passed on, or kept until it is whole, unless it is too long for that."""
+        """Take more of a value. It is passed on as text if it is a text, or too long to be kept."""
         if state.is_text:
             return state, (CallArguments(encode_value(text)[1:-1]),) if text else ()
         value = state.value + text
@@ -384,7 +384,7 @@ def convert_text(text: str, kinds: Collection[str]) -> Any:
 
 
 def read_value(text: str) -> Any:
-    """The text as a value of JSON or of a Python literal, which models mix in, or else the text."""
+    """Read the text as JSON, or as a Python literal (which models mix in), or else as a text."""
     if text == "null":
         return None
     value = decode_json(text)

@@ -4,14 +4,14 @@ vLLM accepts more of PEFT's configuration than it reads. With this form it compu
 
     an adapter's file                            what vLLM is given
     -------------------------------------------  ------------------------------------------------
-    modules of different ranks (rank_pattern)    one rank, the largest; the rest is zeros
-    alpha, alpha_pattern, rsLoRA                 the scale multiplied into B, in fp32; alpha = r
+    modules of different ranks (rank_pattern)    the largest rank for all, filled up with zeros
+    alpha, alpha_pattern, rsLoRA                 alpha = r, and the scale multiplied into B, in fp32
     a field that changes the result otherwise    refused, by name
     embedding, lm_head                           refused
     a tensor that no module of the base has      refused
     a targeted module without tensors            a warning, as the base is unchanged there
     a copy of the base's own weights             left out if equal, else refused
-    nan, infinity; no effect at all              refused
+    nan, infinity, or no effect at all           refused
 
 # I in-features, O out-features, R rank
 """
@@ -197,8 +197,8 @@ def without_tensors(
 ) -> list[str]:
     """The targeted modules of the base without tensors.
 
-    Of "all-linear", whose modules only the model's code knows, those with the last name of one
-    that has tensors.
+    Only the model's code knows the modules of "all-linear". Then these are the modules without
+    tensors that share their last name with a module that has tensors.
     """
     names = {path.rsplit(".", 1)[-1] for path in halves}
     found = []
@@ -295,7 +295,7 @@ def base_files(folder: Path) -> dict[str, Path]:
 
 
 def is_base_weight(files: Mapping[str, Path], name: str, copy: torch.Tensor) -> bool:
-    """Whether the base's weight `name`, which is in one of `files`, has the values of `copy`.
+    """True if the base's weight `name`, which is in one of `files`, has the values of `copy`.
 
     A base that stores no lm_head.weight has the embedding there.
     """

@@ -2,10 +2,10 @@
 
 ours                                vLLM's SamplingParams
 ----------------------------------  ------------------------------------------------------
-max_new_tokens                      max_tokens, at least 1: with 0 the token is dropped
-seed                                seed, of 63 bits: vLLM takes -1 for none
-the model's end tokens              stop_token_ids, unless ignore_eos; vLLM's own ignore_eos is
-                                    set, as it means the tokenizer's, except with a structure
+max_new_tokens                      max_tokens, at least 1: for 0, its token is dropped
+seed                                seed, of 63 bits: for vLLM, -1 means no seed
+the model's end tokens              stop_token_ids, unless ignore_eos. vLLM's own ignore_eos, which
+                                    means the tokenizer's end token, is set without a structure
 min_new_tokens                      min_tokens, at most max_tokens
 num_logprobs, num_prompt_logprobs   logprobs, prompt_logprobs
 structure                           structured_outputs, one of json, regex, grammar, choice
@@ -30,9 +30,9 @@ DTYPES: Mapping[str, str] = {
     "auto": "auto", "fp32": "float32", "fp16": "float16", "bf16": "bfloat16",
 }  # fmt: skip
 MAX_IMAGES = 8  # of a request, unless limit_mm_per_prompt says otherwise
-RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # that vLLM has buffers for
-DEFAULT_MAX_LORAS = 4  # adapters of one step; vLLM computes over buffers for as many
-MAX_HOST_ADAPTERS = 32  # in memory; others are read from disk again when they are asked for
+RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # vLLM has buffers for these ranks
+DEFAULT_MAX_LORAS = 4  # adapters of one step, for which vLLM computes over buffers
+MAX_HOST_ADAPTERS = 32  # adapters in memory. Others are read again from disk when needed.
 CPU_CACHE_SHARE = 1 / 8  # of the memory, as our own engine's pool
 LEAST_CACHE_BYTES = 64 << 20
 GIVEN = frozenset(
@@ -103,7 +103,7 @@ def engine_arguments(
         "structured_outputs_config": {"backend": "xgrammar"},
         "worker_extension_cls": EXTENSION,
         "seed": 0,
-        # Only images are passed on; the engine reserves memory for all that it may get.
+        # Only images are passed on. The engine reserves memory for all inputs that it may get.
         "limit_mm_per_prompt": {
             "image": settings.max_images or MAX_IMAGES, "video": 0, "audio": 0,
         },
@@ -167,7 +167,7 @@ def sampling_arguments(request: Request, end_token_ids: Sequence[int]) -> dict[s
 
 
 def check_given(value: Request | SamplingParams, given: frozenset[str]) -> None:
-    """Raise ValueError where a field that is not in `given` has another value than its default."""
+    """Raise ValueError if a field that is not in `given` has another value than its default."""
     for field in fields(value):
         if field.name in given:
             continue

@@ -65,7 +65,7 @@ class AsyncVllm:
 
     @property
     def failure(self) -> str | None:
-        """Why vLLM can compute nothing any more. None while it can."""
+        """The reason why vLLM can no longer compute. None while it can."""
         return "vLLM's engine core died; its log lines say why" if self._llm.errored else None
 
     @property
@@ -135,7 +135,7 @@ async def build_prompt(request: Request) -> TokensPrompt:
     """The prompt as vLLM takes it. Raises ValueError for an image that cannot be read."""
     prompt = TokensPrompt(prompt_token_ids=list(request.prompt_token_ids))
     if request.images:
-        # PIL is of the runtime: text alone needs none of it.
+        # The runtime has PIL, which is imported only for images.
         from hostelry.containers.lmi.vllm.images import decode_images
 
         prompt["multi_modal_data"] = {
@@ -184,7 +184,7 @@ def lora_request(adapter: VllmAdapter) -> Any:
 def find_warnings(
     settings: EngineSettings, wanted: int | None, max_model_len: int
 ) -> tuple[str, ...]:
-    """What differs from the settings or from our own engine."""
+    """The differences from the settings or from our own engine."""
     found = []
     if wanted is None:
         found.append(f"with vLLM a request has at most {max_model_len} tokens, as its cache allows")

@@ -33,7 +33,7 @@ LORA_OFF = "option.enable_lora is false"
 class VllmEngine:
     """vLLM as `HostedEngine`. It is made in a running event loop, whose thread is the engine's.
 
-    `prepare` reads and checks the adapter at a path or URI. It is None if LoRA is off. The function
+    `prepare` reads and checks the adapter at a path or URI. Without it, LoRA is off. The function
     `compile_structure` and its future raise ValueError for an invalid structure.
     """
 

@@ -1,4 +1,4 @@
-"""Failures of vLLM: the first error of its processes, which its last one hides."""
+"""Failures of vLLM: finds the first error of its processes, which later errors hide."""
 
 import json
 import logging
@@ -17,7 +17,7 @@ class FirstError(logging.Handler):
         self._path = Path(path)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write the record's exception unless another one was before."""
+        """Write the record's exception, unless another exception was written before."""
         error = record.exc_info[1] if record.exc_info else None
         if error is None:
             return

@@ -11,7 +11,7 @@ MAX_PIXELS = 32 << 20
 
 
 def decode_images(images: Sequence[bytes]) -> list[Any]:
-    """Each image in RGB, of an animation the first frame. Raises ValueError with its number."""
+    """Each image, or an animation's first frame, in RGB. Raises ValueError with its number."""
     return [decode_image(data, f"image {number}") for number, data in enumerate(images, 1)]
 
 

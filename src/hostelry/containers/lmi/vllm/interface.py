@@ -1,4 +1,4 @@
-"""The part of vLLM that we use, and its outputs as ours: one `Output` a token."""
+"""The part of vLLM that we use. Converts its outputs to ours, which are one `Output` per token."""
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import replace
@@ -28,7 +28,7 @@ Scores = Mapping[int, TokenScore]
 
 
 class Completion(Protocol):
-    """vLLM's CompletionOutput: the tokens since the last one."""
+    """vLLM's CompletionOutput: the tokens since the last output."""
 
     @property
     def token_ids(self) -> Sequence[int]: ...  # noqa: D102
@@ -66,7 +66,7 @@ def to_outputs(
 ) -> list[Output]:
     """The outputs in `generated`, in order.
 
-    `queued_s` is of the first outputs alone, which the prompt's scores precede. None later.
+    `queued_s` belongs to the first outputs, before which the prompt's scores come. None later.
     """
     is_first = queued_s is not None
     prompt = prompt_scores(request, generated.prompt_logprobs) if is_first else None
@@ -91,7 +91,7 @@ def to_outputs(
 def add_first_values(
     request: Request, found: list[Output], generated: Generated, queued_s: float | None
 ) -> list[Output]:
-    """`found`, with the values that are reported once in its first output."""
+    """Add the values that are reported only once to the first output in `found`."""
     if queued_s is not None and found:
         found[0] = replace(
             found[0],
@@ -146,7 +146,7 @@ def prompt_scores(
 
 
 def likeliest(scores: Scores, num_top: int) -> list[tuple[int, TokenScore]]:
-    """The first `num_top` tokens by rank. vLLM adds the token itself, whatever its rank."""
+    """The first `num_top` tokens by rank. vLLM also adds the token itself, with any rank."""
     ranked = sorted(scores.items(), key=lambda it: -it[1].logprob)
     return ranked[:num_top]
 
@@ -165,7 +165,7 @@ class Vllm(Protocol):
 
     @property
     def failure(self) -> str | None:
-        """Why vLLM can compute nothing any more. None while it can."""
+        """The reason why vLLM can no longer compute. None while it can."""
         ...
 
     @property

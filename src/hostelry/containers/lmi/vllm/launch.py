@@ -1,4 +1,4 @@
-"""The choice of the engine, and the start and end of vLLM's process by its runtime's interpreter.
+"""Chooses the engine, and starts and ends vLLM's process by the interpreter of its runtime.
 
 option.backend   rolling_batch   vLLM is installed   tried, in this order
 ---------------  --------------  ------------------  ----------------------------------------
@@ -7,11 +7,11 @@ vllm             any             yes                 vLLM
 vllm             any             no                  refused: how to install it
 auto             vllm            yes                 vLLM
 auto             vllm            no                  ours, with a line in the log
-auto             another         yes                 ours; vLLM for a model ours cannot read
-auto             another         no                  ours; its refusal says how to install vLLM
+auto             another         yes                 ours, then vLLM if ours cannot read the model
+auto             another         no                  ours (its refusal says how to install vLLM)
 
-The interpreter finds one package of ours, by a folder that holds only a link to it: our
-site-packages would hide the runtime's.
+The interpreter finds our package by a folder that holds only a link to it. Our site-packages would
+hide the packages of the runtime.
 """
 
 import logging
@@ -48,9 +48,9 @@ from hostelry.containers.lmi.vllm.first_error import LOGGING_FILE, write_logging
 
 NAME = "vllm"
 MODULE = "hostelry.containers.lmi.vllm.process"
-# A socket's path has at most 107 characters; vLLM adds 37 to its folder.
+# A socket's path has at most 107 characters, and vLLM adds 37 characters to its folder.
 MAX_SOCKET_FOLDER = 70
-PRELOADED = ("libtcmalloc_minimal.so.4",)  # as vLLM advises for CPUs; used if installed
+PRELOADED = ("libtcmalloc_minimal.so.4",)  # used if installed, as vLLM advises for CPUs
 LIBRARY_FOLDERS = ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64")
 DROPPED = ("PYTHONHOME", "PYTHONPATH", "PYTHONSTARTUP", "VIRTUAL_ENV")
 log = logging.getLogger(__name__)
@@ -246,7 +246,7 @@ class ChosenEngine:
         return lambda _: (forked, forked.stream)
 
     def _advice(self) -> str:
-        """What would help with a model that our engine does not read."""
+        """Advice for a model that our engine cannot read."""
         if self._config.backend is Backend.HOSTELRY:
             return "; vLLM may read it: option.backend=auto"
         return f"; vLLM may read it, but {self._missing}" if self._missing else ""

@@ -1,7 +1,7 @@
 """The engine process with vLLM, run by the Python of its runtime environment.
 
-It and vLLM's own processes are one process group, which never outlives the server: a thread kills
-the group when the server is gone, and the server does when this process is.
+It and vLLM's own processes form one process group, which never outlives the server. When the server
+is gone, a thread kills the group. When this process is gone, the server kills the group.
 """
 
 import argparse

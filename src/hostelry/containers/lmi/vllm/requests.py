@@ -1,4 +1,4 @@
-"""The requests of the engine process: checked, queued by tenant, run by vLLM, their tokens sent."""
+"""The requests of the engine process: checks them, queues them by tenant, and runs them by vLLM."""
 
 import asyncio
 import logging
@@ -28,9 +28,9 @@ class VllmAdmission:
     """Requests by arrival, quota and fair share. At most `max_running` run.
 
     vLLM computes requests in their order, of any tenant. So vLLM is given no more requests than one
-    batch holds, and the fair queue of our own engine chooses the next one. Different from our own
-    engine, prompt tokens are charged when a request starts, also those in vLLM's prefix cache, and
-    a request that has started is not held back for another tenant's request.
+    batch holds, and the fair queue of our own engine chooses the next request. Unlike in our own
+    engine, all prompt tokens are charged when a request starts, even those in vLLM's prefix cache.
+    A request that has started is not held back for another tenant's request.
     """
 
     def __init__(self, policies: TenantPolicies, max_running: int, max_waiting: int | None) -> None:
@@ -125,7 +125,7 @@ class VllmAdmission:
         self._interval.end(now)
 
     def _check_quotas(self, tenant: Tenant, num_prompt: int, now: float) -> None:
-        """Raise QuotaExceededError where a quota does not admit this request now."""
+        """Raise QuotaExceededError if a quota does not admit this request now."""
         policy = tenant.policy
         for quota, limit, used in (
             ("concurrent requests", policy.max_concurrent, tenant.num_in_flight),
@@ -246,7 +246,7 @@ class VllmRequests:
             self._fail(held, "vLLM ended it without a reason")
         except EngineFailedError:
             log.exception("request %s ends with the engine", request.id)
-        except ValueError as error:  # before its first token: what vLLM does not take
+        except ValueError as error:  # before its first token: vLLM refuses the request
             self._fail(held, str(error), FinishReason.REFUSED)
         except Exception as error:
             log.exception("request %s failed", request.id)
@@ -269,7 +269,7 @@ class VllmRequests:
         self, held: VllmRequest, text: str, reason: FinishReason = FinishReason.ERROR
     ) -> None:
         if held.request.id in self._unfinished:
-            held.task = None  # this one, which is not to be cancelled
+            held.task = None  # the present task, which must not be cancelled
             self._end_early(held.request.id, reason, text)
             self._start()
 

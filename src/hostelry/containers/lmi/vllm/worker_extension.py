@@ -12,10 +12,10 @@ class AdapterCheck:
     model_runner: Any
 
     def spare_base_rows(self) -> None:
-        """Have adapters leave rows of the base model alone, also in company on CPUs.
+        """Keep adapters from changing rows of the base model in a mixed batch on CPUs.
 
-        vLLM marks those rows with slot -1, which its CPU kernels take for the last slot: once that
-        is in use, the base model answers with that slot's adapter. Idempotent.
+        vLLM marks these rows with slot -1, which its CPU kernels take for the last slot. Once the
+        last slot is in use, the base model would answer with that slot's adapter. Idempotent.
         """
         adapters = self.model_runner.lora_manager._adapter_manager
         for wrapper in set(adapters.punica_wrapper_mapping.values()):
@@ -25,7 +25,7 @@ class AdapterCheck:
     def unused_adapter_modules(self, number: int) -> list[str]:
         """The modules of a loaded adapter that no layer of this model takes.
 
-        vLLM drops them without a word, and an adapter of which it takes none is the base model.
+        vLLM ignores them without a message. If it ignores all, the adapter has no effect.
         """
         adapters = self.model_runner.lora_manager._adapter_manager
         adapter = adapters.get_adapter(number)

@@ -1,9 +1,9 @@
-"""The modules of AWS's images, importable by their names, over the functions of this server.
+"""Stands in for modules of AWS's images: they can be imported by their names.
 
-Inference scripts that AWS publishes import them. The packages themselves are model servers: they
-need Java, a compiler or another version of sagemaker-inference, and two are on no index. Here are
-the names that such scripts use. A package of that name in the runtime, in requirements.txt or in
-the model's own code comes first.
+Inference scripts that AWS publishes import them. The real packages are model servers. They need
+Java, a compiler or another version of sagemaker-inference, and two of them are on no index. These
+modules have the names that such scripts use, over the functions of this server. A package of the
+same name in the runtime, in requirements.txt or in the model's own code comes first.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A fork becomes the process of one copy, with the copy's folder, log and user.
+"""Makes a fork the process of one copy, with the copy's folder, log and user.
 
-A fork first has the variables, the output and the user of its parent. This serves forks of the
-platform's interpreter (fleet/launch/warm_process.py) and of a runtime's interpreter.
+A fork first has the variables, the output and the user of its parent. Forks of the platform's
+interpreter (fleet/launch/warm_process.py) and of a runtime's interpreter use this module.
 """
 
 from __future__ import annotations

@@ -242,7 +242,7 @@ def predict(model: Any, text: str) -> dict[str, Any]:
 
 
 def unwrap_single(values: dict[str, Any]) -> Any:
-    """The value if there is one only, otherwise all of them."""
+    """The value if there is only one, otherwise all values."""
     return next(iter(values.values())) if len(values) == 1 else values
 
 

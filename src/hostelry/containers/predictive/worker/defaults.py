@@ -1,4 +1,4 @@
-"""The functions that stand in for those that a model's code lacks, by framework.
+"""Default functions by framework, for functions that a model's code lacks.
 
 scikit-learn, PyTorch and AutoGluon are here, the others in separate modules.
 

@@ -28,7 +28,7 @@ class Input:
         self.content = PairList()
 
     def is_batch(self) -> bool:
-        """Whether several requests are in one: never."""
+        """False, because an input is always a single request."""
         return False
 
     def get_batch_size(self) -> int:
@@ -57,11 +57,11 @@ class Input:
         return self.content
 
     def contains_key(self, key: str) -> bool:
-        """Whether there is content of that name."""
+        """True if there is content of that name."""
         return self.content.get(key) is not None
 
     def is_empty(self) -> bool:
-        """Whether this is the first call, without a request."""
+        """True if this is the first call, without a request."""
         return self.content.is_empty()
 
     def get_as_bytes(self, key: str | None = None) -> Any:

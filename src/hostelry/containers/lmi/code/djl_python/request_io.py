@@ -64,7 +64,7 @@ class Sequence:
             self._last_index = len(self.tokens) - 1
 
     def has_next_token(self) -> bool:
-        """Whether there is a token that was not read."""
+        """True if there is a token that was not read."""
         return self._next_index < len(self.tokens)
 
     def get_next_token(self) -> tuple[Token | None, int, bool, bool]:
@@ -80,7 +80,7 @@ class Sequence:
         return None if self._last_index is None else self.tokens[self._last_index]
 
     def has_next_top_tokens(self) -> bool:
-        """Whether there are alternatives that were not read."""
+        """True if there are alternatives that were not read."""
         return self._next_top_index < len(self.top_tokens)
 
     def get_next_top_tokens(self) -> list[Token] | None:

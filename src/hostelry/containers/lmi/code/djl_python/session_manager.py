@@ -77,7 +77,7 @@ class SessionManager:
         return session
 
     def get_session(self, session_id: str | None) -> Session | None:
-        """An open session. None if none is named, or it is new or expired. Raises ValueError."""
+        """An open session. None without an id, or if it is new or expired. Raises ValueError."""
         if not session_id or session_id == "NEW_SESSION":
             return None
         if session_id not in self.sessions:
