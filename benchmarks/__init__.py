@@ -1,1 +1,1 @@
-"""One script a claim: each prints a table and writes JSON with commit, hardware, seed, command."""
+"""Each script checks a claim, prints a table and writes JSON with commit, hardware and seed."""

@@ -1,4 +1,4 @@
-"""``python -m benchmarks [NAME]``: every benchmark, or one, at its short setting."""
+"""``python -m benchmarks [NAME]``: run every benchmark, or only NAME, at its short setting."""
 
 import argparse
 import importlib.util
@@ -43,7 +43,7 @@ NAMES = (
 
 
 def main() -> None:
-    """Run each in a process of its own; exit code 0 if all of them ran."""
+    """Run each benchmark in a separate process. The exit code is 0 if all of them succeeded."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("name", nargs="?", choices=NAMES, help="one benchmark; default all")
     name = parser.parse_args().name

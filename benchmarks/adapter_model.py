@@ -1,9 +1,9 @@
-"""A model server without a model that has adapters at hand or loads them, and takes its time.
+"""A model server without a model. It loads adapters on request, and only takes time.
 
 ``python -m benchmarks.adapter_model --at-once N --held N --load-ms N`` prints ``ready PORT`` and
-serves until it is killed. X-Amzn-SageMaker-Custom-Attributes says how long a request takes and,
-where no adapter header names one, for which adapter it is: ``service_us=N;adapter=NAME``. It works
-on some requests at once, the others wait in order. The answer is ``hit`` or ``load``.
+serves until it is killed. X-Amzn-SageMaker-Custom-Attributes says how long a request takes, and for
+which adapter it is if no adapter header names one: ``service_us=N;adapter=NAME``. The server works
+on some requests at once, and the others wait in order. The answer is ``hit`` or ``load``.
 """
 
 import argparse
@@ -27,8 +27,8 @@ class AdapterModel:
 
     Args:
         at_once: requests that are worked on at a time.
-        held: adapters at hand at most; beyond them the one asked for longest ago goes.
-        load_s: what a request takes longer where its adapter is not at hand.
+        held: maximum number of loaded adapters. Beyond it, the least recently used is evicted.
+        load_s: additional time of a request whose adapter is not loaded.
     """
 
     def __init__(self, at_once: int, held: int, load_s: float) -> None:
@@ -51,7 +51,7 @@ class AdapterModel:
         exchange.respond(HttpResponse(200, {}, b"hit" if hit else b"load"))
 
     def _has(self, adapter: str) -> bool:
-        """Whether the adapter is at hand; it is afterwards."""
+        """Whether the adapter was loaded. It is loaded afterwards."""
         hit = adapter in self._adapters
         self._adapters[adapter] = None
         self._adapters.move_to_end(adapter)

@@ -1,7 +1,7 @@
-"""Thousands of adapters on disk for the price of a few: few files of weights, many folders.
+"""Thousands of adapters on disk at the price of a few: many folders share a few files of weights.
 
-Every folder links to one of the files of its rank and has a configuration of its own (another
-scale), so that no two adapters are the same to the engine, while weights are stored once.
+Every folder links to one of the files of its rank and has its own configuration with another scale.
+So no two adapters are the same to the engine, while weights are stored once.
 """
 
 import json
@@ -20,7 +20,7 @@ WEIGHTS, CONFIG = "adapter_model.safetensors", "adapter_config.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shelf:
-    """Adapters by name, with the rank of each; ranks are dealt out in turn."""
+    """Adapters by name, with the rank of each. Ranks are dealt out in turn."""
 
     folders: dict[str, Path]
     ranks: dict[str, int]
@@ -43,7 +43,7 @@ def make_shelf(
     seed: int,
     files_per_rank: int = FILES_PER_RANK,
 ) -> Shelf:
-    """`count` adapters for attention's four products below `folder`; what is there is used."""
+    """Write `count` adapters for attention's four products below `folder`. Reuse existing ones."""
     files = {rank: list(_weights(folder, model, rank, seed, files_per_rank)) for rank in set(ranks)}
     folders: dict[str, Path] = {}
     ranks_by_name: dict[str, int] = {}
@@ -78,10 +78,10 @@ def _linked(folder: Path, source: Path, number: int) -> Path:
 
 
 class Popularity:
-    """Draws adapters: first the rank, evenly; then one of that rank, by popularity.
+    """Draws adapters: first the rank, evenly, then an adapter of that rank, by popularity.
 
-    So the ranks of a trace's requests do not depend on how many adapters there are. `exponent` 0
-    is uniform; 1 is Zipf's law.
+    So the ranks of a trace's requests do not depend on how many adapters there are. An `exponent`
+    of 0 is uniform, and 1 is Zipf's law.
     """
 
     def __init__(self, shelf: Shelf, exponent: float) -> None:

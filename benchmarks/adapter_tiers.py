@@ -1,8 +1,8 @@
 """Added time to first token of requests whose adapter is not in the pool.
 
-Two engines with pools for a few adapters only: one keeps all in host memory, one hardly any.
-Adapters are brought to where they shall be by use: the one in question is used, then as many others
-as push it out. Where the engine then finds it is part of the result.
+Two engines have pools for a few adapters only. One keeps all adapters in host memory, the other
+hardly any. To put an adapter into a tier, it is used, and then as many others as push it out. The
+result also says where the engine then found the adapter.
 """
 
 import statistics
@@ -22,9 +22,9 @@ from hostelry.engine.request import Request, SamplingParams
 
 RANK = 16
 MAX_MODEL_LEN = 256
-NUM_IN_POOL = 6  # about as many adapters as fit beside the KV cache
+NUM_IN_POOL = 6  # about as many adapters as fit next to the KV cache
 GIB = 1 << 30
-POOL_REST_BYTES = 16 << 20  # of the KV cache, for requests that are short
+POOL_REST_BYTES = 16 << 20  # of the KV cache, for short requests
 NO_ADAPTER, JUST_USED = "no adapter", "just used"
 FROM_HOST = "pushed out of the pool, kept in host memory"
 FROM_DISK = "kept in files only, in the page cache"
@@ -33,7 +33,7 @@ FROM_COLD_DISK = "kept in files only, not in the page cache"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TierSetting:
-    """How often to measure, and how many other adapters push one out."""
+    """How often to measure, and how many other adapters push out an adapter."""
 
     repeats: int
     num_others: int
@@ -43,7 +43,7 @@ class TierSetting:
 def measure_tiers(
     model: Path, scratch: Path, options: dict[str, Any], setting: TierSetting, seed: int
 ) -> list[dict[str, Any]]:
-    """A row for each place an adapter may be."""
+    """A row for each place where an adapter may be."""
     folders = {
         f"adapter-{number:03}": random_adapter(
             scratch / f"adapter-{number:03}",
@@ -75,7 +75,7 @@ class Taken:
 def limited(
     options: dict[str, Any], folders: dict[str, Path], *, adapter_host_bytes: int
 ) -> dict[str, Any]:
-    """Settings with a pool for a few adapters, and that much host memory."""
+    """Settings with a pool for a few adapters, and with that much host memory for adapters."""
     return {
         "max_model_len": MAX_MODEL_LEN,
         "max_batch_size": 2,
@@ -86,7 +86,7 @@ def limited(
 
 
 def file_bytes(folders: dict[str, Path]) -> int:
-    """Bytes of one adapter; all are of one size."""
+    """Bytes of one adapter. All adapters have the same size."""
     return sum(file.stat().st_size for file in next(iter(folders.values())).iterdir())
 
 
@@ -98,7 +98,7 @@ def measure_on(
     states: Sequence[str],
     taken: dict[str, Taken],
 ) -> None:
-    """Add to `taken` what an engine with `options` takes in each of `states`."""
+    """Measure an engine with `options` in each of `states`, and add the times to `taken`."""
     engine = Engine.load(model, engine_config(options))
     for name, folder in folders.items():
         engine.load_adapter(name, folder)
@@ -118,7 +118,7 @@ def measure_on(
 
 
 def tier_row(state: str, taken: Taken, in_pool_s: float) -> dict[str, Any]:
-    """Times of one place, and how much longer they are than in the pool."""
+    """Times of one place, and how much longer they are than with the adapter in the pool."""
     middle_s = statistics.median(taken.times_s)
     return {
         "adapter": state,
@@ -131,7 +131,7 @@ def tier_row(state: str, taken: Taken, in_pool_s: float) -> dict[str, Any]:
 
 
 class Probe:
-    """Single requests, each with a prompt of its own."""
+    """Single requests, each with a different prompt."""
 
     def __init__(self, engine: Engine, prompt_tokens: int) -> None:
         self._engine = engine
@@ -139,12 +139,12 @@ class Probe:
         self._num_asked = 0
 
     def use(self, adapters: Iterable[str | None]) -> None:
-        """A request with each."""
+        """Send one request with each adapter."""
         for adapter in adapters:
             self.first_token_s(adapter)
 
     def first_token_s(self, adapter: str | None) -> float:
-        """How long one token takes with nothing else under way."""
+        """Seconds until the first token, while the engine does nothing else."""
         self._num_asked += 1
         size = self._engine.model.vocab_size
         prompt = tuple(

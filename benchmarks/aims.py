@@ -1,4 +1,4 @@
-"""Aims and whether a run met them; the aims are the only numbers here that no run gave."""
+"""Aims, and whether a run met them. Only the aims are numbers that no run measured."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,9 +7,9 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """A measured value beside its aim; `value` None where it could not be measured, for `why`.
+    """A measured value and its aim. `value` is `None` if it was not measured, as `why` says.
 
-    `at_least` or `at_most` is the aim, neither where there is none.
+    The aim is `at_least` or `at_most`. A value without an aim has neither.
     """
 
     what: str
@@ -31,7 +31,7 @@ class Finding:
 
 
 def ratio(over: float | None, under: float | None) -> float | None:
-    """`over` / `under`; None where either is unknown."""
+    """`over` / `under`, or None if either is unknown."""
     return over / under if over is not None and under else None
 
 

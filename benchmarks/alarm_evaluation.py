@@ -1,8 +1,8 @@
 """Cost of evaluating many alarms, on a virtual clock.
 
-Half of the alarms are of 10 s periods, half of a minute; all watch series that flow, one in fifty
-has a composite alarm above it. Shown are the processor time of one evaluation, that of a second of
-watching, and its share of a core; then what it takes when every alarm changes at once, on disk.
+Half of the alarms have periods of 10 s, half of a minute. All watch series with current data, and 2
+% have a composite alarm above them. The table shows the processor time of an evaluation and of a
+second of watching, its share of a core, and the time until all alarms have changed, on disk.
 
 ``python -m benchmarks.alarm_evaluation [--alarms 1000 5000 10000] [--minutes 3]``
 """
@@ -60,7 +60,7 @@ class UnusedScaler:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """Processor seconds of `seconds` of watching, and how many evaluations were in them."""
+    """Processor seconds of `seconds` of watching, and the number of evaluations in them."""
 
     num_alarms: int
     seconds: int
@@ -82,18 +82,18 @@ class Cost:
 
 
 class Counted(MemoryMetrics):
-    """Metrics that count how often they are asked: once for each evaluation."""
+    """Metrics that count their queries. Each evaluation makes one query."""
 
     num_asked = 0
 
     def datapoints(self, scope: Scope, stat: MetricStat, start: float, end: float) -> Any:
-        """As the metrics', counted."""
+        """The datapoints of the metrics, counted as a query."""
         self.num_asked += 1
         return super().datapoints(scope, stat, start, end)
 
 
 class Bench:
-    """So many alarms around one clock."""
+    """`num_alarms` alarms on one clock."""
 
     def __init__(self, num_alarms: int, state: State) -> None:
         self.clock, self.steady = ManualClock(START), ManualClock(0.0)
@@ -118,7 +118,7 @@ class Bench:
         )
 
     def measure(self, value: float) -> None:
-        """A sample of every metric."""
+        """Write a sample of every metric."""
         now = self.clock.now()
         self.metrics.record(
             HERE,
@@ -129,7 +129,7 @@ class Bench:
         )
 
     def second(self) -> float:
-        """Processor seconds of one second's looks."""
+        """Processor seconds of all evaluations in one second."""
         self.clock.advance(1)
         self.steady.advance(1)
         began = time.process_time()
@@ -139,7 +139,7 @@ class Bench:
         return time.process_time() - began
 
     def run(self, seconds: int, value: float) -> Cost:
-        """What `seconds` of watching cost while every metric has a sample each 10 s."""
+        """The cost of `seconds` of watching while every metric has a sample each 10 s."""
         asked, took = self.metrics.num_asked, []
         for number in range(seconds):
             if number % 10 == 0:
@@ -197,7 +197,7 @@ def _metric(name: str) -> Metric:
 
 
 def watching(num_alarms: int, seconds: int) -> Cost:
-    """What it costs to watch alarms none of which changes."""
+    """The cost of watching alarms of which none changes."""
     bench = Bench(num_alarms, open_state(MemoryStore()))
     bench.run(WARM_UP_S, 1.0)
     return bench.run(seconds, 1.0)

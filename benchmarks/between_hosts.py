@@ -1,7 +1,7 @@
 """Cost of a copy on another host: an echo copy on loopback, and behind a node proxy, in one run.
 
-``python -m benchmarks.between_hosts [--setting tiny|short]``. Both hosts are this machine, so no
-network is in the figures: what is added is TLS at both ends and the node proxy.
+``python -m benchmarks.between_hosts [--setting tiny|short]``. Both hosts are this machine, so the
+figures show the cost of the node proxy and of TLS at both ends, without a network.
 """
 
 import argparse
@@ -66,7 +66,7 @@ def main() -> None:
 
 @contextlib.contextmanager
 def running_pair() -> Iterator[Pair]:
-    """Both, with one echo model server."""
+    """Both gateways, with one echo model server."""
     with contextlib.ExitStack() as stack:
         root = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         echo = stack.enter_context(running_echo())

@@ -1,8 +1,8 @@
-"""From nothing to a first token: the engine's process, and adapters that are not at hand.
+"""Time from nothing to a first token: the start of the engine's process, and loads of adapters.
 
-The process: interpreter, torch's import, the engine's import, loading, a first token; with the page
-cache warm, with the model's files out of it, and, where this process may do that, with everything
-out of it. Adapters: what a request waits longer for its first token, by where the adapter is.
+The process's stages are interpreter, torch's import, the engine's import, loading, and a first
+token, with a warm page cache, with the model's files out of it, and, if permitted, with everything
+out of it. The additional wait for the first token is measured for each place of an adapter.
 
 ``python -m benchmarks.cold_start [--setting short|full] [--drop-caches] [--smoke]``
 """
@@ -119,7 +119,7 @@ def measure_starts(
     }
     if drop:
         states[ALL_COLD] = drop_all
-    started_once(model, options)  # compiled Python files and the libraries' pages, uncounted
+    started_once(model, options)  # fills the page cache, and is not counted
     rows: list[dict[str, Any]] = []
     for state, prepare in states.items():
         runs: list[list[float]] = []
@@ -134,7 +134,7 @@ def measure_starts(
 
 
 def start_row(state: str, runs: list[list[float]]) -> dict[str, Any]:
-    """Medians of the stages, and of the whole with its range."""
+    """Medians of the stages, and the median and range of the whole start."""
     totals = [sum(stages) for stages in runs]
     stages = {
         name: statistics.median(run[number] for run in runs) for number, name in enumerate(STAGES)
@@ -144,7 +144,7 @@ def start_row(state: str, runs: list[list[float]]) -> dict[str, Any]:
 
 
 def started_once(model: Path, options: dict[str, Any]) -> list[float]:
-    """Seconds of each stage of one start; the clock is the machine's, the same in both."""
+    """Seconds of each stage of one start. Both processes read the machine's monotonic clock."""
     threads = str(options["num_threads"])
     started_at_s = time.monotonic()
     done = subprocess.run(

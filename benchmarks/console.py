@@ -1,13 +1,13 @@
 """Cost of the console to its platform: 0, 1 and 20 viewers of a fleet of 1,000 components.
 
-The components are declared by CreateInferenceComponent. One has a copy, which echoes, and gets a
-paced load of signed requests; the others ask for a whole instance, of which that copy has a part,
-so control explains each of them when records have changed: the dearest fleet. A record is written
-each second, with and without viewers. ``cores`` is processor time by part a second, less that of
-the same round without viewers; ``p99`` is the load's, as a ratio to it; rounds alternate.
-The aims: 0.03 cores each viewer, and a page that can be used within 1 s.
+The components are declared by CreateInferenceComponent. A copy of the first component echoes, and
+gets a paced load of signed requests. Each other component asks for a whole instance, of which that
+copy has a part, so control explains each of them when records change. This fleet is the most
+costly. A record is written each second. ``cores`` is a part's processor time in a second, as a
+difference to the same round without viewers. ``p99`` is the load's, as a ratio to that round.
+Rounds alternate. The aims: 0.03 cores for each viewer, and a page that can be used within 1 s.
 
-``interactive`` is from the address to a fleet that is drawn, in Debian's Chromium.
+``interactive`` is the time from opening the address to a fleet that is drawn, in Debian's Chromium.
 
 ``python -m benchmarks.console [--setting tiny|short|full]``
 """
@@ -75,7 +75,7 @@ SETTINGS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """One measurement; `cores` by part."""
+    """The results of one measurement. `cores` has the processor time by part."""
 
     cores: Mapping[str, float]
     p50_ms: float
@@ -143,7 +143,7 @@ def compared(platform: Platform, setting: Setting) -> list[dict[str, Any]]:
 
 
 def row(rounds: Sequence[Mapping[int, Figures]], viewers: int) -> dict[str, Any]:
-    """Medians over rounds, of what `viewers` add to none."""
+    """Medians over rounds of the difference between `viewers` viewers and none."""
     added = {
         part: statistics.median(it[viewers].cores[part] - it[0].cores[part] for it in rounds)
         for part in PARTS
@@ -166,7 +166,7 @@ def row(rounds: Sequence[Mapping[int, Figures]], viewers: int) -> dict[str, Any]
 
 
 def measured(platform: Platform, setting: Setting, viewers: int) -> Figures:
-    """The platform under load with that many viewers."""
+    """Measure the platform under load with that many viewers."""
     topics = [dict(VIEWS["fleet"])] * viewers
     with watching(platform, topics) as watched:
         if watched.failures:
@@ -198,7 +198,7 @@ def figures(
 
 @contextmanager
 def changing(platform: Platform) -> Iterator[None]:
-    """Write a record each second, as a busy platform does more often."""
+    """Write a record each second for the block. A busy platform writes more often."""
     client, over = platform.boto3("sagemaker"), threading.Event()
     arn = client.describe_endpoint(EndpointName=FIRST)["EndpointArn"]
 
@@ -218,7 +218,7 @@ def changing(platform: Platform) -> Iterator[None]:
 
 
 def loaded(platform: Platform, setting: Setting) -> Outcome:
-    """Signed requests to the component that serves, at even times."""
+    """Send signed requests to the component that serves, at even times."""
     request = signed(platform)
     num = int((WARM_UP_S + setting.duration_s) * setting.per_s)
     due = [Due(at_s=number / setting.per_s, message=request) for number in range(num)]
@@ -242,7 +242,7 @@ def signed(platform: Platform) -> bytes:
 
 
 def page_loads(platform: Platform, times: int) -> dict[str, float]:
-    """Seconds until a signed-in page shows the fleet and takes clicks: at first, and again."""
+    """Seconds until a signed-in page shows the fleet and takes clicks, first and again."""
     cold: list[float] = []
     warm: list[float] = []
     with chromium() as browser:

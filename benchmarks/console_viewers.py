@@ -1,4 +1,4 @@
-"""Viewers of the console as streams, without browsers: signed in by links, following live views."""
+"""Viewers of the console without browsers: sign in by links, and follow live views as streams."""
 
 import asyncio
 import contextlib
@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 from tests.integration.platform import Platform
 
-STREAMS_EACH = 10  # of a session, which may have 12
+STREAMS_EACH = 10  # of one session, which may have 12 streams
 BEGIN_S = 120
 
 
@@ -27,7 +27,7 @@ class Watched:
 
 @contextlib.contextmanager
 def watching(platform: Platform, topics: Sequence[dict[str, str]]) -> Iterator[Watched]:
-    """A viewer of each topic for the block, once all have their first document."""
+    """Have a viewer of each topic for the block, which begins once all have a first document."""
     watched = Watched()
     if not topics:
         yield watched

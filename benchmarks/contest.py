@@ -1,4 +1,4 @@
-"""Engines under the same load in turns: one computes, the others are paused, rounds alternate."""
+"""Engines under the same load in turns: one computes while the others are paused."""
 
 import random
 import statistics
@@ -19,7 +19,7 @@ QUIET_CPUS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One shape of load; `adapters` are those of its requests, taken in turn."""
+    """One shape of load. Its requests take the `adapters` in turn."""
 
     name: str
     adapters: tuple[str | None, ...]
@@ -28,7 +28,7 @@ class Case:
 
     @property
     def is_prefill(self) -> bool:
-        """Whether reading the prompts, not writing, is what is measured."""
+        """Whether the case measures reading of prompts, not writing of tokens."""
         return self.new_tokens == 1
 
 
@@ -36,12 +36,12 @@ class Case:
 class Samples:
     """What one contestant did in one case."""
 
-    per_s: list[float] = field(default_factory=list)  # a batch each
+    per_s: list[float] = field(default_factory=list)  # one value for each batch
     streamed_per_s: list[float] = field(default_factory=list)
-    first_token_s: list[float] = field(default_factory=list)  # a request each
-    between_s: list[float] = field(default_factory=list)  # a pair of parts each
-    per_cpu_s: list[float] = field(default_factory=list)  # a batch each
-    others_cpus: list[float] = field(default_factory=list)  # a batch each
+    first_token_s: list[float] = field(default_factory=list)  # one value for each request
+    between_s: list[float] = field(default_factory=list)  # one value for each pair of parts
+    per_cpu_s: list[float] = field(default_factory=list)  # one value for each batch
+    others_cpus: list[float] = field(default_factory=list)  # one value for each batch
 
     def take_times(self, outcome: Outcome) -> None:
         """Add the latencies of a batch whose parts were timed."""
@@ -58,7 +58,7 @@ Results = dict[tuple[str, str], Samples]  # (case, contestant)
 
 
 class Contest:
-    """Rounds over all cases and contestants; prompts differ between rounds, not contestants."""
+    """Rounds over all cases and contestants. All contestants of a round get the same prompts."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class Contest:
         self._streams = streams
 
     def warm_up(self, contestant: Contestant, *, base_only: bool = False) -> None:
-        """Each case once, cut short and uncounted; `base_only` for one that has no adapters."""
+        """Run each case once, cut short and uncounted. `base_only` skips cases with adapters."""
         for case in self._cases:
             if base_only and any(case.adapters):
                 continue
@@ -88,7 +88,7 @@ class Contest:
         contestant.pause()
 
     def run_round(self, number: int, contestants: Sequence[Contestant]) -> None:
-        """Every contestant in turn, the order turned around every other round."""
+        """Run every contestant in turn, in reverse order every other round."""
         for contestant in contestants if number % 2 == 0 else reversed(contestants):
             self._wake(contestant)
             for case in self._cases:
@@ -116,9 +116,9 @@ class Contest:
     def _quietest(
         self, number: int, case: Case, contestant: Contestant, *, streamed: bool
     ) -> Outcome:
-        """The attempt with which other processes interfered least; the first quiet one ends it.
+        """The attempt with the least interference from others. A quiet attempt is the last one.
 
-        Each attempt has prompts of its own, so that none finds the work of another in a cache.
+        Each attempt has different prompts, so that none finds the work of another in a cache.
         """
         attempts: list[Outcome] = []
         while len(attempts) < self._max_attempts:
@@ -147,7 +147,7 @@ class Contest:
 
 
 def speed_rows(results: Results) -> Iterator[dict[str, Any]]:
-    """Speeds: of new tokens, or of prompt tokens where the case reads prompts."""
+    """Speeds in new tokens, or in prompt tokens if the case reads prompts."""
     for (case, contestant), samples in results.items():
         yield {
             "case": case,
@@ -162,7 +162,7 @@ def speed_rows(results: Results) -> Iterator[dict[str, Any]]:
 
 
 def latency_rows(results: Results) -> Iterator[dict[str, Any]]:
-    """Times to a request's first token and between tokens, of all rounds together."""
+    """Times to a request's first token and between tokens, over all rounds."""
     for (case, contestant), samples in results.items():
         if not samples.between_s:
             continue
@@ -181,6 +181,6 @@ def latency_rows(results: Results) -> Iterator[dict[str, Any]]:
 
 
 def speed(results: Results, case: str, contestant: str) -> float | None:
-    """The median speed; None where it was not measured."""
+    """The median speed, or None if it was not measured."""
     samples = results.get((case, contestant))
     return statistics.median(samples.per_s) if samples and samples.per_s else None

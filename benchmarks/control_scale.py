@@ -1,8 +1,8 @@
-"""Control's own code at 10, 100 and 1,000 instances: what a change costs, and how long it takes.
+"""Control's own code at 10, 100 and 1,000 instances: the cost and the duration of a change.
 
-A real store, the real operations, reconciler, placement, route board and census, over a fleet of
-simulated agents that answer at once. Everything runs in one process, so that its processor time is
-control's with what the simulated agents and this script use.
+A real store, the real operations, reconciler, placement, route board and census run over a fleet of
+simulated agents that answer at once. Everything runs in one process, so its processor time includes
+the simulated agents and this script.
 
 ``python -m benchmarks.control_scale [--setting smoke|10|100|1000] [--folder DIR] [--profile]``
 """
@@ -50,11 +50,11 @@ IDLE_S = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """What is brought up, and the changes made to it then."""
+    """The endpoints that are brought up, and the changes made to them then."""
 
     shapes: tuple[Shape, ...]
-    alike: int = 0  # endpoints like them that are not brought up, but written as they would be
-    joined: int = 0  # one endpoint more, with so many times theirs
+    alike: int = 0  # similar endpoints that are only written to the store
+    joined: int = 0  # one more endpoint, with this many times the records
     changes_per_s: float
     load_s: float
 
@@ -135,7 +135,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 class Run:
-    """One run: bring everything up, change it, ask, restart."""
+    """One run: bring everything up, change it, query it, and restart."""
 
     def __init__(
         self,
@@ -163,7 +163,7 @@ class Run:
         self._asked: dict[str, list[float]] = {"describe": [], "list": []}
 
     async def whole(self) -> None:
-        """Every phase."""
+        """Run every phase."""
         control = SimulatedControl(self._store, self._fleet, self._folder)
         async with control.running():
             await self._phase("create", lambda: self._create(control))
@@ -179,10 +179,10 @@ class Run:
         self._file.close()
 
     async def _seed(self) -> None:
-        """Write the other endpoints, and have their agents."""
+        """Write the records of the other endpoints, and create their agents."""
         alike = [f"-a{number:02}" for number in range(self._setting.alike)]
         joined = [f"-j{number:02}" for number in range(self._setting.joined)]
-        # Both are made of what was brought up: the joined one first, while there is nothing else.
+        # All are copies of the running endpoints. The joined one is first, while no other exists.
         names = list(self._models.bases)
         for suffixes, name in ((joined, "-joined"), (alike, None)):
             if suffixes:
@@ -229,7 +229,7 @@ class Run:
         self._found.note(all_in_routes_s=time.perf_counter() - started)
 
     async def _load(self, control: SimulatedControl) -> None:
-        """Changes at a fixed rate, whatever becomes of them; then until all are published."""
+        """Send changes at a fixed rate, whatever their outcome. Wait until all are published."""
         sent: list[Sent] = []
         watch = asyncio.create_task(self._watch(control, sent))
         asked = asyncio.create_task(self._ask(control))
@@ -265,7 +265,7 @@ class Run:
             snapshot, now = self._latest, time.perf_counter()
             if snapshot is None:
                 continue
-            # A change may have been published before it was answered: it is looked for again.
+            # A change may be published before its call is answered, so search the snapshot again.
             have = snapshot.version
             waiting = [it for it in sent if it.published_at is None]
             endpoints = {it.name: it for it in snapshot.endpoints}
@@ -276,7 +276,7 @@ class Run:
                     change.published_at = now
 
     async def _ask(self, control: SimulatedControl) -> None:
-        """Describe and list beside the changes."""
+        """Describe and list while the changes are made."""
         while True:
             await asyncio.sleep(LOOK_S)
             name = self._source.choice(self._source.choice(list(self._models.plain.values())))
@@ -310,7 +310,7 @@ class Run:
             )
 
     async def _idle(self, control: SimulatedControl) -> None:
-        """The costs of one pass and one publication where nothing changes."""
+        """The costs of one pass and one publication while nothing changes."""
         print("== idle", flush=True)
         await control.reconciler.queue.quiet()
         for _ in range(2):
@@ -332,7 +332,7 @@ class Run:
         self._found.note(idle_cores=(time.process_time() - used) / idle_s)
 
     def _gateway(self, control: SimulatedControl) -> None:
-        """What a gateway spends on a whole snapshot."""
+        """The time that a gateway spends on a whole snapshot."""
         snapshot, earlier = control.reconciler.routes.snapshot, self._earlier
         assert snapshot is not None
         started = time.perf_counter()

@@ -1,9 +1,9 @@
-"""From an agent's order to a copy that has answered: started cold, or forked when it is warm.
+"""Time from an agent's order to a copy that has answered, for cold starts and for warm forks.
 
-Each repetition starts the built-in LLM server three times on the same model, one after the other:
-*cold*, as a program; *first warm*, forked from an interpreter that is started at the same moment
-and has to import first; *warm*, forked from that interpreter once it is there. Then some copies at
-once, for the memory they take together, the interpreter included.
+Each repetition starts the built-in LLM server three times on the same model, one after the other.
+*cold* starts a program. *first warm* forks from an interpreter that is started at the same moment
+and has to import first. *warm* forks from that interpreter once it is ready. Then some copies run
+at once, to measure the memory that they and the interpreter take together.
 
 ``python -m benchmarks.copy_start [--setting short|full] [--model DIR] [--smoke]``
 """
@@ -65,7 +65,7 @@ SETTINGS = {
 
 @dataclass(slots=True, kw_only=True)
 class Bench:
-    """Where copies are started, of which model, with how many threads."""
+    """The folder and model of the started copies, and their number of threads."""
 
     scratch: Path
     model: Path
@@ -124,12 +124,12 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 async def measure(scratch: Path, model: Path, threads: int, setting: Setting) -> dict[str, Any]:
-    """Both tables, and what they say."""
+    """Both tables and their findings."""
     runs: dict[str, list[dict[str, float]]] = {kind: [] for kind in KINDS}
     async with build_http_client() as http:
         bench = Bench(scratch=scratch, model=model, threads=threads, http=http)
         if setting.starts > 1:
-            await start_once(bench, None)  # the page cache, uncounted
+            await start_once(bench, None)  # fills the page cache, and is not counted
         for left in reversed(range(setting.starts)):
             runs["cold"].append(await start_once(bench, None))
             warm = WarmForks(scratch, bench.operator)
@@ -147,7 +147,7 @@ async def measure(scratch: Path, model: Path, threads: int, setting: Setting) ->
 
 
 async def start_once(bench: Bench, warm: WarmForks | None) -> dict[str, float]:
-    """Seconds from the order until each stage; the copy is stopped afterwards."""
+    """Seconds from the order until each stage. The copy is stopped afterwards."""
     launcher = ProcessLauncher(warm=warm)
     order, port = bench.order()
     began_at_s = monotonic_s()
@@ -185,7 +185,7 @@ async def until_answered(http: httpx.AsyncClient, port: int, statuses: set[int])
 async def memory_together(
     bench: Bench, kind: str, warm: WarmForks | None, count: int
 ) -> dict[str, Any]:
-    """What `count` copies hold that have answered, and the interpreter with them."""
+    """The memory of `count` copies that have answered, together with the interpreter."""
     launcher = ProcessLauncher(warm=warm)
     started = []
     for _ in range(count):
@@ -212,7 +212,7 @@ async def memory_together(
 def start_row(
     kind: str, runs: Sequence[dict[str, float]], cold: Sequence[dict[str, float]]
 ) -> dict[str, Any]:
-    """Medians of the stages, the range of the whole, and how much faster than cold."""
+    """Medians of the stages, the range of the whole, and its speed compared with a cold start."""
     answered = [run["answered"] for run in runs]
     stages = {stage: statistics.median(run[stage] for run in runs) for stage in STAGES}
     base = statistics.median(run["answered"] for run in cold)

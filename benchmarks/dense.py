@@ -2,10 +2,10 @@
 
 Declares N inference components of a small echo server (0.25 CPU, 256 MB) on instances of
 ml.m5.24xlarge, one after the other as fast as the API takes them, while a client invokes the first
-and another describes the endpoint. Then deletes all components and the endpoint.
+component and another client describes the endpoint. Then deletes all components and the endpoint.
 
     python -m benchmarks.dense --copies 100 300 --instances 1
-    python -m benchmarks.dense --copies 300 --busy 4       beside four processes that only compute
+    python -m benchmarks.dense --copies 300 --busy 4       with four processes that only compute
 """
 
 import argparse
@@ -37,7 +37,7 @@ from hostelry_lab.repeated import Repeated
 ENDPOINT, VARIANT, MODEL, TYPE = "dense", "AllTraffic", "echo", "ml.m5.24xlarge"
 ROLE = "arn:aws:iam::111122223333:role/HostelryExecutionRole"
 NEEDS = {"NumberOfCpuCoresRequired": 0.25, "MinMemoryRequiredInMb": 256}
-COPIES_HELD = 384  # by the CPUs of an instance; the others wait, each with the reason
+COPIES_HELD = 384  # that fit in the CPUs of an instance. The others wait, each with the reason
 PAUSE_S = 0.2
 GONE_S = 600.0
 BEAT_S = 30.0
@@ -65,9 +65,9 @@ def main() -> None:
 
 @contextlib.contextmanager
 def busy(count: int) -> Iterator[None]:
-    """Run `count` processes that only compute, each a session as another user's would be.
+    """Run `count` processes that only compute, each in a session like another user's process.
 
-    Linux's autogroup gives each session a share of the CPUs: in one session they would have one.
+    Linux's autogroup gives each session a share of the CPUs. One session would get one share.
     """
     spin = [sys.executable, "-c", "while 1: pass"]
     spinning = [subprocess.Popen(spin, start_new_session=True) for _ in range(count)]
@@ -80,7 +80,7 @@ def busy(count: int) -> Iterator[None]:
 
 
 def measure(copies: int, instances: int, limit_s: float) -> Row:
-    """The life of so many copies."""
+    """Measure the life of `copies` copies."""
     with (
         tempfile.TemporaryDirectory(prefix="hostelry-dense-", dir="/var/tmp") as folder,
         Platform(made_home(Path(folder))) as platform,
@@ -155,7 +155,7 @@ def make_endpoint(client: Any, instances: int) -> None:
 
 
 def declare(client: Any, names: list[str]) -> None:
-    """Create the components, trying each call again until it is taken."""
+    """Create the components. Repeat each call until it is accepted."""
     for name in names:
         create = partial(
             client.create_inference_component,
@@ -169,7 +169,7 @@ def declare(client: Any, names: list[str]) -> None:
 
 
 def again(call: Callable[[], Any]) -> Any:
-    """The answer of a call, which is made again while control is away."""
+    """The answer of a call, which is repeated while control is unavailable."""
     while True:
         try:
             return call()
@@ -180,7 +180,7 @@ def again(call: Callable[[], Any]) -> Any:
 
 
 def http_status(error: ClientError) -> int:
-    """The status of a refusal."""
+    """The HTTP status of a refusal."""
     return int(error.response["ResponseMetadata"]["HTTPStatusCode"])
 
 
@@ -192,7 +192,7 @@ def states(client: Any) -> Counter[str]:
 
 
 def beat(path: Path) -> None:
-    """Have the event loop of a process return a heartbeat; raises OSError without one."""
+    """Have the event loop of a process return a heartbeat. Raises OSError if it does not."""
     with connect(path) as line:
         line.settimeout(BEAT_S)
         line.sendall(b"1\n")
@@ -241,7 +241,7 @@ def is_copy(pid: int) -> bool:
 
 
 def costs(platform: Platform) -> Row:
-    """CPU seconds of control and of the agents so far; memory of a copy."""
+    """CPU seconds of control and of the agents so far, and the memory of a copy."""
     agents = [it.pid for it in processes() if "--instance-id" in arguments(it.pid)]
     copies = [it.pid for it in processes() if is_copy(it.pid)]
     memory = [sizes(f"{pid}/smaps_rollup").get(b"Pss", 0) / 1e6 for pid in copies[:20]]
@@ -253,7 +253,7 @@ def costs(platform: Platform) -> Row:
 
 
 def restarts(platform: Platform) -> int:
-    """How often control was started again."""
+    """How often control was restarted."""
     return platform.log("control").count("Started server process") - 1
 
 

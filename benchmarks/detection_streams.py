@@ -1,4 +1,4 @@
-"""Requests of the detection study: steady streams, and streams that step up, as seconds of load."""
+"""Requests of the detection study: steady streams and streams that step up, as seconds of load."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,18 +11,18 @@ from hostelry.sim.arrivals import CODE_LASTS_S, code_hour, modulate_arrivals
 from hostelry.sim.scenario import CHAT, CODE, RequestLengths
 
 Floats = NDArray[np.float64]
-# So that a call of the chat trace's lengths takes 4.68 s on average.
-PREFILL_S = 0.00025  # a prompt's token
-DECODE_S = 0.0203  # an answer's token
+# With these times, a call of the chat trace's lengths takes 4.68 s on average.
+PREFILL_S = 0.00025  # for each token of a prompt
+DECODE_S = 0.0203  # for each token of an answer
 NUM_HOURS = 12
-SAMPLES_PER_S = 20  # of what is in flight
+SAMPLES_PER_S = 20  # of the calls in flight
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stream:
-    """A kind of load: `per_s` before the step, `ratio` times that after it.
+    """A kind of load: `per_s` before the step, and `ratio` times that rate after it.
 
-    `draw` gives arrivals, of so many seconds before and after a step of a ratio.
+    `draw` returns the arrivals for a step's seconds before it, seconds after it, and ratio.
     """
 
     name: str
@@ -44,7 +44,7 @@ class Seconds:
 
 
 def gamma_stream(name: str, per_s: float, ratio: float, cv: float) -> Stream:
-    """Gamma times between arrivals (cv 1: Poisson); from the step on, `ratio` times as many."""
+    """Gamma times between arrivals (cv 1: Poisson), with `ratio` times as many after the step."""
 
     def draw(source: np.random.Generator, before_s: float, after_s: float, ratio: float) -> Floats:
         edges = np.array([0.0, before_s, before_s + after_s])
@@ -54,9 +54,9 @@ def gamma_stream(name: str, per_s: float, ratio: float, cv: float) -> Stream:
 
 
 def code_stream(name: str, ratio: int, seed: int) -> Stream:
-    """Bursts and silences as of code completion; from the step on as of `ratio` times the users.
+    """Bursts and silences as of code completion. After the step, there are `ratio` times the users.
 
-    Each piece is one of `NUM_HOURS` drawn hours, begun anywhere in it.
+    Each piece begins anywhere in one of `NUM_HOURS` drawn hours.
     """
 
     @cache
@@ -95,7 +95,7 @@ def service_times(source: np.random.Generator, lengths: RequestLengths, num: int
 
 
 def mean_service_s(lengths: RequestLengths) -> float:
-    """The mean of many, always the same."""
+    """The mean of many draws, always from the same seed."""
     return float(service_times(np.random.default_rng(1), lengths, 200_000).mean())
 
 

@@ -1,10 +1,10 @@
 """Delay until a step of load is detected, and the rate of spurious detections.
 
-Arrivals and service times are drawn; every detector sees the same seconds of the same streams.
-Capacity is `COPIES` copies, of which the load before the step uses 70 %. A delay is from the
-step, at any moment of a minute, to the first act. An act without a step is spurious; its copies
+Arrivals and service times are drawn. Every detector sees the same seconds of the same streams.
+Capacity is `COPIES` copies, of which the load before the step uses 70 %. A delay lasts from the
+step, at any moment of a minute, to the first act. An act without a step is spurious, and its copies
 are taken back after `BACK_S`. Steady streams last for hours, as load does, and count from near
-their beginning. Tuned with ``--tuning``, which draws from seeds that the table does not use.
+their beginning. ``--tuning`` draws from seeds that the table does not use.
 
 ``python -m benchmarks.detection_study [--setting short|full] [--smoke] [--tuning] [--only NAME]``
 """
@@ -45,7 +45,7 @@ OURS = "responsive"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """How much is drawn of each stream."""
+    """How much of each stream is drawn."""
 
     num_steps: int
     num_hours: int
@@ -130,7 +130,7 @@ def rows_of(
 
 
 def provisioned(stream: Stream) -> Provisioned:
-    """The copies of which the load before the step uses `USED`."""
+    """Copies of which the load before the step uses the share `USED`."""
     per_copy = stream.per_s / USED / COPIES
     return Provisioned(
         copies=COPIES,
@@ -149,7 +149,7 @@ def drawn(
 
 
 def delay_s(detector: Detector, seconds: Seconds, step_at_s: float, there: Provisioned) -> float:
-    """Seconds from the step to the first act; infinite where there is none."""
+    """Seconds from the step to the first act, or infinity without an act."""
     for place in range(len(seconds.arrivals)):
         desired = detector.wanted(seconds, place, there.copies)
         ended_at_s = place + 1.0 + detector.late_s
@@ -173,7 +173,7 @@ def spurious(detector: Detector, seconds: Seconds, there: Provisioned) -> list[i
 
 
 def findings_of(row: dict[str, Any]) -> list[Finding]:
-    """The aims that ours has on a kind of stream."""
+    """The aims that our detector has on a kind of stream."""
     if row["detector"] != OURS:
         return []
     what, found = row["stream"], []
@@ -187,7 +187,7 @@ def findings_of(row: dict[str, Any]) -> list[Finding]:
 
 
 def _percentile(values: Sequence[float], percent: float) -> float:
-    """One of the values, since the mean of a delay and never is none."""
+    """A percentile that is one of the values, since a finite delay and infinity have no mean."""
     return float(np.percentile(values, percent, method="higher"))
 
 

@@ -1,4 +1,4 @@
-"""The detectors of the study, each fed with the same seconds: what capacity would it ask for?"""
+"""The detectors of the study. All get the same seconds, and each returns its desired capacity."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -24,12 +24,12 @@ from hostelry.sim.peers import (
 
 KEY = LoadKey(scope=Scope("000000000000", "us-west-2"), endpoint_name="e", variant_name="v")
 MOST = 100_000
-REPORT_S = 0.25  # until a second that has ended is known; peers are not charged for theirs
+REPORT_S = 0.25  # until an ended second is reported. Peers are not charged for their reports
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provisioned:
-    """The capacity there is: copies, the concurrency each may have, and calls a minute."""
+    """The present capacity: copies, the concurrency of each copy, and calls a minute."""
 
     copies: int
     target: float
@@ -37,25 +37,25 @@ class Provisioned:
 
 
 class Detector(Protocol):
-    """Sees seconds in order; a fresh one for each stream."""
+    """A detector that sees seconds in order. Each stream gets a new one."""
 
     late_s: float
 
     def wanted(self, seconds: Seconds, place: int, capacity: int) -> int:
-        """The capacity asked for once second `place` has ended."""
+        """The capacity that it requests once second `place` has ended."""
         ...
 
 
 @dataclass(slots=True, kw_only=True)
 class Responsive:
-    """Ours."""
+    """Our detector."""
 
     state: ResponsiveState
     late_s: float = REPORT_S
     reasons: list[str] = field(default_factory=list)
 
     def wanted(self, seconds: Seconds, place: int, capacity: int) -> int:
-        """What `step` decides."""
+        """The decision of `step`."""
         load = SecondLoad(
             key=KEY,
             second=place,
@@ -79,12 +79,12 @@ class Points:
 
     rule: PointsRule
     values: str  # which of Seconds
-    by: str  # mean, max or sum of a period
+    by: str  # the mean, maximum or sum of a period
     late_s: float = 0.0
     points: list[float] = field(default_factory=list)
 
     def wanted(self, seconds: Seconds, place: int, capacity: int) -> int:
-        """At the end of each period, three points in a row."""
+        """The capacity after three points in a row, at the end of each period."""
         period_s = self.rule.period_s
         if (place + 1) % period_s:
             return capacity
@@ -96,14 +96,14 @@ class Points:
 
 @dataclass(slots=True, kw_only=True)
 class Knative:
-    """Knative's, panic and stable."""
+    """Knative's detector, with its panic and stable windows."""
 
     rule: KnativeRule
     state: KnativeState = field(default_factory=KnativeState)
     late_s: float = 0.0
 
     def wanted(self, seconds: Seconds, place: int, capacity: int) -> int:
-        """At each tick."""
+        """The capacity at each tick."""
         if (place + 1) % self.rule.tick_s:
             return capacity
         since = max(0, place + 1 - self.rule.stable_window_s)
@@ -114,14 +114,14 @@ class Knative:
 
 @dataclass(slots=True, kw_only=True)
 class RayServe:
-    """Ray Serve's, with what its handles and replicas have pushed."""
+    """Ray Serve's detector, with the metrics that its handles and replicas have pushed."""
 
     rule: RayServeRule
     state: RayServeState = field(default_factory=RayServeState)
     late_s: float = 0.0
 
     def wanted(self, seconds: Seconds, place: int, capacity: int) -> int:
-        """Each second."""
+        """The capacity at each second."""
         pushed = (place + 1) // self.rule.push_every_s * self.rule.push_every_s
         since = max(0, pushed - self.rule.look_back_s)
         shown = seconds.in_flight_mean[since:pushed].tolist()
@@ -137,7 +137,7 @@ class Naive:
     late_s: float = 0.0
 
     def wanted(self, seconds: Seconds, place: int, capacity: int) -> int:
-        """Each second."""
+        """The capacity at each second."""
         shown = seconds.in_flight_mean[max(0, place - 1) : place + 1].tolist()
         return naive_mean(self.target, shown, capacity, over=1.0)
 

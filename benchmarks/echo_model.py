@@ -6,16 +6,16 @@ X-Amzn-SageMaker-Custom-Attributes has its commands, ``name=value`` pairs separa
 
 - nothing: the body comes back with its Content-Type
 - ``show``: a JSON object of the headers and path it received
-- ``status=N``: that status, with the body; ``retry_after=N``: that many seconds in Retry-After
+- ``status=N``: that status, with the body
+- ``retry_after=N``: that number of seconds in Retry-After
 - ``session``: opens session ``s-1`` and closes session ``s-0``
-- ``sleep_ms=N``: waits first; ``/asleep`` counts those that wait, ``/cancelled`` the callers
-  that went away meanwhile
-- ``chunks=N;interval_ms=M``: N chunks of 16 bytes, M apart, each the time it was sent at
+- ``sleep_ms=N``: waits. ``/asleep`` counts waiting requests, ``/cancelled`` callers that went away
+- ``chunks=N;interval_ms=M``: N chunks of 16 bytes, M apart, each with the time it was sent at
 - ``die=start|middle``: exits before the first byte of an answer, or after a first chunk
-- ``close=start|middle``: likewise closes the connection, and lives on
+- ``close=start|middle``: closes the connection at that point, and continues to run
 
-The OpenAI routes answer with the headers they got as the text, streamed where the body asks for it;
-a stream for the prompt ``break off`` ends after its first part.
+The OpenAI routes answer with the request's headers as the text, streamed if the body asks for it. A
+stream for the prompt ``break off`` ends after its first part.
 """
 
 import argparse
@@ -36,11 +36,11 @@ from hostelry.dataplane.http.server import HttpServer
 
 ATTRIBUTES = "x-amzn-sagemaker-custom-attributes"
 BREAK_OFF = "break off"
-STAMP = struct.Struct(">dQ")  # the time a chunk was sent at, its number
+STAMP = struct.Struct(">dQ")  # the time at which a chunk was sent, and its number
 
 
 class EchoModel:
-    """The handler; counts what a test asks about."""
+    """The handler. It counts the events that a test asks about."""
 
     def __init__(self, *, reads_json: bool = False) -> None:
         self._reads_json = reads_json
@@ -88,7 +88,7 @@ class EchoModel:
 
 
 def parse_commands(request: HttpRequest) -> dict[str, int]:
-    """The commands in the custom attributes; words count as numbers by their first letter."""
+    """The commands in the custom attributes. A word becomes the number of its first letter."""
     commands: dict[str, int] = {}
     given = request.headers.get(ATTRIBUTES)
     for pair in given.split(";") if given else ():
@@ -98,7 +98,7 @@ def parse_commands(request: HttpRequest) -> dict[str, int]:
 
 
 def echo(request: HttpRequest, commands: dict[str, int]) -> HttpResponse:
-    """The body, or what the server saw of the request."""
+    """The request's body, or a description of the request as the server received it."""
     headers = {"Content-Type": request.headers.get("content-type", "application/octet-stream")}
     if ATTRIBUTES in request.headers:
         headers["X-Amzn-SageMaker-Custom-Attributes"] = request.headers[ATTRIBUTES]
@@ -115,7 +115,7 @@ def echo(request: HttpRequest, commands: dict[str, int]) -> HttpResponse:
 
 
 async def stream(exchange: Exchange, num_chunks: int, interval_s: float) -> None:
-    """Time-stamped chunks at a steady pace, whatever time sending takes."""
+    """Send time-stamped chunks at a steady pace, whatever time sending takes."""
     exchange.start(200, {"Content-Type": "application/jsonlines"})
     next_at_s = monotonic_s()
     for number in range(num_chunks):
@@ -171,7 +171,7 @@ def completion_object(model: str, text: str, *, chat: bool, part: bool) -> dict[
 
 
 def refused(refusal: HttpRefusedError) -> HttpResponse:
-    """The answer to what is no HTTP."""
+    """The answer to invalid HTTP."""
     return HttpResponse(refusal.status, {}, refusal.reason.encode())
 
 

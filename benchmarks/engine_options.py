@@ -1,4 +1,4 @@
-"""Engine settings from plain values, without settings that this engine does not have."""
+"""Engine settings from plain values. Settings that this engine does not have are refused."""
 
 import argparse
 import dataclasses
@@ -12,9 +12,9 @@ from hostelry.engine.config import EngineConfig
 
 
 def engine_config(options: Mapping[str, Any]) -> EngineConfig:
-    """The settings in `options`, nested ones as mappings.
+    """The settings in `options`, with nested settings as mappings.
 
-    Raises ValueError naming those that the engine does not know, or a value that it refuses.
+    Raises ValueError naming the settings that the engine does not know, or a value that it refuses.
     """
     if missing := unknown_options(options):
         raise ValueError(f"this engine has no setting {', '.join(missing)}")
@@ -22,20 +22,20 @@ def engine_config(options: Mapping[str, Any]) -> EngineConfig:
 
 
 def unknown_options(options: Mapping[str, Any]) -> list[str]:
-    """Names in `options` that are no settings of the engine."""
+    """Names in `options` that the engine does not have as settings."""
     known = {field.name for field in dataclasses.fields(EngineConfig)}
     return sorted(set(options) - known)
 
 
 def add_option_argument(parser: argparse.ArgumentParser) -> None:
-    """Let ``--option NAME=JSON`` set anything of the engine's."""
+    """Let ``--option NAME=JSON`` set any setting of the engine."""
     parser.add_argument(
         "--option", action="append", default=[], metavar="NAME=JSON", help="an engine setting"
     )
 
 
 def parsed_options(pairs: Sequence[str]) -> dict[str, Any]:
-    """The values of ``--option``; raises ValueError for what is no NAME=JSON."""
+    """The values of ``--option``. Raises ValueError for an option that is not NAME=JSON."""
     options = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")

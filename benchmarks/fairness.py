@@ -1,8 +1,8 @@
-"""One tenant floods, another sends steadily: what does the steady one notice?
+"""Effect of a tenant that floods the engine on another tenant that sends steadily.
 
-Its latencies beside the flood, compared with the same requests when it has the machine to itself,
-when it has an engine of half the size to itself (its fair share of two), and when the engine knows
-no tenants and serves in order of arrival.
+The steady tenant's latencies during the flood are compared with the latencies of the same requests
+when it has the machine to itself, when it has an engine of half the size to itself (its fair share
+of two), and when the engine knows no tenants and serves in order of arrival.
 
 ``python -m benchmarks.fairness [--setting short|full] [--smoke]``
 """
@@ -33,7 +33,7 @@ FAIR, IN_ORDER = "beside the flood, by tenant", "beside the flood, in order of a
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """How much to measure; every request is of one shape, so that latencies compare."""
+    """How much to measure. Every request has the same shape, so that latencies compare."""
 
     duration_s: float
     capacity_requests: int
@@ -59,7 +59,7 @@ SETTINGS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What a run measures, and on what."""
+    """The setting, model and options of a run."""
 
     setting: Setting
     model: Path
@@ -99,7 +99,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def run(plan: Plan) -> dict[str, Any]:
-    """Capacity first, then each way of sharing."""
+    """Measure capacity first, then each way of sharing."""
     capacity_per_s = measure_capacity(plan)
     print(f"capacity: {capacity_per_s:.2f} requests/s", flush=True)
     steady = requests(plan, STEADY, STEADY_SHARE * capacity_per_s)
@@ -113,7 +113,7 @@ def run(plan: Plan) -> dict[str, Any]:
         ALONE: (steady, {}),
         HALF: (steady, half),
         FAIR: (both, {}),
-        # All of one tenant, so that fairness between tenants has no effect.
+        # All requests have one tenant, so that fairness between tenants has no effect.
         IN_ORDER: ([undistinguished(each) for each in both], {}),
     }
     steady_at_s = {each.at_s for each in steady}
@@ -136,7 +136,7 @@ def run(plan: Plan) -> dict[str, Any]:
 
 
 def findings(rows: Sequence[dict[str, Any]]) -> list[Finding]:
-    """The steady tenant's slowest requests, beside the flood over alone."""
+    """The steady tenant's slowest requests during the flood, as a ratio to the same alone."""
     steady = {row["way"]: row for row in rows if row["tenant"] == STEADY}
     found: list[Finding] = []
     for alone in (HALF, ALONE):
@@ -158,7 +158,7 @@ def measure_capacity(plan: Plan) -> float:
 
 
 def measure(plan: Plan, arrivals: Sequence[Arrival], options: dict[str, Any]) -> Result:
-    """A trace on an engine of its own."""
+    """Run a trace on a new engine."""
     source = random.Random(f"{plan.seed} warm-up")
     job = Job(
         model=str(plan.model),

@@ -1,10 +1,10 @@
-"""Forecasts of the simulator beside what a live platform does; and a million requests simulated.
+"""Simulated forecasts compared with a live platform, and the time to simulate a million requests.
 
-Live: a platform with one component of some copies, whose server works on some requests at a time
-for the time that each names, and queues the others. Requests come at random at a share of what the
-copies can carry, whatever becomes of those before them. The forecast replays the same requests at
-the same instants, through the same routing and placement; the time that the platform itself takes
-is that of requests of no work, one at a time, before the load.
+Live: a platform has one component of some copies. Its server works on some requests at a time, for
+the time that each request names, and queues the others. Requests come at random at a share of the
+copies' capacity, whatever becomes of the requests before them. The forecast replays the same
+requests at the same instants, through the same routing and placement. The platform's own time is
+measured before the load, by sequential requests without work.
 
 Simulated: 1,000 instances, 100 models with 40 copies each, a million chat requests.
 
@@ -73,12 +73,12 @@ content_type = "application/json"
 body = '0'
 """
 READY_S = 120.0
-TICK_S = 0.001  # the simulator counts work in tokens: one is so long
+TICK_S = 0.001  # of one token, since the simulator counts work in tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """Copies that work on `at_once` requests each, loads as shares of what they carry.
+    """Copies that work on `at_once` requests each, and loads as shares of the copies' capacity.
 
     `simulated` requests go to `models` models of `copies_each` copies, four on an instance.
     """
@@ -126,7 +126,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def simulated(setting: Setting, seed: int) -> dict[str, Any]:
-    """Time that the simulator takes, and what it says."""
+    """The time that the simulator takes, and its forecast."""
     service, source = default_service(), np.random.default_rng(seed)
     num, copies = setting.simulated, setting.models * setting.copies_each
     work_s = np.mean(CHAT.output.draw(source, 10_000)) * service.token_s
@@ -162,7 +162,7 @@ def simulated(setting: Setting, seed: int) -> dict[str, Any]:
 
 
 def live(setting: Setting, seed: int) -> list[dict[str, Any]]:
-    """A row for each load: what came of it, what was forecast, and how far off that was."""
+    """A row for each load: the measured latencies, the forecast ones, and the error."""
     from tests.integration.platform import Platform, until
 
     rows = []
@@ -184,7 +184,7 @@ def live(setting: Setting, seed: int) -> list[dict[str, Any]]:
 
 
 def deploy(client: Any, copies: int) -> None:
-    """An endpoint with the component."""
+    """Create an endpoint with the component."""
     client.create_endpoint_config(
         EndpointConfigName="config",
         ExecutionRoleArn=ROLE,
@@ -222,7 +222,7 @@ def is_up(client: Any, copies: int) -> bool:
 
 
 def time_without_work(gateway: LiveGateway) -> float:
-    """The median time of a request that asks for no work, one after the other."""
+    """The median time of requests that ask for no work, sent one after the other."""
     plan = Plan(port=gateway.port, requests=[due(gateway, 0.0, 0.0)] * 100, num_clients=1)
     return statistics.median(it.ended_s - it.began_s for it in answers(plan))
 
@@ -230,7 +230,7 @@ def time_without_work(gateway: LiveGateway) -> float:
 def one_load(
     gateway: LiveGateway, setting: Setting, share: float, own_s: float, seed: int
 ) -> dict[str, Any]:
-    """One load, live and forecast."""
+    """Measure and forecast one load."""
     source = np.random.default_rng(seed)
     rate = share * setting.copies * setting.at_once / setting.mean_s
     arrived = steady(source, rate, setting.load_s, cv=1.0)
@@ -274,13 +274,13 @@ def forecast(setting: Setting, arrived: Any, work_s: Any, seed: int) -> Any:
 
 
 def due(gateway: LiveGateway, at_s: float, work_s: float) -> Due:
-    """A signed request for so much work, at its time."""
+    """A signed request for `work_s` seconds of work, at its time."""
     headers = {"X-Amzn-SageMaker-Inference-Component": COMPONENT}
     return Due(at_s, signed_call(gateway, ENDPOINT, headers, f"{work_s:.6f}".encode()))
 
 
 def answers(plan: Plan) -> list[Answer]:
-    """What comes of a plan, sent by a process of its own."""
+    """The answers to a plan, which a separate process sends."""
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.open_load"],
         input=msgspec.json.encode(plan),

@@ -1,8 +1,8 @@
-"""Claim: one step of the native decoder costs what its weights cost to read, adapters included.
+"""Claim: one step of the native decoder takes as long as reading its weights, adapters included.
 
-Milliseconds a step of SmolLM2-135M-Instruct in bf16, without an engine around it: decoding with one
-or sixteen sequences of 64 to 128 tokens, without adapters, with one of rank 16, with sixteen of
-rank 16 (all seven targets), and a prompt of 512 tokens. The phases say where the time goes.
+Milliseconds of a step of SmolLM2-135M-Instruct in bf16, without an engine around it: decoding with
+one or sixteen sequences of 64 to 128 tokens, without adapters, with one of rank 16, with sixteen of
+rank 16 (all seven targets), and a prompt of 512 tokens. The phases have separate times.
 """
 
 import argparse
@@ -98,7 +98,7 @@ class Bench:
         return start
 
     def decode(self, num_rows: int, segments: Sequence[LoraSegment]) -> ForwardBatch:
-        """One token of each sequence, behind 64 to 128 others."""
+        """One token of each sequence, after 64 to 128 others."""
         lengths = [64 + 4 * row + 1 for row in range(num_rows)]
         return self._batch([(length - 1, length) for length in lengths], segments)
 
@@ -143,7 +143,7 @@ class Bench:
         }
 
     def measure(self, batch: ForwardBatch, repeats: int) -> dict[str, float]:
-        """Milliseconds: median and least of the whole step, means of its phases."""
+        """Milliseconds: median and minimum of the whole step, and means of its phases."""
         for _ in range(3):
             self.decoder.forward(batch, self.pool)
         before, times = self.decoder.phase_seconds, []
@@ -162,7 +162,7 @@ class Bench:
 
 
 def main() -> None:
-    """Measure each case in turn, in several rounds; the rounds' median."""
+    """Measure each case in turn, in several rounds, and print the medians."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.forward", description=__doc__)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--weights", choices=("auto", "int8"), default="auto")

@@ -1,7 +1,7 @@
-"""From zero copies to a first token, while requests wait: one, a hundred at once, and in a crash.
+"""Time from zero copies to a first token for one waiting request, for a hundred, and in a crash.
 
-A platform of its own with the built-in LLM server. Each case begins at zero copies, with the
-instance there, or in the last one without any; the client is plain boto3, streaming, without
+The benchmark starts a platform with the built-in LLM server. Each case begins at zero copies. The
+instance runs already, except in the last case. The client is plain boto3, streaming, without
 retries. Errors are counted, not expected.
 
 ``python -m benchmarks.from_zero [--setting short|full] [--smoke] [--model FOLDER]``
@@ -27,7 +27,7 @@ from hostelry.cli.load.measures import percentile
 
 SEED = 20261122
 ROLE = "arn:aws:iam::111122223333:role/HostelryExecutionRole"
-PACE = "120"  # of the idle time after which an instance is released; nothing measured waits for it
+PACE = "120"  # shortens the idle time after which an instance is released, which no figure contains
 PROMPT = {"inputs": "Cats are", "parameters": {"max_new_tokens": 8}}
 WITHIN_S = 120.0
 
@@ -49,7 +49,7 @@ SETTINGS = {
 
 @dataclass(slots=True, kw_only=True)
 class Case:
-    """What one case measured, over all of its repeats; seconds."""
+    """The measurements of one case over all of its repeats, in seconds."""
 
     name: str
     first_token_s: list[float] = field(default_factory=list)  # of each request
@@ -114,7 +114,7 @@ def measure(model: Path, scratch: Path, setting: Setting) -> list[Case]:
 
 
 def play(fleet: "Fleet", case: Case, count: int, act: Callable[[], None] | None = None) -> None:
-    """`count` requests at once from zero copies, and `act` beside them."""
+    """Send `count` requests at once from zero copies, and run `act` at the same time."""
     began_at, began_s = time.time(), time.monotonic()
     waits: list[float] = []
 
@@ -157,7 +157,7 @@ class Fleet:
         )
 
     def create(self) -> None:
-        """The endpoint, its component and the scalable target that lets requests wake it."""
+        """Create the endpoint, its component and the scalable target that lets requests wake it."""
         bounds = {"Status": "ENABLED", "MinInstanceCount": 0, "MaxInstanceCount": 1}
         self.sagemaker.create_endpoint_config(
             EndpointConfigName=self.name,
@@ -197,9 +197,9 @@ class Fleet:
         )
 
     def to_zero(self, *, with_instance: bool = False) -> None:
-        """No copies; returns once the last one has ended, and its instance where that goes too.
+        """Scale to zero. Return once the last copy has ended, and its instance if that goes too.
 
-        `with_instance`: the instance is not waited for, and most likely still there.
+        `with_instance`: do not wait for the instance, which most likely still runs.
         """
         self._until(lambda: self.component()["InferenceComponentStatus"] == "InService")
         self.sagemaker.update_inference_component_runtime_config(
@@ -209,7 +209,7 @@ class Fleet:
         self._until(lambda: not list(self._copy_records()))
         if self._goes_empty and not with_instance:
             self._until(lambda: not self.num_instances())
-        time.sleep(0.2)  # what ended is out of every process's way
+        time.sleep(0.2)  # the ended processes no longer use the CPUs
 
     def num_instances(self) -> int:
         """How many instances there are."""
@@ -217,7 +217,7 @@ class Fleet:
         return int(found["ProductionVariants"][0]["CurrentInstanceCount"])
 
     def first_token_at(self) -> float:
-        """One streamed invocation to its end; when its first part came (monotonic seconds)."""
+        """Read one streamed invocation to its end. Returns when its first part came (monotonic)."""
         answer = self._runtime.invoke_endpoint_with_response_stream(
             EndpointName=self.name,
             InferenceComponentName=self.name,
@@ -233,7 +233,7 @@ class Fleet:
         return first_at
 
     def kill_what_starts(self) -> None:
-        """Kill -9 of the next copy's process, as soon as it has one and before it is ready."""
+        """Kill -9 the next copy's process, as soon as it exists and before it is ready."""
 
         def killed() -> bool:
             for path in self._copy_records():
@@ -254,7 +254,7 @@ class Fleet:
         return min((it for it in times if it >= at), default=None)
 
     def component(self) -> Any:
-        """As DescribeInferenceComponent shows it."""
+        """The component as DescribeInferenceComponent shows it."""
         return self.sagemaker.describe_inference_component(InferenceComponentName=self.name)
 
     def _copy_records(self) -> Iterator[Path]:
@@ -281,7 +281,7 @@ def _member(path: Path, name: str) -> Any:
 @contextmanager
 def running_platform(model: Path, home: Path, *flags: str) -> Iterator[Any]:
     """A platform with the model in its bucket, stopped afterwards."""
-    from tests.integration.platform import Platform  # not there for who has only the package
+    from tests.integration.platform import Platform  # not installed with the package alone
 
     with Platform(home, "--pace", PACE, *flags) as platform:
         s3 = platform.boto3("s3", s3={"addressing_style": "path"})

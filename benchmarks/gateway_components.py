@@ -1,9 +1,9 @@
 """Cost of many components to the gateway: the same load on one of them, and on many in turn.
 
-Two gateways run at once, with one worker each and a control that takes their reports of load and
-changes a component's route now and then, and get load in turn; with changes and without them the
-same one does. The aim is in processor time a request, which bears a busy machine: with routes of
-10,000 components at most 5 % more than with one, and with changes at most 5 % more than without.
+Two gateways get load in turn. Each has one worker, and a control that takes its reports of load and
+changes a component's route now and then. Loads with and without changes use the same gateway. The
+aim is in processor time of a request, which is valid on a busy machine: with routes of 10,000
+components at most 5 % more than with one, and with changes at most 5 % more than without.
 """
 
 import contextlib
@@ -40,11 +40,11 @@ NUM_COMPONENTS = 10_000
 NUM_ASKED = 2000  # different requests, each for another component, which are signed beforehand
 AIM_RATIO = 1.05
 CPU = "cpu us each"  # processor time a request, in microseconds
-HELD_S = 20.0  # of a question for newer routes, where there are none
+HELD_S = 20.0  # the time that a query for newer routes is held if none come
 
 
 class ChangingRoutes:
-    """The routes of one gateway; `change` has one component of them change now and then."""
+    """The routes of one gateway. `change` has one component of them change now and then."""
 
     def __init__(self, stack: Stack) -> None:
         assert stack.routes is not None, "the stack has components"
@@ -56,20 +56,20 @@ class ChangingRoutes:
         self._woken = threading.Condition()
 
     def change(self, per_s: float) -> None:
-        """From now on change a component so often; 0: never."""
+        """From now on, change a component `per_s` times a second, or never for 0."""
         with self._woken:
             self._every_s = 1 / per_s if per_s else math.inf
             self._due_s = monotonic_s() + self._every_s
             self._woken.notify_all()
 
     def end(self) -> None:
-        """Answer every question at once."""
+        """Answer every query at once."""
         with self._woken:
             self._is_ended = True
             self._woken.notify_all()
 
     def newer(self, have: str) -> bytes | None:
-        """The next change; None where there is none in time, or the gateway has others."""
+        """The next change, or None if none comes in time or the gateway has another version."""
         give_up_at_s = monotonic_s() + HELD_S
         with self._woken:
             while not self._is_ended and monotonic_s() < min(self._due_s, give_up_at_s):
@@ -92,7 +92,7 @@ class ChangingRoutes:
 
 
 def handler_of(routes: ChangingRoutes) -> type[BaseHTTPRequestHandler]:
-    """Control's HTTP: takes reports, and publishes `routes`."""
+    """Control's HTTP handler, which takes reports and publishes `routes`."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -122,7 +122,7 @@ def handler_of(routes: ChangingRoutes) -> type[BaseHTTPRequestHandler]:
 
 
 class QuietServer(ThreadingHTTPServer):
-    """A server to which an end of a connection is none of its errors."""
+    """A server that does not report closed connections as errors."""
 
     daemon_threads = True
 
@@ -132,7 +132,7 @@ class QuietServer(ThreadingHTTPServer):
 
 @contextlib.contextmanager
 def changing_control(stack: Stack) -> Iterator[ChangingRoutes]:
-    """Control of that stack; its routes are yielded, for changes of them."""
+    """Run the control of that stack, and yield its routes so that the caller can change them."""
     routes = ChangingRoutes(stack)
     server = QuietServer(("127.0.0.1", stack.control_port), handler_of(routes))
     thread = threading.Thread(target=server.serve_forever, daemon=True)
@@ -148,9 +148,9 @@ def changing_control(stack: Stack) -> Iterator[ChangingRoutes]:
 def measure_components(
     duration_s: float, rounds: int, seed: int, num_components: int = NUM_COMPONENTS
 ) -> list[dict[str, Any]]:
-    """A row for each case: medians of the rounds, of ratios to the same without changes too."""
+    """A row for each case: medians of the rounds, and their ratios to the case without changes."""
     num_asked = min(NUM_ASKED, num_components)
-    cases = [  # components in the routes, components that are asked, changes a second
+    cases = [  # components in the routes, components that get requests, changes a second
         (1, 1, 0.0),
         (num_components, 1, 0.0),
         (num_components, 1, 10.0),
@@ -190,7 +190,7 @@ def measure_components(
 
 
 def measure_once(stack: Stack, asked: list[bytes], duration_s: float) -> dict[str, float]:
-    """One load of 32 connections."""
+    """Run one load of 32 connections."""
     before_s = stack.gateway_cpu_s
     found = run_load(
         Load(
@@ -212,7 +212,7 @@ def measure_once(stack: Stack, asked: list[bytes], duration_s: float) -> dict[st
 
 
 def requests(stack: Stack, num_components: int, num_asked: int, seed: int) -> list[bytes]:
-    """Signed requests, as many for one component as for many."""
+    """Signed requests. Their number is the same for one component and for many."""
     drawn = random.Random(seed).sample(range(num_components), num_asked)
     return [
         signed_request(

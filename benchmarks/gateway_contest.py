@@ -1,9 +1,9 @@
-"""The gateway beside Ray Serve, LitServe and BentoML: the same echo model, the same load.
+"""The gateway compared with Ray Serve, LitServe and BentoML: the same echo model, the same load.
 
 Only one of them runs at a time. Every round goes through all of them, every other round in reverse
 order, and medians of the rounds are compared. Ours verifies a signature on every request, the
-others have none to verify. `others' cpus` says how many processors were busy with something that is
-no part of the measurement; a measurement that was disturbed is tried again.
+others have none to verify. `others' cpus` says how many processors were busy with work outside the
+measurement. A disturbed measurement is tried again.
 """
 
 import resource
@@ -51,7 +51,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contest:
-    """What is measured: for so long, with so many connections, so many times."""
+    """The plan of the measurement: duration, connections, workers, rounds and attempts."""
 
     duration_s: float
     connections: tuple[int, ...]
@@ -88,7 +88,7 @@ def hold(contest: Contest) -> tuple[list[dict[str, Any]], dict[str, str], list[F
 
 
 def measure(contestant: Contestant, contest: Contest) -> list[Sample]:
-    """One round of one contestant; raises PeerMissingError."""
+    """Measure one round of one contestant. Raises PeerMissingError."""
     samples = []
     with running(contestant) as (served, requests):
         for connections in contest.connections:
@@ -104,7 +104,7 @@ def measure(contestant: Contestant, contest: Contest) -> list[Sample]:
 
 
 def least_disturbed(contestant: Contestant, served: Served, load: Load, attempts: int) -> Sample:
-    """The first measurement with few others at work, of `attempts` at most; else the best."""
+    """The first of `attempts` measurements with little other work, else the least disturbed one."""
     tried: list[Sample] = []
     while len(tried) < attempts and not (tried and tried[-1].others_cpus < QUIET_CPUS):
         began_s, busy_s = monotonic_s(), busy(served)
@@ -123,7 +123,7 @@ def least_disturbed(contestant: Contestant, served: Served, load: Load, attempts
 
 @contextmanager
 def running(contestant: Contestant) -> Iterator[tuple[Served, list[bytes]]]:
-    """The contestant, ready, and requests that it answers."""
+    """Start the contestant, and yield it with requests that it answers."""
     if contestant.name == OURS:
         with running_stack(contestant.workers, reads_json=True) as stack:
             request = signed_request(stack, "invocations", BODY, {"Content-Type": JSON})
@@ -140,7 +140,7 @@ def running(contestant: Contestant) -> Iterator[tuple[Served, list[bytes]]]:
 
 
 def busy(served: Served) -> float:
-    """Processor time so far of everything but this server and what puts load on it."""
+    """Processor time so far of everything but this server and the load generator."""
     loads = resource.getrusage(resource.RUSAGE_CHILDREN)
     own = resource.getrusage(resource.RUSAGE_SELF)
     ours_s = loads.ru_utime + loads.ru_stime + own.ru_utime + own.ru_stime
@@ -148,7 +148,7 @@ def busy(served: Served) -> float:
 
 
 def row(contestant: Contestant, connections: int, samples: Sequence[Sample]) -> dict[str, Any]:
-    """Medians of a contestant's rounds, and how far they lay apart."""
+    """Medians of a contestant's rounds, and their spread."""
     found = [it for it in samples if it.contestant == contestant and it.connections == connections]
     speeds = [it.measured.per_s for it in found]
     return {
@@ -166,7 +166,7 @@ def row(contestant: Contestant, connections: int, samples: Sequence[Sample]) -> 
 
 
 def findings(rows: Rows, contest: Contest, missing: dict[str, str]) -> list[Finding]:
-    """Ours at its better number of workers, against each peer at its better one."""
+    """Ours at its better number of workers, compared with each peer at its better number."""
     found: list[Finding] = []
     for peer in contest.peers:
         for connections in contest.connections:
@@ -196,12 +196,12 @@ def compared(where: str, peer: str, ours: Rows, theirs: Rows, least: float | Non
 
 
 def best(rows: Rows, key: str, better: Any) -> float | None:
-    """The best value of a column; None where there are no rows."""
+    """The best value of a column, or None without rows."""
     return float(better(it[key] for it in rows)) if rows else None
 
 
 def contestants(names: str) -> tuple[str, ...]:
-    """Peers from an option's value, parted by commas; raises ValueError naming an unknown one."""
+    """Peers from an option's value, separated by commas. Raises ValueError for an unknown name."""
     asked = tuple(name for name in names.split(",") if name)
     for name in asked:
         if name not in PEERS:

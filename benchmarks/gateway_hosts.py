@@ -1,8 +1,8 @@
-"""Effect of counts that gateways on several hosts know late: waiting, against exact global counts.
+"""Effect of late counts between gateways on several hosts: waiting, against exact global counts.
 
-In simulated time, with the gateway's own choice. Each request comes to one of the gateways at
-random, which chooses a copy by its own requests, counted exactly, and by the others' as these last
-sent them. Copies work on one request at a time, 50 ms on average.
+The benchmark runs the gateway's own choice in simulated time. Each request comes to one of the
+gateways at random. That gateway chooses a copy by its own requests, counted exactly, and by the
+counts that the other gateways sent last. Copies work on one request at a time, 50 ms on average.
 
 ``python -m benchmarks.gateway_hosts [--setting smoke|short|full]``
 """
@@ -22,7 +22,7 @@ from hostelry.routing.copy_choice import GatewayShare, choose_copy
 SEED = 20261126
 LEAST = RoutingStrategy.LEAST_OUTSTANDING_REQUESTS
 MEAN_MS = 50.0
-SHAPE, MOST_TIMES_LEAST = 1.5, 300.0  # of the heavy tail: a Pareto distribution, cut off
+SHAPE, MOST_TIMES_LEAST = 1.5, 300.0  # of the heavy tail, a Pareto distribution that is cut off
 WARM_UP_SHARE = 0.3
 EXACT, OWN = 0.0, float("inf")
 
@@ -55,7 +55,7 @@ STRATEGIES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """Gateways and copies, and what comes."""
+    """Gateways and copies, and the requests that come."""
 
     tail: str
     num_gateways: int
@@ -85,21 +85,21 @@ SETTINGS = {
 
 
 class Gateways:
-    """Several gateways before the same copies, in milliseconds of a clock that requests move."""
+    """Several gateways before the same copies. Requests move their clock, in milliseconds."""
 
     def __init__(self, case: Case, strategy: Strategy, seed: int) -> None:
         self._case, self._strategy = case, strategy
         self._source = random.Random(seed)
         num, copies = case.num_gateways, case.num_copies
         self._free_at = [0.0] * copies
-        self._seen = [[0] * copies for _ in range(num)]  # own exact, others' as last sent
+        self._seen = [[0] * copies for _ in range(num)]  # own counts exact, others' as last sent
         self._unsent: list[dict[int, int]] = [{} for _ in range(num)]
         every = strategy.every_ms
         self._sends_at = [every * (1 + n / num) if every else 0.0 for n in range(num)]
         self._ends: list[tuple[float, int, int]] = []
 
     def run(self, num_requests: int) -> list[float]:
-        """The milliseconds that each request waited, of those after the warm-up."""
+        """The milliseconds that each request after the warm-up waited."""
         case, source = self._case, self._source
         service_ms = service_times(case.tail, num_requests, source)
         per_ms = case.load * case.num_copies / MEAN_MS
@@ -157,7 +157,7 @@ class Gateways:
 
 
 def service_times(tail: str, num: int, source: random.Random) -> list[float]:
-    """Service times in milliseconds; of the heavy tail one in a thousand takes 30 x the mean."""
+    """Service times in milliseconds. In the heavy tail, 0.1 % of requests take 30 x the mean."""
     if tail == "exponential":
         return [source.expovariate(1 / MEAN_MS) for _ in range(num)]
     least_share = MOST_TIMES_LEAST**-SHAPE

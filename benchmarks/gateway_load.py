@@ -1,4 +1,4 @@
-"""Requests to a model server and to the gateway, and a load of them in a process of its own."""
+"""Requests to a model server and to the gateway, and a load of them from a separate process."""
 
 import subprocess
 import sys
@@ -17,7 +17,7 @@ JSON = "application/json"
 
 
 def run_load(load: Load) -> Measured:
-    """Measure in a process of its own, so that making load does not slow what is measured."""
+    """Run the load in a separate process, so that making it does not slow the measured server."""
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.load"],
         input=msgspec.json.encode(load),

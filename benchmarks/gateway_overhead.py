@@ -1,10 +1,10 @@
 """Overhead of the gateway: an echo model server called directly and through it, in one run.
 
-Signatures are verified. The claim: p50 +0.3 ms at one connection, +1 ms a streamed chunk at 256
-streams, and 8,000 requests a second at 32 connections, on two cores; 4 times as many as LitServe
-and 20 times as many as Ray Serve with the same model, at lower latencies than either and BentoML.
+Signatures are verified. The claim: p50 +0.3 ms at one connection, +1 ms for a chunk at 256 streams,
+and 8,000 requests a second at 32 connections, on two cores. This is 4 times LitServe and 20 times
+Ray Serve with the same model, at lower latencies than either and BentoML.
 
-``python -m benchmarks.gateway_overhead [--setting tiny|short|full] [--peers NAME,...]``; the peers
+``python -m benchmarks.gateway_overhead [--setting tiny|short|full] [--peers NAME,...]``. The peers
 come with ``python -m benchmarks.peers install ray-serve litserve bentoml``.
 """
 
@@ -106,7 +106,7 @@ def main() -> None:
 
 
 def measure_overhead(setting: Setting, seed: int, workers: int) -> dict[str, Any]:
-    """Direct and through the gateway."""
+    """Compare calls directly and through the gateway."""
     with running_stack(workers) as stack:
         invocations = measure_invocations(stack, setting, random.Random(seed))
         streams = measure_streams(stack, setting)
@@ -117,7 +117,7 @@ def measure_overhead(setting: Setting, seed: int, workers: int) -> dict[str, Any
 
 
 def measure_contest(contest: Contest) -> dict[str, Any]:
-    """Beside the peers."""
+    """Compare the gateway with the peers."""
     rows, missing, findings = hold(contest)
     generator = "wrk" if has_wrk() else "benchmarks.load"
     print_table(f"The same echo model, load by {generator}, medians of {contest.rounds}", rows)
@@ -150,7 +150,7 @@ def measure_invocations(
 
 
 def measure_streams(stack: Stack, setting: Setting) -> list[dict[str, Any]]:
-    """One row: many streams at once, each chunk stamped where it is sent."""
+    """One row for many streams at once, in which each chunk has the time at which it was sent."""
     interval_ms = round(1000 / setting.chunks_per_s)
     headers = {"X-Amzn-SageMaker-Custom-Attributes": f"chunks=1000000;interval_ms={interval_ms}"}
     direct = [direct_request(b"{}", headers)]
@@ -166,7 +166,7 @@ def compare(
     num_connections: int,
     streams: bool = False,
 ) -> dict[str, Any]:
-    """The same load, direct and through the gateway, and what the gateway adds."""
+    """The same load, directly and through the gateway, and the gateway's overhead."""
     to_copy, to_gateway = loads
     load = Load(
         port=stack.echo_port,

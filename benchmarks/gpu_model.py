@@ -1,4 +1,4 @@
-"""A random Llama on a device, of the shapes of a 7B one, and adapters in its pool; no files.
+"""A random Llama on a device with a 7B model's shapes, and adapters in its pool, without files.
 
 # B sequences, P pages a sequence
 """
@@ -23,7 +23,7 @@ ATTENTION = MODULES[:4]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizes:
-    """A Llama's sizes; the defaults are those of Llama 2 7B."""
+    """A Llama's sizes. The defaults are Llama 2 7B's."""
 
     num_layers: int = 32
     hidden_size: int = 4096
@@ -61,7 +61,7 @@ TINY = Sizes(
 
 
 def random_weights(sizes: Sizes, dtype: torch.dtype, device: torch.device) -> DecoderWeights:
-    """Weights whose logits stay finite."""
+    """Random weights whose logits stay finite."""
 
     def random(rows: int, columns: int) -> torch.Tensor:
         weight = torch.empty(rows, columns, dtype=dtype, device=device)
@@ -110,7 +110,7 @@ def random_weights(sizes: Sizes, dtype: torch.dtype, device: torch.device) -> De
 
 
 def pool_layout(sizes: Sizes, dtype: torch.dtype) -> PoolLayout:
-    """Pages of the model."""
+    """The layout of the model's pages."""
     return PoolLayout(
         num_layers=sizes.num_layers,
         num_kv_heads=sizes.num_kv_heads,
@@ -121,13 +121,13 @@ def pool_layout(sizes: Sizes, dtype: torch.dtype) -> PoolLayout:
 
 
 class AdapterPages:
-    """A pool filled with small random numbers, and adapters that lie anywhere in its end."""
+    """A pool of small random numbers, and adapters anywhere at its end."""
 
     def __init__(self, sizes: Sizes, pool: PoolTensor, num_kv_pages: int) -> None:
         self.targets: TargetModules = decoder_targets(sizes)
         self.pool = pool
         self.num_kv_pages = num_kv_pages
-        # A part at a time: random numbers of the whole pool would need as much memory again.
+        # Fill a part at a time. Random numbers of the whole pool need as much memory again.
         for part in torch.split(pool.elements, 1 << 26):
             part.normal_(std=0.01)
         self._order = numpy.random.default_rng(0).permutation(
@@ -135,7 +135,7 @@ class AdapterPages:
         )
 
     def layout(self, rank: int, modules: Sequence[str]) -> AdapterLayout:
-        """Of adapters with that rank on those modules."""
+        """The layout of adapters with that rank on those modules."""
         ranks = tuple(
             rank if name in modules else 0
             for _ in range(self.targets.num_layers)
@@ -146,7 +146,7 @@ class AdapterPages:
         )
 
     def room(self, layout: AdapterLayout) -> int:
-        """How many adapters of that layout lie in the pool at once."""
+        """How many adapters of that layout fit in the pool at once."""
         return len(self._order) // layout.num_pages
 
     def pages(self, layout: AdapterLayout, number: int) -> list[int]:
@@ -155,7 +155,7 @@ class AdapterPages:
         return [int(it) for it in self._order[first : first + layout.num_pages]]
 
     def index(self, layout: AdapterLayout, number: int) -> AdapterIndex:
-        """Adapter `number` where it lies."""
+        """The place of adapter `number` in the pool."""
         scales = AdapterScales(linears=(1.0,) * len(layout.ranks.linears))
         return place(layout, scales, self.pages(layout, number))
 
@@ -163,7 +163,7 @@ class AdapterPages:
 def decode_batch(
     length: int, owners: Sequence[AdapterIndex | None], vocabulary: int
 ) -> ForwardBatch:
-    """The next token of sequences of `length` tokens, each of its owner."""
+    """A batch for the next token of sequences of `length` tokens, each with its owner."""
     count = len(owners)
     longest = -(-length // PAGE_TOKENS)
     int32 = numpy.int32

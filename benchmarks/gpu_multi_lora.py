@@ -1,12 +1,12 @@
-"""Many adapters on one GPU: a random Llama of 7B's shapes, decode steps against the memory's bound.
+"""Many adapters on one GPU: decode steps of a random 7B Llama, against the memory's bound.
 
 Prints the time of a decode step at several batch sizes, without adapters and with a different one
-in each row out of 1 to 2,000 in the pool, as a share of what reading the weights, keys, values and
-adapters once would take at the bandwidth that a plain copy reaches; the time to bring an adapter
-into the pool from host memory and from disk, during steps and alone; and PEFT's step beside.
+in each row out of 1 to 2,000 in the pool. It is a share of the bound: one reading of weights, keys,
+values and adapters at a plain copy's bandwidth. Also prints the time to bring an adapter into the
+pool from host memory and from disk, during steps and alone, and the time of PEFT's step.
 
---tiny runs on a CPU too, where it shows that it runs and no more. The pool's default is for a
-device of 141 GB; one of 80 GB holds --pool-gib 34.
+--tiny runs on a CPU too, which only shows that the benchmark runs. The pool's default is for a
+device of 141 GB. For a device of 80 GB, use --pool-gib 34.
 
 ``python -m benchmarks.gpu_multi_lora [--tiny] [--peft] [--pool-gib 90]``
 """
@@ -51,7 +51,7 @@ PEFT_ADAPTERS = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """What is measured; `adapters` are numbers of adapters and the modules they update."""
+    """The plan of the run. `adapters` are numbers of adapters and the modules they update."""
 
     sizes: Sizes
     batches: tuple[int, ...]
@@ -108,12 +108,12 @@ class Bench:
         self.random = random.Random(SEED)
 
     def synchronize(self) -> None:
-        """Wait until all that was queued is done."""
+        """Wait until all queued work is done."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
 
     def timed_ms(self, work: Callable[[], Any], count: int) -> list[float]:
-        """How long each of `count` calls takes until it is done, in ms."""
+        """Milliseconds that each of `count` calls takes until it is done."""
         times = []
         for _ in range(count):
             self.synchronize()
@@ -130,7 +130,7 @@ class Bench:
         self.decoder.forward(batch, self.pages.pool)
 
     def bytes_per_s(self) -> float:
-        """What a plain copy in the device's memory reaches, bytes read and written."""
+        """Bytes a second that a plain copy in the device's memory reads and writes."""
         size = (4 << 30) if self.device.type == "cuda" else (16 << 20)
         source = torch.zeros(size, dtype=torch.uint8, device=self.device)
         target = torch.empty_like(source)
@@ -167,7 +167,7 @@ def decode_rows(bench: Bench, bytes_per_s: float) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdapterSet:
-    """Adapters of one layout in the pool; `num_bytes` are those of each."""
+    """Adapters of one layout in the pool. Each takes `num_bytes`."""
 
     known: list[AdapterIndex]
     modules: str
@@ -193,8 +193,8 @@ def adapter_sets(bench: Bench) -> list[AdapterSet]:
 
 
 def measured_step(bench: Bench, owners: Callable[[], Sequence[AdapterIndex | None]]) -> float:
-    """The median step, in ms, each with newly drawn owners."""
-    for _ in range(5):  # kernels are compiled, graphs captured, tables sent
+    """The median step in ms, where each step has newly drawn owners."""
+    for _ in range(5):  # compiles kernels, captures graphs and sends tables
         bench.step(owners())
     return statistics.median(bench.timed_ms(lambda: bench.step(owners()), bench.setting.steps))
 
@@ -202,7 +202,7 @@ def measured_step(bench: Bench, owners: Callable[[], Sequence[AdapterIndex | Non
 def decode_row(
     bench: Bench, batch: int, step_ms: float, lora_bytes: int, bytes_per_s: float
 ) -> dict[str, Any]:
-    """A line of the table; the bound is what one reading of everything takes."""
+    """A line of the table. The bound is the time of reading everything once."""
     sizes, item = bench.setting.sizes, bench.dtype.itemsize
     kv_elements = 2 * sizes.num_layers * sizes.num_kv_heads * sizes.head_dim
     kv_bytes = batch * bench.setting.length * kv_elements * item

@@ -17,7 +17,7 @@ from hostelry.engine.lora.targets import TargetModules
 def saved_adapter(
     folder: Path, targets: TargetModules, rank: int, dtype: torch.dtype, seed: int
 ) -> Path:
-    """A random adapter of all linear modules in PEFT's format; returns the folder."""
+    """Write a random adapter of all linear modules in PEFT's format, and return the folder."""
     generator = torch.Generator().manual_seed(seed)
     tensors = {}
     for target in targets.linears:
@@ -63,7 +63,7 @@ class PeftPeer:
         self._names: list[str] = []
 
     def add_adapters(self, count: int) -> None:
-        """Have `count` adapters in all."""
+        """Raise the number of adapters to `count`."""
         from peft import LoraConfig, get_peft_model
 
         for number in range(len(self._names), count):
@@ -78,7 +78,7 @@ class PeftPeer:
 
     @torch.inference_mode()
     def step_ms(self, batch: int, steps: int) -> float:
-        """A decode step, rows taking the adapters in turn by `adapter_names`, in ms.
+        """The time of a decode step in ms. Rows take the adapters in turn by `adapter_names`.
 
         The median of `steps` steps after a prompt of 16 tokens.
         """

@@ -40,7 +40,7 @@ from hostelry.home.home import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphStack:
-    """Running processes; `pids` of the graphs' servers by endpoint."""
+    """Running processes. `pids` has the process of each graph's server by endpoint."""
 
     stack: Stack
     echo: Echo
@@ -51,7 +51,7 @@ class GraphStack:
 def running_graphs(
     documents: Mapping[str, str], num_workers: int = 1, *, reads_json: bool = False
 ) -> Iterator[GraphStack]:
-    """The endpoint ``echo``, and one for each of `documents`, which may call it."""
+    """Run the endpoint ``echo``, and one endpoint for each of `documents`, which may call it."""
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         echo = stack.enter_context(running_echo(reads_json=reads_json))
@@ -99,7 +99,7 @@ def named_routes(credentials: Credentials, name: str, port: int) -> RouteSnapsho
 
 @contextlib.contextmanager
 def running_graph(folder: Path, text: str, port: int) -> Iterator["subprocess.Popen[bytes]"]:
-    """The server of one graph, without a copy's key."""
+    """Run the server of one graph, without a copy's key."""
     folder.mkdir()
     (folder / FILE).write_text(text)
     environment = {

@@ -1,13 +1,13 @@
-"""Cost of a graph beside the calls that it makes, and beside others' compositions of the same.
+"""Cost of a graph above the calls that it makes, compared with other projects' compositions.
 
-Clients call the gateway, it calls the graph's server, that one the gateway, and it the echo model.
-``scatter`` waits for 8 calls of which each takes 20 ms, beside one such call: the aim is 2 ms above
-it. ``further hop`` is what each further call of a chain adds; the aim is 0.5 ms above a call of the
-model through the gateway. The peers answer the same requests: an echo model, called as often in
-turn or at once, as their manuals compose models. Only one contestant runs at a time; each round
-goes through all of them, every other round in reverse order. Figures are medians of the rounds,
-ratios those of each round's ratio of the peer's figure to ours. CPU is of all the contestant's
-processes, the model's too, without what they take while idle.
+A client calls the gateway, which calls the graph's server. The server calls the gateway, which
+calls the echo model. ``scatter`` waits for 8 calls of 20 ms each, and its aim is 2 ms more than one
+such call. ``further hop`` is the time that each further call of a chain adds, and its aim is 0.5 ms
+above a call of the model through the gateway. The peers answer the same requests: an echo model,
+called as often in turn or at once, as their manuals compose models. Only one contestant runs at a
+time. Each round goes through all of them, every other round in reverse order. Figures are medians
+of the rounds, and ratios are medians of each round's ratio of the peer's figure to ours. CPU is the
+time of all the contestant's processes, the model's too, minus their time while idle.
 
 ``python -m benchmarks.graphs [--setting tiny|short|full] [--peers NAME,...]``
 """
@@ -72,7 +72,7 @@ def scatter() -> str:
 
 
 def chain(length: int) -> str:
-    """Calls one after the other, each of the answer before."""
+    """Calls one after the other, each with the answer of the call before."""
     inputs = ["input", *(f"h{number}" for number in range(length - 1))]
     calls = "".join(
         f"  h{number}: {{call: {{endpoint: echo}}, input: {given}}}\n"
@@ -104,7 +104,7 @@ Contestants = dict[str, Callable[[], AbstractContextManager[Composed]]]
 
 
 def contestants(peers: str, workers: int) -> Contestants:
-    """Ours and the named peers; raises SystemExit for an unknown name."""
+    """Ours and the named peers. Raises SystemExit for an unknown name."""
     found: Contestants = {OURS: lambda: running_ours(workers)}
     for name in filter(None, peers.split(",")):
         if name not in GRAPH_PEERS:
@@ -139,7 +139,7 @@ def running_ours(workers: int) -> Iterator[Composed]:
 def rounds(
     everyone: Contestants, setting: Setting
 ) -> tuple[dict[str, dict[int, list[Figures]]], dict[str, str]]:
-    """Figures of each round by contestant and connections; and why a peer is missing."""
+    """Figures of each round by contestant and connections, and why each missing peer is missing."""
     found: dict[str, dict[int, list[Figures]]] = {name: {} for name in everyone}
     missing: dict[str, str] = {}
     for number in range(setting.rounds):
@@ -184,7 +184,7 @@ def measure(composed: Composed, duration_s: float, connections: int) -> Figures:
 def of_case(
     composed: Composed, name: str, duration_s: float, connections: int, idle_cpus: float
 ) -> tuple[float, float]:
-    """Median latency and CPU time of a call, in ms; raises RuntimeError where calls fail."""
+    """Median latency and CPU time of a call, in ms. Raises RuntimeError if calls fail."""
     load = Load(
         port=composed.port,
         requests=[composed.requests[name]],
@@ -220,7 +220,7 @@ def table(found: Mapping[str, Mapping[int, list[Figures]]], count: int) -> list[
 
 
 def ratio_of(figure: str, peer: Sequence[Figures], ours: Sequence[Figures]) -> float | str:
-    """The median of the rounds' ratios; none where a figure of ours is not above 0."""
+    """The median of the rounds' ratios, or "-" if a figure of ours is not above 0."""
     pairs = [(it[figure], our[figure]) for it, our in zip(peer, ours, strict=True)]
     if any(our <= 0 for _, our in pairs):
         return "-"

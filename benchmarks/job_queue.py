@@ -1,8 +1,8 @@
 """Durable submissions and ends of asynchronous requests, on SQLite and on PostgreSQL.
 
-Many callers at once, as in the jobs process: their writes share commits. Each round measures both
-on the same machine and disk in turns; shown are the medians. Those that share a
-queue are threads of this process, with connections of their own.
+Many callers write at once, as in the jobs process, and their writes share commits. Each round
+measures both databases in turn on the same machine and disk. The table shows the medians. If
+several workers share a queue, each is a thread of this process with a separate connection.
 
 ``python -m benchmarks.job_queue [--rounds N] [--requests N]``
 """
@@ -49,7 +49,7 @@ def request(name: str) -> AsyncRequest:
 
 
 async def submit_all(queue: DurableQueue, names: list[str]) -> None:
-    """Submit every request by its own call, many at once."""
+    """Submit every request by a separate call, many at once."""
     commits, left = QueueCommits(queue), iter(names)
 
     def kept(name: str) -> Callable[[QueueWrites], None]:
@@ -63,7 +63,7 @@ async def submit_all(queue: DurableQueue, names: list[str]) -> None:
 
 
 async def end_all(queue: DurableQueue, owner: str) -> None:
-    """Claim and end requests, each by calls of its own, until none waits."""
+    """Claim and end requests by separate calls, until none waits."""
     commits = QueueCommits(queue)
 
     def claimed(writes: QueueWrites) -> list[Claim]:
@@ -81,7 +81,7 @@ async def end_all(queue: DurableQueue, owner: str) -> None:
 
 
 def seconds(act: Callable[[], object]) -> float:
-    """How long it takes."""
+    """Seconds that `act` takes."""
     began = time.perf_counter()
     act()
     return time.perf_counter() - began

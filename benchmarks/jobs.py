@@ -1,15 +1,15 @@
-"""Queued requests beside synchronous ones, and batch jobs beside their model server alone.
+"""Queued requests compared with synchronous ones, and batch jobs with their model server alone.
 
-A real platform at its defaults with a scikit-learn model, one copy for synchronous requests and one
-for queued ones. Measured in rounds, whose order alternates:
+A real platform at its defaults has a scikit-learn model with one copy for synchronous requests and
+one for queued ones. Measured in rounds, whose order alternates:
 
-- submissions, each durable before its answer, beside synchronous answers, both by the same number
-  of connections, while the queue is drained by its copy;
-- how much later than a synchronous answer the object of a queued one can be read, on an idle queue;
-- lines a second of a transform job, a request for each line, from the end of its first objects to
-  that of its last, beside the saturated rate of the model's copy, asked directly by as many
-  connections as the job has requests at once; both with all cores for all processes, and with half
-  of the cores for copies alone; and the CPU time of a line by process.
+- submissions, each durable before its answer, compared with synchronous answers, over equally many
+  connections, while the queue is drained by its copy
+- the delay from a synchronous answer to a queued request's readable object, on an idle queue
+- lines a second of a transform job with a request for each line, from the end of its first objects
+  to the end of its last, compared with the saturated rate of the model's copy, called directly over
+  as many connections. Both run with all cores for all processes, and with half for copies alone
+- the CPU time of a line by process
 
 ``python -m benchmarks.jobs [--setting short|full]``
 """
@@ -53,7 +53,7 @@ SYNC, QUEUED, MODEL, BUCKET = "sync", "queued", "linear", "jobs"
 ROW = b"[[1.0, 2.0]]"
 LINE = b"1.0,2.0\n"
 PATIENCE_S = 300.0
-LOOK_S = 0.25  # at a job: each look costs CPU time that the job could have had
+LOOK_S = 0.25  # between looks at a job, since each costs CPU time that the job could use
 SHARED, HALVES = "shared", "halves"
 CORES = (SHARED, HALVES)
 PARTS = (COPIES, "jobs", "control", "gateway", "objectstore", "s3door", "agents", "alone: copies")
@@ -101,7 +101,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def deploy(served: Served, folder: Path) -> None:
-    """Bring up the model in `folder` for synchronous requests, and behind a queue."""
+    """Deploy the model in `folder` for synchronous requests, and behind a queue."""
     client = served.sagemaker
     served.s3.create_bucket(Bucket=BUCKET)
     model = (folder / "model.joblib").read_bytes()
@@ -124,7 +124,7 @@ def deploy(served: Served, folder: Path) -> None:
 
 
 def measure(served: Served, setting: Setting) -> dict[str, list[Row]]:
-    """All tables."""
+    """Measure all tables."""
     rows: dict[str, list[Row]] = {"submissions": [], "latency": [], "batch": []}
     for number in range(setting.rounds):
         print(f"round {number + 1} of {setting.rounds}", flush=True)
@@ -142,7 +142,7 @@ def measure(served: Served, setting: Setting) -> dict[str, list[Row]]:
 
 
 def findings(rows: dict[str, list[Row]]) -> list[Finding]:
-    """Medians of the rounds beside the aims."""
+    """Medians of the rounds, with their aims."""
 
     def median(table: str, column: str, **given: str) -> float:
         chosen = [row for row in rows[table] if given.items() <= row.items()]
@@ -169,13 +169,13 @@ def findings(rows: dict[str, list[Row]]) -> list[Finding]:
 
 
 def in_order(is_reversed: bool, *acts: Callable[[], float]) -> list[float]:
-    """The results of `acts`, which are carried out in this order or in the reverse one."""
+    """The results of `acts`, which are called in this order or in the reverse one."""
     found = {act: act() for act in (reversed(acts) if is_reversed else acts)}
     return [found[act] for act in acts]
 
 
 def submissions(served: Served, setting: Setting, is_reversed: bool) -> Row:
-    """Submissions a second, and answers a second; the queue is empty before and afterwards."""
+    """Submissions and answers a second. The queue is empty before and afterwards."""
     drained: list[float] = []
 
     def queued() -> float:
@@ -199,7 +199,7 @@ def submissions(served: Served, setting: Setting, is_reversed: bool) -> Row:
 
 
 def latencies(served: Served, setting: Setting, is_reversed: bool) -> Row:
-    """Medians of one request after the other: answered at once, and by an object of the queue."""
+    """Median latencies of single requests: of a synchronous answer, and of a queue's object."""
 
     def synchronous() -> float:
         return median_ms(setting.singles, lambda: invoke(served))
@@ -216,7 +216,7 @@ def invoke(served: Served) -> None:
 
 
 def invoke_queued(served: Served) -> None:
-    """Submit a request, and look for its object until it is there."""
+    """Submit a request, and look for its object until it exists."""
     answer = served.runtime.invoke_endpoint_async(EndpointName=QUEUED, ContentType=JSON, Body=ROW)
     key = answer["OutputLocation"].removeprefix(f"s3://{BUCKET}/")
     until(lambda: is_there(served, key), f"{key} is there", every_s=0.001)
@@ -234,7 +234,7 @@ def is_there(served: Served, key: str) -> bool:
 
 
 def median_ms(count: int, act: Callable[[], None]) -> float:
-    """The median time of `act`, after one that does not count."""
+    """The median time of `act`, after one uncounted call."""
     act()
     times_s = []
     for _ in range(count):
@@ -268,7 +268,7 @@ def batch(served: Served, setting: Setting, name: str, is_reversed: bool) -> Row
 
 
 def job_rate(served: Served, setting: Setting, name: str, used: dict[str, float]) -> float:
-    """Lines a second of a job between the end of its first objects and that of its last.
+    """Lines a second of a job, from the end of its first objects to the end of its last.
 
     `used` gets the CPU milliseconds of a line, by the part of the platform.
     """
@@ -291,11 +291,11 @@ def job_rate(served: Served, setting: Setting, name: str, used: dict[str, float]
         TransformResources={"InstanceType": "ml.m5.large", "InstanceCount": 1},
     )
     prefix = f"{name}/out/"
-    wave = setting.at_once  # so many objects are under way: their first ones end together
+    wave = setting.at_once  # number of objects under way, of which the first ones end together
 
     def begun() -> int:
         if name.endswith(HALVES):
-            give_copies_their_cores(home)  # its instance has come up by now
+            give_copies_their_cores(home)  # its instance runs by now
         return num_done(served, name, prefix, wave)
 
     first = until(begun, "the first objects", LOOK_S)
@@ -303,7 +303,7 @@ def job_rate(served: Served, setting: Setting, name: str, used: dict[str, float]
     after = dict(before)
 
     def ended() -> int:
-        after.update(cpu_s_by_part(home))  # a copy goes soon after its job
+        after.update(cpu_s_by_part(home))  # before the copy ends, which follows its job soon
         return num_done(served, name, prefix, setting.objects)
 
     until(ended, f"{name} has all objects", LOOK_S)
@@ -316,7 +316,7 @@ def job_rate(served: Served, setting: Setting, name: str, used: dict[str, float]
 
 
 def num_done(served: Served, name: str, prefix: str, least: int) -> int:
-    """The objects below the prefix once they are `least`, else 0; raises where the job failed."""
+    """The objects below the prefix once they are `least`, else 0. Raises if the job failed."""
     found = served.sagemaker.describe_transform_job(TransformJobName=name)
     if found["TransformJobStatus"] == "Failed":
         raise RuntimeError(f"job {name} failed: {found['FailureReason']}")
@@ -325,7 +325,7 @@ def num_done(served: Served, name: str, prefix: str, least: int) -> int:
 
 
 def copy_load(served: Served, setting: Setting) -> Measured:
-    """Requests of a line to the copy itself, as many at once as a job sends."""
+    """Send requests of a line to the copy itself, as many at once as a job sends."""
     platform = served.platform
     headers = {"X-Hostelry-Key": platform.credentials.internal_key}
     found = httpx.get(f"{platform.config.control_url}/internal/routes", headers=headers).json()
@@ -350,7 +350,7 @@ def copy_load(served: Served, setting: Setting) -> Measured:
 
 
 def gateway_load(served: Served, setting: Setting, path: str) -> Measured:
-    """Signed requests through the gateway, from all connections."""
+    """Send signed requests through the gateway, from all connections."""
     platform = served.platform
     keys = platform.credentials
     signing = SigningCredentials(keys.access_key_id, keys.secret_access_key)
@@ -371,26 +371,26 @@ def gateway_load(served: Served, setting: Setting, path: str) -> Measured:
 
 
 def rate(found: Measured) -> float:
-    """Answers a second; raises RuntimeError where there were errors."""
+    """Answers a second. Raises RuntimeError if requests failed."""
     if found.errors:
         raise RuntimeError(f"{found.errors} of {found.total} requests failed")
     return found.per_s
 
 
 def backlog(served: Served) -> int:
-    """The queued requests that are not answered yet."""
+    """The number of queued requests that are not answered yet."""
     return sum(queue["waiting"] + queue["running"] for queue in queued_jobs(served)["backlog"])
 
 
 def check_answered(served: Served) -> None:
-    """Raise RuntimeError where a queued request failed."""
+    """Raise RuntimeError if a queued request failed."""
     failed = queued_jobs(served, "failed")["jobs"]
     if failed:
         raise RuntimeError(f"a queued request failed: {failed[0]['reason']}")
 
 
 def queued_jobs(served: Served, state: str = "waiting") -> dict[str, Any]:
-    """What the jobs process says of the queue, with one request in that state."""
+    """The jobs process's report of the queue, with one request in that state."""
     platform = served.platform
     headers = {"X-Hostelry-Key": platform.credentials.internal_key}
     url = f"http://127.0.0.1:{platform.config.jobs_port}/internal/jobs?limit=1&state={state}"
@@ -399,13 +399,13 @@ def queued_jobs(served: Served, state: str = "waiting") -> dict[str, Any]:
 
 
 def num_objects(served: Served, prefix: str) -> int:
-    """The objects below a prefix."""
+    """The number of objects below a prefix."""
     pages = served.s3.get_paginator("list_objects_v2").paginate(Bucket=BUCKET, Prefix=prefix)
     return sum(page["KeyCount"] for page in pages)
 
 
 def until(look: Callable[[], int], what: str, every_s: float = 0.05) -> int:
-    """The first result of `look` that is not zero; raises RuntimeError after PATIENCE_S."""
+    """The first result of `look` that is not zero. Raises RuntimeError after PATIENCE_S."""
     give_up_at_s = monotonic_s() + PATIENCE_S
     while not (found := look()):
         if monotonic_s() > give_up_at_s:

@@ -1,7 +1,7 @@
-"""All products of one step of SmolLM2-135M by our packed kernels, torch's bf16 linear beside them.
+"""All products of one step of SmolLM2-135M, by our packed kernels and by torch's bf16 linear.
 
-Every weight is another one, so that none of them comes from a cache; the head is computed for at
-most 16 rows, as prompts need it for their last one only. Each figure sums the best time of each
+Each product has a different weight, so that no weight comes from a cache. The head is computed for
+at most 16 rows, as prompts need it for their last one only. Each figure sums the best time of each
 product over the repeats, which other work on the machine disturbs least.
 
     python -m benchmarks.kernels [--threads N] [--repeats N] [--variant NAME]
@@ -53,7 +53,7 @@ def main() -> None:
 
 
 def parse_arguments() -> argparse.Namespace:
-    """What the command line says."""
+    """The parsed command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--repeats", type=int, default=8)
@@ -68,7 +68,7 @@ def measure_native(
     kind: KindName,
     repeats: int,
 ) -> list[dict[str, Any]]:
-    """Our kernels, for each number of rows."""
+    """Measure our kernels for each number of rows."""
     started = time.perf_counter()
     packed = [PackedWeight(library, threads, weight, kind=kind) for weight in weights]
     print(f"packing as {kind} takes {time.perf_counter() - started:.3f} s")
@@ -82,7 +82,7 @@ def measure_native(
 
 
 def measure_torch(weights: Sequence[torch.Tensor], repeats: int) -> list[dict[str, Any]]:
-    """The linear of torch on plain bf16 weights, its rows in bf16 already."""
+    """Measure torch's linear on plain bf16 weights, with rows that are already in bf16."""
     products: list[Product] = [
         lambda x_TI, weight=weight: functional.linear(x_TI, weight)  # type: ignore[misc]
         for weight in weights

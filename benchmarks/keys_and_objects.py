@@ -1,8 +1,8 @@
 """Costs of temporary keys at the gateway, and of the S3 proxy in front of the store.
 
-Each pair is measured in turns in one run, and compared within a round: an invocation of the echo
-model signed with the account's keys and with temporary ones; an object put and read at the store's
-own port and at the S3 port, and encrypted under a KMS key (SSE-KMS) beside not.
+Each pair is measured in turns in one run, and compared within a round: invocations of the echo
+model signed with the account's keys and with temporary ones, objects at the store's port and at the
+S3 port, and objects with and without encryption under a KMS key (SSE-KMS).
 
 ``python -m benchmarks.keys_and_objects [--rounds N] [--seconds S]``
 """
@@ -52,7 +52,7 @@ def main() -> None:
 
 
 def measure_keys(rounds: int, duration_s: float) -> list[Row]:
-    """Requests a second and latency with temporary keys, over those with the account's."""
+    """Requests a second and latency with temporary keys, as ratios to the account's keys."""
     rows = []
     with running_stack() as stack:
         loads = {"account": requests(stack), "temporary": requests(stack, temporary_keys(stack))}
@@ -92,7 +92,7 @@ def load(stack: Stack, sent: list[bytes], connections: int, duration_s: float) -
 
 
 def requests(stack: Stack, keys: TemporaryKeys | None = None) -> list[bytes]:
-    """Signed invocations with different bodies; `keys` None signs with the account's."""
+    """Signed invocations with different bodies. Without `keys`, the account's keys sign them."""
     headers = {}
     if keys is not None:
         headers["X-Amz-Security-Token"] = keys.session_token
@@ -107,7 +107,7 @@ def requests(stack: Stack, keys: TemporaryKeys | None = None) -> list[bytes]:
 
 
 def temporary_keys(stack: Stack) -> TemporaryKeys:
-    """Keys as GetSessionToken issues them."""
+    """Temporary keys as GetSessionToken issues them."""
     session = Session(
         access_key_id="ASIAMEASURED00000000",
         account_id=stack.credentials.account_id,
@@ -117,7 +117,7 @@ def temporary_keys(stack: Stack) -> TemporaryKeys:
 
 
 def measure_objects(rounds: int) -> list[Row]:
-    """Times of put and read through the S3 port, over those at the store's own port."""
+    """Times of put and read through the S3 port, as ratios to the store's port."""
     from tests.integration.platform import Platform, command_line  # not in the package
 
     with (
@@ -135,7 +135,7 @@ def measure_objects(rounds: int) -> list[Row]:
 
 
 def client(platform: Any, url: str) -> Any:
-    """An S3 client of the platform's account at `url`; one attempt, so that a failure shows."""
+    """An S3 client of the platform's account at `url`. It tries once, so that failures show."""
     keys = platform.credentials
     return boto3.client(
         "s3",
@@ -148,7 +148,7 @@ def client(platform: Any, url: str) -> Any:
 
 
 def times(store: Any, front: Any, body: bytes, many: int, rounds: int) -> Times:
-    """Seconds of each way by its name, a value a round; the first round is not kept."""
+    """Seconds of each way by its name, with a value for each round after the first."""
     cases: Mapping[str, tuple[Any, Mapping[str, str]]] = {
         "store": (store, {}),
         "proxy": (front, {}),
@@ -184,7 +184,7 @@ def seconds(call: Callable[[], None], many: int) -> float:
 
 
 def row(name: str, found: Times) -> Row:
-    """Medians over rounds of the ratio within each."""
+    """Medians over rounds of the ratio within each round."""
     return {
         "object": name,
         **{

@@ -1,8 +1,8 @@
 """Time until another control leads, after the leader was killed or frozen.
 
-Two real control processes over one PostgreSQL on this machine, with an endpoint and its agent. Of
-each trial: seconds from the signal until the other control has the lease, serves (its routes are
-published) and has acknowledged a write. A frozen leader is thawed then, and must step down.
+Two real control processes share one PostgreSQL on this machine, with an endpoint and its agent. The
+seconds are from the signal until the other control has the lease, serves (its routes are published)
+and has acknowledged a write. Then a frozen leader is thawed, and must step down.
 
     python -m benchmarks.leader --trials 20
 """
@@ -29,7 +29,7 @@ from hostelry.control.standby import STEPPED_DOWN
 
 POLL_S = 0.01
 PATIENCE_S = 60.0
-SETTLED_S = 1.2  # more than a renewal: the signal falls anywhere between two
+SETTLED_S = 1.2  # longer than a renewal interval, so that the signal falls anywhere in one
 
 
 def main() -> None:
@@ -57,7 +57,7 @@ def main() -> None:
 
 
 def trial(found: Controls, kind: str, name: str, phase: float) -> dict[str, float]:
-    """The times of one trial, `phase` of a second after another; all is well again afterwards."""
+    """The times of a trial, whose signal is `phase` seconds late. Both controls run afterwards."""
     old = found.leader()
     (other,) = [it for it in found.all if it is not old]
     assert old.process is not None
@@ -81,14 +81,14 @@ def trial(found: Controls, kind: str, name: str, phase: float) -> dict[str, floa
 
 
 def restart(found: Controls, control: ControlUnderTest) -> None:
-    """Start a control again, and wait until it stands by."""
+    """Restart a control, and wait until it is on standby."""
     control.begin()
     seconds_until(lambda: control.health().get("role") == "standby", time.perf_counter())
     seconds_until(lambda: found.knows_all(control), time.perf_counter())
 
 
 def seconds_until(holds: Callable[[], Any], since_s: float) -> float:
-    """Seconds from `since_s` until `holds`; raises RuntimeError after PATIENCE_S."""
+    """Seconds from `since_s` until `holds`. Raises RuntimeError after PATIENCE_S."""
     while not holds():
         if time.perf_counter() - since_s > PATIENCE_S:
             raise RuntimeError(f"not within {PATIENCE_S:g} s")

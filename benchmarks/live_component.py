@@ -30,8 +30,8 @@ def running_component(
 ) -> Iterator[Platform]:
     """A platform whose endpoint `chat` has the component `assistant`, in service.
 
-    `options` go into the container's environment; `flags` to `hostelry up`; `adapters` by name into
-    the model's archive.
+    `options` are variables of the container, `flags` are flags of `hostelry up`, and `adapters` by
+    name go into the model's archive.
     """
     with Platform(scratch / "home", *flags) as platform:
         put_model(platform, model)
@@ -90,7 +90,7 @@ def put_model(platform: Platform, model: Path) -> None:
 
 
 def put_adapters(platform: Platform, adapters: Mapping[str, Path]) -> str:
-    """The address of an archive with the adapters."""
+    """Put an archive with the adapters into S3, and return its address."""
     content = io.BytesIO()
     with tarfile.open(fileobj=content, mode="w:gz", compresslevel=1) as packed:
         for name, folder in adapters.items():
@@ -107,7 +107,7 @@ def component_status(client: Any) -> str:
 
 
 def settled(status: Any) -> None:
-    """Wait until `status` is InService; raises RuntimeError for a failure, or after a while."""
+    """Wait until `status` is InService. Raises RuntimeError if it fails, or after READY_S."""
     give_up_at_s = monotonic_s() + READY_S
     while (now := status()) != "InService":
         if now == "Failed" or monotonic_s() > give_up_at_s:

@@ -1,10 +1,10 @@
-"""A batch of OpenAI's API over the bare engine, and beside a transform job of the same requests.
+"""A batch of OpenAI's API, compared with the bare engine and with a transform job.
 
 SmolLM2-135M-Instruct in bf16, its base and adapters of rank 16 in turn, prompts of mixed lengths,
-all requests at once. The engine alone gets token ids in its own process. The batch goes through
-`/v1/files` and `/v1/batches` of a platform at its defaults, from its creation to its end as a
-client sees it. The transform job has a record for each request and an instance of its own; its
-time begins when that serves. Rounds alternate, one computes at a time, ratios are within a round.
+all requests at once. The engine alone gets token ids in its process. The batch goes through
+`/v1/files` and `/v1/batches` of a platform at its defaults, timed from its creation to its end. The
+transform job has a record for each request, and is timed from the start of its separate instance.
+Rounds alternate, one contestant computes at a time, and ratios are within a round.
 
 ``python -m benchmarks.llm_batches [--setting short|full] [--smoke] [--model FOLDER]``
 """
@@ -50,7 +50,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """The load: requests, adapters beside the base, tokens of prompts and answers; rounds."""
+    """The load: requests, adapters besides the base, tokens of prompts and answers, and rounds."""
 
     requests: int = 240
     adapters: int = 5
@@ -71,7 +71,7 @@ SETTINGS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """One contestant in one round; `others_cpus` were busy with what is no part of it."""
+    """One contestant in one round. `others_cpus` is the number of CPUs busy with other work."""
 
     tokens: int
     wall_s: float
@@ -80,12 +80,12 @@ class Measured:
 
     @property
     def tokens_per_s(self) -> float:
-        """New tokens of all requests in the time of all."""
+        """New tokens of all requests, divided by the time of the whole load."""
         return self.tokens / self.wall_s
 
     @property
     def tokens_per_cpu_s(self) -> float:
-        """New tokens in a second of processor time, which a busy machine lengthens less."""
+        """New tokens in a second of processor time, which a busy machine affects less."""
         return self.tokens / max(self.cpu_s, 0.01)
 
 
@@ -114,7 +114,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def run(setting: Setting, model: Path, scratch: Path, vocabulary: range) -> dict[str, Any]:
-    """Start all, run the rounds, and gather what came of them."""
+    """Start all contestants, run the rounds, and return the results."""
     adapters = make_adapters(model, scratch / "adapters", setting.adapters, SEED)
     results: dict[str, list[Measured]] = {ENGINE: [], BATCH: [], JOB: []}
     with contextlib.ExitStack() as running:
@@ -122,7 +122,7 @@ def run(setting: Setting, model: Path, scratch: Path, vocabulary: range) -> dict
             ENGINE: running.enter_context(bare_engine(model, adapters, scratch)),
             **running.enter_context(platform_ways(model, adapters, scratch)),
         }
-        for contestant in contestants.values():  # what is made at a first request does not count
+        for contestant in contestants.values():  # makes everything that a first request makes
             contestant([replace(it, max_tokens=4) for it in load(setting, vocabulary, "warm-up")])
         for number in range(setting.rounds):
             names = list(contestants)
@@ -161,10 +161,10 @@ def load(setting: Setting, vocabulary: range, occasion: str) -> list[Ask]:
 
 
 def quietest(contestant: Contestant, setting: Setting, vocabulary: range, number: int) -> Measured:
-    """The attempt that other processes disturbed least; the first quiet one ends it.
+    """The attempt that other processes disturbed least. A quiet attempt is the last one.
 
-    Each attempt has prompts of its own, so that none finds another's work in a cache; they are
-    those of all contestants of the round.
+    Each attempt has different prompts, so that none finds another's work in a cache. All
+    contestants of a round get the same prompts.
     """
     attempts: list[Measured] = []
     while len(attempts) < setting.attempts:
@@ -203,7 +203,7 @@ def findings(results: dict[str, list[Measured]]) -> Iterator[Finding]:
 
 @contextlib.contextmanager
 def bare_engine(model: Path, adapters: dict[str, Path], scratch: Path) -> Iterator[Contestant]:
-    """The engine in a process of its own, paused while another computes."""
+    """The engine in a separate process, paused while another contestant computes."""
     setup = Setup(
         model=str(model),
         adapters={name: str(folder) for name, folder in adapters.items()},
@@ -232,7 +232,7 @@ def bare_engine(model: Path, adapters: dict[str, Path], scratch: Path) -> Iterat
 def platform_ways(
     model: Path, adapters: dict[str, Path], scratch: Path
 ) -> Iterator[dict[str, Contestant]]:
-    """A platform at its defaults, asked by a batch and by a transform job."""
+    """A platform at its defaults, used through a batch and through a transform job."""
     with running_component(scratch, model, cpus=THREADS, adapters=adapters) as platform:
         environment = platform.env()
         key, url = environment["OPENAI_API_KEY"], environment["OPENAI_BASE_URL"]
@@ -245,7 +245,7 @@ def platform_ways(
 
 
 class Watch:
-    """Processor time of a platform's processes, those that end meanwhile included."""
+    """Processor time of a platform's processes, including processes that end meanwhile."""
 
     def __init__(self, platform: Platform) -> None:
         self._first = {pid: process_tree.own_cpu_s(pid) for pid in platform.processes()}
@@ -254,12 +254,12 @@ class Watch:
         self._began_s = monotonic_s()
 
     def look(self) -> None:
-        """Note what each has used so far, which is not known after its end."""
+        """Note the time that each process has used so far, which is unknown after its end."""
         used = {pid: process_tree.own_cpu_s(pid) for pid in self._first}
         self._latest = {pid: max(it, self._latest[pid]) for pid, it in used.items()}
 
     def measured(self, wall_s: float) -> Measured:
-        """What the platform used since then for a load that took `wall_s`; its tokens are open."""
+        """Usage since the start of the watch, for a load that took `wall_s`, without its tokens."""
         self.look()
         own_s = sum(it - self._first[pid] for pid, it in self._latest.items())
         busy_s = process_tree.machine_busy_s() - self._busy_s
@@ -270,7 +270,7 @@ class Watch:
 
 
 def through_batch(platform: Platform, client: openai.OpenAI, asks: Sequence[Ask]) -> Measured:
-    """From the creation of a batch, whose file is there, to its end."""
+    """Measure a batch, whose file exists, from its creation to its end."""
     lines = [
         {
             "custom_id": str(number),
@@ -297,7 +297,7 @@ def through_batch(platform: Platform, client: openai.OpenAI, asks: Sequence[Ask]
 
 
 def through_job(platform: Platform, asks: Sequence[Ask]) -> Measured:
-    """From the moment that a transform job's instance serves to the job's end."""
+    """Measure a transform job from the moment that its instance serves to the job's end."""
     name = f"job-{time.time_ns()}"
     lines = [
         {**openai_body(replace(ask, adapter=None), COMPONENT), "adapters": ask.adapter or ""}
@@ -327,7 +327,7 @@ def through_job(platform: Platform, asks: Sequence[Ask]) -> Measured:
 
 
 def wait_for_job(platform: Platform, name: str) -> tuple[Row, Watch]:
-    """The job as control shows it once it is over, and a watch since its instance serves."""
+    """Control's description of the job once it is over, and a watch since its instance serves."""
     watch: Watch | None = None
     give_up_at_s = monotonic_s() + PATIENCE_S
     while monotonic_s() < give_up_at_s:
@@ -344,7 +344,7 @@ def wait_for_job(platform: Platform, name: str) -> tuple[Row, Watch]:
 
 
 def tokens_of(bodies: Sequence[Row], asks: Sequence[Ask]) -> int:
-    """The tokens of all answers; raises RuntimeError where they are not those asked for."""
+    """The tokens of all answers. Raises RuntimeError if they are not as many as requested."""
     found = sum(it["usage"]["completion_tokens"] for it in bodies)
     asked = sum(ask.max_tokens for ask in asks)
     if (len(bodies), found) != (len(asks), asked):
@@ -353,7 +353,7 @@ def tokens_of(bodies: Sequence[Row], asks: Sequence[Ask]) -> int:
 
 
 def joined(lines: Sequence[Row]) -> bytes:
-    """JSON lines."""
+    """The lines as JSON lines."""
     return b"".join(json.dumps(line).encode() + b"\n" for line in lines)
 
 

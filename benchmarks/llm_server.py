@@ -1,9 +1,9 @@
-"""The LLM server over its bare engine, behind the gateway, and beside vLLM at the same load.
+"""The LLM server compared with its bare engine, with a gateway in front, and with vLLM.
 
-SmolLM2-135M-Instruct in bf16 without adapters, one stream and sixteen. Contestants: the engine in
-process, our server, our server behind a gateway, `vllm serve`, and our server with vLLM as its
-engine, alone, compiled and behind a gateway. Rounds alternate, only one computes at a time, and
-each ratio is the median of those within the rounds.
+SmolLM2-135M-Instruct in bf16 without adapters, one stream and sixteen, with the same load for all.
+Contestants: the engine in process, our server, our server behind a gateway, `vllm serve`, and our
+server with vLLM as its engine, alone, compiled and behind a gateway. Rounds alternate, only one
+computes at a time, and each ratio is the median of the ratios within the rounds.
 
 ``python -m benchmarks.llm_server [--rounds N] [--peers vllm] [--smoke]``
 """
@@ -47,7 +47,7 @@ PAIRS = (  # over, under, the least speed and the most time to the first token a
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What is measured, and with what."""
+    """The cases, the model and the other settings of a run."""
 
     model: Path
     rounds: int
@@ -98,7 +98,7 @@ def shapes(*, smoke: bool) -> Iterator[Case]:
 
 
 def run(plan: Plan, scratch: Path) -> dict[str, Any]:
-    """Start all, run the rounds, and gather what came of them."""
+    """Start all contestants, run the rounds, and return the results."""
     contest = Contest(plan.cases, SEED, plan.vocabulary, plan.attempts)
     contestants: list[Contestant] = []
     missing: dict[str, str] = {}
@@ -130,7 +130,7 @@ def run(plan: Plan, scratch: Path) -> dict[str, Any]:
 def starts(
     plan: Plan, scratch: Path, running: contextlib.ExitStack
 ) -> dict[str, Callable[[], Contestant]]:
-    """How each contestant is started."""
+    """The functions that start the contestants, by name."""
     threads = plan.num_threads
 
     def engine() -> Contestant:
@@ -149,7 +149,7 @@ def starts(
                 "OPTION_ROLLING_BATCH": "vllm",
                 "HOSTELRY_RUNTIMES_DIR": str(folder.parent),
             }
-        if compiled:  # as `vllm serve` is; the server's default starts sooner
+        if compiled:  # like `vllm serve`. The server's default starts sooner
             options["OPTION_ENFORCE_EAGER"] = "false"
         started = start_lmi(name, plan.model, {}, scratch, threads, RANK, options)
         if not gateway:
@@ -172,7 +172,7 @@ def starts(
 
 
 def findings(plan: Plan, contest: Contest, missing: dict[str, str]) -> Iterator[Finding]:
-    """Ratios of each pair, within the rounds: speed, time to the first token and between tokens."""
+    """Ratios of each pair within the rounds: speed, time to the first token and between tokens."""
     for over, under, least, most in PAIRS:
         for case in plan.cases:
             pair = [contest.results.get((case.name, name)) for name in (over, under)]
@@ -199,7 +199,7 @@ def by_round(values: Sequence[float], size: int) -> list[float]:
 
 
 def gaps_of(first: Samples, second: Samples, size: int) -> tuple[list[float], list[float]]:
-    """Medians between tokens of each; of all rounds at once where parts of one came joined."""
+    """Median times between tokens of both: by round, or of all rounds if parts came joined."""
     one, other = first.between_s, second.between_s
     if one and other and (len(one) % size or len(other) % size):
         return [statistics.median(one)], [statistics.median(other)]
@@ -207,7 +207,7 @@ def gaps_of(first: Samples, second: Samples, size: int) -> tuple[list[float], li
 
 
 def median_ratio(over: Sequence[float], under: Sequence[float]) -> float | None:
-    """The median of the rounds' ratios; None without rounds."""
+    """The median of the rounds' ratios, or None without rounds."""
     ratios = [one / other for one, other in zip(over, under, strict=False) if other]
     return statistics.median(ratios) if ratios else None
 

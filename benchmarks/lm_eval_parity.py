@@ -1,13 +1,13 @@
 """lm-eval over the server's /v1/completions and lm-eval with transformers give the same numbers.
 
-Two tasks made on the spot: multiple choice (log-likelihoods of answers) and the perplexity of
-documents longer than the model's window. Nothing reaches the network. lm-eval is in an environment
-of its own, as it is large:
+The two tasks are made on the spot: multiple choice (log-likelihoods of answers) and the perplexity
+of documents longer than the model's window. Nothing reaches the network. lm-eval is large, and runs
+in a separate environment:
 
     python -m venv ENV && ENV/bin/pip install "lm-eval[api,hf]==0.4.13" peft
     python -m benchmarks.lm_eval_parity --lm-eval ENV/bin/python
 
-Fails where a log-likelihood differs by more than `--tolerance` or an answer is chosen differently.
+Fails if a log-likelihood differs by more than `--tolerance` or an answer is chosen differently.
 """
 
 import argparse
@@ -28,7 +28,7 @@ from benchmarks.record import print_table, write_result
 
 CHOICES, DOCUMENTS = "hostelry_choices", "hostelry_documents"
 ADAPTER = "parity"
-WINDOW = 64  # tokens; documents are longer, so that each is scored in several windows
+WINDOW = 64  # tokens. Documents are longer, so that each is scored in several windows
 WORDS = "the a sea ship storm north harbour sail rope crew island night star wind falls reads and"
 SUBJECTS = ("sky", "grass", "snow", "coal", "blood", "sun", "sea", "night")
 COLOURS = ("blue", "green", "white", "black", "red", "yellow")
@@ -38,7 +38,7 @@ Samples = Mapping[str, Sequence[float]]
 
 
 def main() -> None:
-    """Run both and compare."""
+    """Run both and compare them."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--lm-eval", type=Path, required=True, help="python that has lm-eval")
     parser.add_argument("--model", type=Path, help="folder of the model; the demo model")
@@ -137,7 +137,7 @@ def evaluated(
 
 
 def likelihoods(sample: Mapping[str, Any]) -> list[float]:
-    """The log-likelihoods of a sample's requests; of a choice whether it is greedy, too."""
+    """The log-likelihoods of a sample's requests, and for a choice also whether it is greedy."""
     values: list[float] = []
     for response in sample["resps"]:
         answer = response[0]
@@ -150,7 +150,7 @@ def likelihoods(sample: Mapping[str, Any]) -> list[float]:
 
 
 def write_tasks(folder: Path, count: int, chance: random.Random) -> Path:
-    """Two tasks over files of JSON lines; returns the folder of their definitions."""
+    """Write two tasks over files of JSON lines, and return the folder of their definitions."""
     folder.mkdir()
     questions = [
         {"subject": chance.choice(SUBJECTS), "choices": colours, "gold": number % len(colours)}

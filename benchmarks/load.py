@@ -1,4 +1,4 @@
-"""A load generator in a process of its own: requests made beforehand, sent in a closed loop.
+"""A load generator in a separate process: requests made beforehand, sent in a closed loop.
 
 ``python -m benchmarks.load`` reads a `Load` (msgspec JSON) from standard input and prints a
 `Measured`. Each connection sends a request, waits for its whole answer and sends the next.
@@ -22,10 +22,10 @@ PRELUDE = struct.Struct(">II")
 
 
 class Load(msgspec.Struct, kw_only=True):
-    """What to send: `requests` are whole messages, dealt out to connections in turn.
+    """The load to send. `requests` are whole messages, dealt out to connections in turn.
 
     Measuring starts after `warm_up_s` and lasts `duration_s`. With `streams` the answers are
-    streams of time-stamped chunks, and each chunk's age on arrival is what is measured.
+    streams of time-stamped chunks, and each chunk's age on arrival is measured.
     """
 
     port: int
@@ -37,9 +37,9 @@ class Load(msgspec.Struct, kw_only=True):
 
 
 class Measured(msgspec.Struct, kw_only=True):
-    """Answers, or chunks of streams, that came in the measured time; latencies in milliseconds.
+    """Answers, or chunks of streams, in the measured time, with latencies in milliseconds.
 
-    `total` counts those of the warm-up too.
+    `total` also counts the answers of the warm-up.
     """
 
     count: int
@@ -71,11 +71,11 @@ class Connection(asyncio.Protocol):
         self._send()
 
     def data_received(self, data: bytes) -> None:
-        """Read on."""
+        """Parse the received bytes."""
         self._parser.feed_data(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """An end that was not asked for is an error."""
+        """Count an unexpected end as an error."""
         self.errors += not self.stopped
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -90,7 +90,7 @@ class Connection(asyncio.Protocol):
             self._take_chunks()
 
     def on_message_complete(self) -> None:
-        """Note how long it took, and send the next request."""
+        """Note the duration of the request, and send the next one."""
         now_s = monotonic_s()
         if self._parser.get_status_code() not in (200, 202):
             self.errors += 1
@@ -128,7 +128,7 @@ class Connection(asyncio.Protocol):
 
 
 async def measure(load: Load) -> Measured:
-    """Send `load` and say what came of it."""
+    """Send `load` and return its results."""
     loop = asyncio.get_running_loop()
     samples_s: list[tuple[float, float]] = []
     connections: list[Connection] = []

@@ -1,14 +1,14 @@
-"""Thousands of adapters on one base: does it matter how many are registered?
+"""Effect of the number of registered adapters on one base, up to thousands.
 
-The same requests (arrivals, prompts, lengths, ranks) against engines with 5 to 2,000 registered
-adapters of ranks 64, 32, 16 and 8 on attention's products (S-LoRA's setting S2); popularity by
-Zipf's law and uniform, arrivals gamma distributed, offered load below and above capacity.
+Engines with 5 to 2,000 registered adapters of ranks 64, 32, 16 and 8 on attention's products
+(S-LoRA's setting S2) get the same requests. Popularity is by Zipf's law and uniform, arrivals are
+gamma distributed, and offered load is below and above capacity.
 
 ``python -m benchmarks.many_adapters [--setting short|full] [--smoke] [--compare NAME=JSON ...]``
 
-Some numbers of adapters run a second time at the same memory with other engine settings: every
-adapter padded to a slot of the largest rank, as engines without pages for adapters do it, unless
-``--compare`` names others. ``--option NAME=JSON`` is set for all runs.
+Some numbers of adapters run a second time at the same memory with other engine settings. By default
+every adapter is padded to a slot of the largest rank, as in engines without pages for adapters.
+``--compare`` names other settings. ``--option NAME=JSON`` is set for all runs.
 """
 
 import argparse
@@ -31,7 +31,7 @@ from benchmarks.trace_worker import Job, Result, TraceResult, run_job
 SEED = 20261121
 RANKS = (64, 32, 16, 8)
 BELOW, ABOVE = 0.6, 1.3  # offered load as shares of the measured capacity
-NUM_COMPARED = 100  # adapters beside one base, against as many models
+NUM_COMPARED = 100  # adapters on one base, compared with as many models
 MAX_CHANGE = 0.10
 NUM_WARM_UP = 8
 PADDED = {"padded_lora_rank": max(RANKS)}
@@ -39,7 +39,7 @@ PADDED = {"padded_lora_rank": max(RANKS)}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """How much to measure; lengths are drawn evenly from their ranges."""
+    """How much to measure. Lengths are drawn evenly from their ranges."""
 
     counts: tuple[int, ...]
     compared_counts: tuple[int, ...]
@@ -84,7 +84,7 @@ SETTINGS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What a run measures, and on what."""
+    """The setting, model and options of a run."""
 
     setting: Setting
     model: Path
@@ -124,7 +124,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def make_plan(arguments: argparse.Namespace, setting: Setting, scratch: Path) -> Plan:
-    """The model and where its adapters are kept; a smoke run leaves nothing behind."""
+    """The model and the folder of its adapters. A smoke run leaves nothing behind."""
     options = parsed_options(arguments.option)
     if arguments.smoke:
         shelf_folder, files, threads = scratch / "shelf", 1, 1
@@ -144,7 +144,7 @@ def make_plan(arguments: argparse.Namespace, setting: Setting, scratch: Path) ->
 
 
 def run(plan: Plan, compared: dict[str, Any]) -> dict[str, Any]:
-    """Every combination, and the same again with `compared` where it is given."""
+    """Run every combination, and the combinations to compare again with the options `compared`."""
     num = max(plan.setting.counts + plan.setting.compared_counts)
     shelf = make_shelf(plan.shelf_folder, plan.model, RANKS, num, plan.seed, plan.files_per_rank)
     capacity_per_s = measure_capacity(plan, first(shelf, min(plan.setting.counts)))
@@ -213,7 +213,7 @@ def measure(
 
 
 def circumstances(trace: TraceResult, result: Result) -> dict[str, Any]:
-    """What the engine's process did meanwhile, and held in the end."""
+    """The counters of the engine's process during the trace, and its memory in the end."""
     wanted = ("loads", "evict", "preempt", "uploads")
     counts = {
         name: value for name, value in trace.counts.items() if any(it in name for it in wanted)
@@ -222,7 +222,7 @@ def circumstances(trace: TraceResult, result: Result) -> dict[str, Any]:
 
 
 def times(plan: Plan, per_s: float) -> list[float]:
-    """When requests come; the same for every number of adapters."""
+    """Arrival times of requests, which are the same for every number of adapters."""
     source = random.Random(f"{plan.seed} {per_s}")
     return list(gamma_arrival_times(source, per_s, plan.setting.cv, plan.setting.duration_s))
 
@@ -230,7 +230,7 @@ def times(plan: Plan, per_s: float) -> list[float]:
 def requests(
     plan: Plan, popularity: Popularity, at_s: Sequence[float], occasion: str
 ) -> list[Arrival]:
-    """A request for each instant; only which adapter of a rank it names depends on the shelf."""
+    """A request for each instant. Only its choice of an adapter of a rank depends on the shelf."""
     shape = random.Random(f"{plan.seed} {occasion} shape")
     ranks = random.Random(f"{plan.seed} {occasion} ranks")
     names = random.Random(f"{plan.seed} {occasion} names")
@@ -253,7 +253,7 @@ def job(
     traces: tuple[tuple[Arrival, ...], ...],
     warm_up: tuple[Arrival, ...] = (),
 ) -> Job:
-    """A run in a process of its own."""
+    """A run in a separate process."""
     return Job(
         model=str(plan.model),
         options=options,
@@ -265,7 +265,7 @@ def job(
 
 
 def measure_memory(plan: Plan, rows: list[dict[str, Any]], shelf: Shelf) -> dict[str, Any]:
-    """One base with about a hundred adapters against as many whole models."""
+    """Compare one base with about a hundred adapters and as many whole models."""
     counts = [count for count in plan.setting.counts if count <= NUM_COMPARED]
     count = max(counts)
     arrivals = (Arrival(at_s=0.0, prompt=(7, 8, 9), max_tokens=4),)
@@ -312,7 +312,7 @@ def findings(rows: list[dict[str, Any]], memory: dict[str, Any]) -> list[Finding
 
 
 def compared_findings(rows: list[dict[str, Any]], missing: Sequence[str]) -> list[Finding]:
-    """What paging gives over the compared settings, for each number of adapters and load."""
+    """Gains of paging over the compared settings, for each number of adapters and load."""
     if missing:
         why = f"this engine has no setting {', '.join(missing)}"
         return [Finding(what="paged / compared", value=None, why=why)]
@@ -330,7 +330,7 @@ def compared_findings(rows: list[dict[str, Any]], missing: Sequence[str]) -> lis
 
 
 def report(measured: dict[str, Any]) -> None:
-    """Everything as tables."""
+    """Print everything as tables."""
     print_table(f"Capacity {measured['capacity requests/s']:.2f} requests/s", measured["rows"])
     print_table("Memory", [measured["memory"]])
     print_table("Against the aims", measured["findings"])

@@ -20,7 +20,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """How much is measured; `scale` multiplies the sizes of models."""
+    """How much is measured. `scale` multiplies the sizes of models."""
 
     num_models: int
     scale: float
@@ -50,7 +50,7 @@ SETTINGS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bench:
-    """What all measurements need; `small` and `mixed` are different models."""
+    """The inputs of all measurements. `small` and `mixed` are different models."""
 
     setting: Setting
     scratch: Path
@@ -63,7 +63,7 @@ class Bench:
     peers: Mapping[str, Path]
 
     def checked(self, shelf: ModelShelf, target: str) -> tuple[float, bool | None]:
-        """Seconds of one request, and whether the model was there; its answer must be right."""
+        """Seconds of a request, and whether the model was loaded. A wrong answer is an error."""
         answered = shelf.call(target)
         if abs(answered.predicted - self.answers[target]) > TOLERANCE:
             raise RuntimeError(f"{shelf.name} answers {answered.predicted} for {target}")

@@ -23,7 +23,7 @@ NEVER_ASKED_FOR = ModelKind(memory_bytes=1, disk_bytes=1, load_s=0.1, download_s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Called:
-    """A request of a trace; seconds of one clock. `hit` None where that is not said."""
+    """A request of a trace, in seconds of one clock. `hit` None: the answer does not say it."""
 
     model: int
     began_s: float
@@ -32,7 +32,7 @@ class Called:
 
 
 def requests_of(setting: Setting, seed: int) -> dict[str, list[int]]:
-    """The models that are asked for, in order, by the name of the trace."""
+    """The models of the requests, in order, by the name of the trace."""
     kinds: dict[str, Callable[..., Any]] = {
         "Zipf 0.9": partial(zipf, 0.9),
         "Zipf 0.9, drift": partial(drift, every=DRIFT_EVERY),
@@ -51,9 +51,9 @@ def requests_of(setting: Setting, seed: int) -> dict[str, list[int]]:
 def run_trace(
     bench: Bench, shelf: ModelShelf, numbers: Sequence[int], limit_s: float
 ) -> tuple[list[Called], BaseException | None]:
-    """Requests in their order, by several callers at once, until `limit_s` are over.
+    """Send requests in their order, by several callers at once, for at most `limit_s`.
 
-    A failure ends it; what was answered before is returned with it.
+    A failure ends the run, and is returned with the calls that were answered before.
     """
     found: list[Called | None] = [None] * len(numbers)
     positions = iter(range(len(numbers)))
@@ -87,7 +87,7 @@ def run_trace(
 def live_calls(
     bench: Bench, endpoint: Endpoint, numbers: Sequence[int]
 ) -> tuple[list[Called], int]:
-    """The requests at the endpoint, and its hits after the warm-up."""
+    """Send the requests to the endpoint. Returns the calls, and its hits after the warm-up."""
     first = int(WARM_UP * len(numbers))
     called: list[Called] = []
     hits = 0
@@ -101,7 +101,7 @@ def live_calls(
 
 
 def hit_row(name: str, called: Sequence[Called], hits: int, account: Row) -> Row:
-    """The endpoint's `hits` beside every policy's on these requests, as it measured models. Pure.
+    """The endpoint's `hits`, and every policy's on these requests with the measured models. Pure.
 
     Requests that wait for a load which another one began are hits of a policy: nothing is loaded
     for them. AWS's metric does not count them.
@@ -136,7 +136,7 @@ def num_joined(called: Sequence[Called], load_s: Mapping[int, float]) -> int:
 
 
 def trace_of(name: str, called: Sequence[Called], models: Sequence[Row]) -> ModelTrace:
-    """The requests as they were made, with what the instance measured of the models. Pure."""
+    """The requests as they were made, with the instance's measurements of the models. Pure."""
     by_target = {it["target"]: kind_of(it) for it in models}
     num_models = max(it.model for it in called) + 1
     kinds = [by_target.get(target_of(it), NEVER_ASKED_FOR) for it in range(num_models)]
@@ -150,7 +150,7 @@ def trace_of(name: str, called: Sequence[Called], models: Sequence[Row]) -> Mode
 
 
 def kind_of(facts: Row) -> ModelKind:
-    """A model as the instance's account has it."""
+    """A model as the instance's account describes it."""
     return ModelKind(
         memory_bytes=facts["memory_bytes"],
         disk_bytes=facts["disk_bytes"],
@@ -165,7 +165,7 @@ def first_seconds(called: Sequence[Called]) -> float:
 
 
 def speed_row(name: str, most: int, called: Sequence[Called], found: float | None = None) -> Row:
-    """What a trace's callers saw; `found` in memory, from an empty one, where no answer says it."""
+    """A trace's speed as its callers saw it. `found`: hit rate, if the answers do not say it."""
     ordered = sorted(1000 * (it.ended_s - it.began_s) for it in called)
     if found is None:
         found = sum(it.hit is True for it in called) / len(called)

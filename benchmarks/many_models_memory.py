@@ -1,4 +1,4 @@
-"""Memory of loaded models in each contestant, and what an unload gives back."""
+"""Memory of loaded models in each contestant, and the memory that an unload returns."""
 
 import contextlib
 import subprocess
@@ -27,7 +27,7 @@ sys.stdin.read()
 
 
 def pss(pids: Sequence[int]) -> float:
-    """The megabytes of process trees; shared pages are parted among all who map them."""
+    """The megabytes of process trees. Each shared page is divided by the number of its mappings."""
     return sum(process_tree.memory(pid).pss_bytes for pid in pids) / MB
 
 
@@ -44,7 +44,7 @@ def memory_row(what: str, loaded: int, total: float, more: float | None = None) 
 
 
 def memory_of_peer(bench: Bench, peer: RayModels | TritonModels) -> Row:
-    """Of the mixed models, beside as many small ones before and after; Triton unloads all."""
+    """Memory of the mixed models, in addition to small models in Ray, or to none in Triton."""
 
     def call_all(targets: Sequence[str]) -> float:
         for target in targets:
@@ -69,7 +69,7 @@ def memory_of_peer(bench: Bench, peer: RayModels | TritonModels) -> Row:
 
 
 def memory_of_server(bench: Bench) -> Row:
-    """Of the mixed models in the program of a copy, alone, loaded and unloaded by its contract."""
+    """Memory of the mixed models in a copy's program alone, loaded and unloaded by its contract."""
     folder = bench.scratch / "unpacked"
     folder.mkdir()
     with running_server(folder, bench.python) as server, server.client() as http:
@@ -102,7 +102,7 @@ def unpacked(archive: Path, folder: Path) -> None:
 
 
 def memory_of_processes(bench: Bench) -> Row:
-    """Of the mixed models with a Python process each that has answered once."""
+    """Memory of the mixed models with a Python process for each, which has answered once."""
     folder = bench.scratch / "unpacked"
     with contextlib.ExitStack() as stack:
         pids = []
@@ -115,7 +115,7 @@ def memory_of_processes(bench: Bench) -> Row:
                     stdout=subprocess.PIPE,
                 )
             )
-            assert process.stdout is not None  # it was asked for
+            assert process.stdout is not None  # Popen was called with a pipe
             if process.stdout.readline() != b"ready\n":
                 raise RuntimeError(f"a process of its own for {target} does not answer")
             pids.append(process.pid)

@@ -26,7 +26,7 @@ TRAIN = Path(__file__).parent / "peers" / "programs" / "train_models.py"
 IMAGE = "683313688378.dkr.ecr.us-east-1.amazonaws.com/sagemaker-scikit-learn:1.2-1-cpu-py3"
 ROLE = "arn:aws:iam::111122223333:role/HostelryExecutionRole"
 RUNTIME, ASKED_RUNTIME = "sklearn-1.2", "sklearn:1.2"
-INSTANCE_TYPE = "ml.c8g.medium"  # 2 GiB, nine tenths of it for models
+INSTANCE_TYPE = "ml.c8g.medium"  # 2 GiB, of which nine tenths are for models
 BUCKET, PREFIX = "customers", "models"
 UPLOADERS, TRAINERS = 4, 2
 READY_S = 90.0
@@ -38,7 +38,7 @@ def target_of(number: int) -> str:
 
 
 def runtime_in(folder: Path) -> Path:
-    """The interpreter of the scikit-learn runtime in `folder`, which is installed if need be."""
+    """The interpreter of the scikit-learn runtime in `folder`, which is installed if necessary."""
     if find_installed(folder, RUNTIME) is None:
         subprocess.run(
             [*CLI, "runtimes", "install", ASKED_RUNTIME],
@@ -50,7 +50,7 @@ def runtime_in(folder: Path) -> Path:
 
 
 def trained(python: Path, folder: Path, num_models: int, scale: float, seed: int) -> dict[str, Any]:
-    """Train models into archives in `folder`, unless they are there; what each predicts."""
+    """Train models into archives in `folder`, unless they exist. Returns their predictions."""
     folder.mkdir(parents=True, exist_ok=True)
     done = folder / f"done-{num_models}-{scale:g}-{seed}"
     if not done.exists():
@@ -61,7 +61,7 @@ def trained(python: Path, folder: Path, num_models: int, scale: float, seed: int
 
 
 def train(python: Path, folder: Path, num_models: int, scale: float, seed: int) -> None:
-    """Train models into archives, and what they predict into answers."""
+    """Train models into archives, and write their predictions into files of answers."""
     commands = [
         [str(it) for it in (python, TRAIN, folder, seed, scale, part, TRAINERS, num_models)]
         for part in range(TRAINERS)
@@ -81,7 +81,7 @@ def running_platform(scratch: Path, runtimes: Path) -> Iterator[Platform]:
 
 
 def upload(platform: Platform, folder: Path, targets: Sequence[str]) -> None:
-    """Put the archives into the bucket: that is their deployment."""
+    """Put the archives into the bucket, which deploys them."""
     s3 = platform.boto3("s3", s3={"addressing_style": "path"}, max_pool_connections=UPLOADERS)
     s3.create_bucket(Bucket=BUCKET)
 
@@ -113,7 +113,7 @@ class Endpoint:
         self._signer = SigV4Auth(signing, "sagemaker", keys.region)
 
     def call(self, target: str) -> Answered:
-        """One request, signed before its time is taken."""
+        """Send one request, which is signed before its time starts."""
         path = f"/endpoints/{self._endpoint}/invocations"
         request = AWSRequest(
             "POST",
@@ -128,7 +128,7 @@ class Endpoint:
 
     @property
     def memory_bytes(self) -> int:
-        """PSS of all that runs for its models: the copy, and interpreters that it is forked of."""
+        """PSS of all processes for its models: the copy, and the interpreters that forked it."""
         agents = self._platform.home.instances.glob("*/agent.json")
         own = {json.loads(it.read_bytes())["process"]["pid"] for it in agents}
         return measure_memory({*self._platform.processes()} - self._before - own)
@@ -143,7 +143,7 @@ class Endpoint:
 
 @contextlib.contextmanager
 def running_endpoint(platform: Platform, name: str) -> Iterator[Endpoint]:
-    """An endpoint for all models of the bucket, in service; deleted afterwards."""
+    """An endpoint for all models of the bucket, in service. It is deleted afterwards."""
     before = platform.processes()
     client = platform.boto3("sagemaker")
     client.create_model(

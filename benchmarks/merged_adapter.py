@@ -1,11 +1,11 @@
-"""Claim: merging an adapter pays where nearly all requests are its own.
+"""Claim: merging an adapter pays if nearly all requests are for it.
 
-Merged weights beside the same adapter unmerged, and beside the base.
-SmolLM2-135M-Instruct in bf16 with a rank-16 adapter on all seven linear targets, one engine with
-`fuse_adapter` and one without, in processes of their own. 1, 4 and 16 streams of the adapter and of
-the base, then mixes of both: a step of a mix reads merged and base weights, so that merging pays
-only above some share of the adapter's. Both run each case in turn; ratios are of one round, of
-tokens a processor second where that is known. On a busy machine only ``--threads 1`` is of use.
+Merged weights are compared with the same adapter unmerged, and with the base. SmolLM2-135M-Instruct
+in bf16 with a rank-16 adapter on all seven linear targets runs in an engine with `fuse_adapter` and
+in one without, each in its process. 1, 4 and 16 streams use the adapter or the base, then mixes of
+both. A step of a mix reads merged and base weights, so merging pays only above some share of the
+adapter. Both engines run each case in turn. Ratios are within a round, of tokens a processor second
+if known. On a busy machine only ``--threads 1`` is of use.
 
 ``python -m benchmarks.merged_adapter [--setting short|full] [--smoke]``
 """
@@ -53,13 +53,13 @@ SETTINGS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mix:
-    """`own` of the streams are the adapter's, the others the base's."""
+    """A mix in which `own` of the streams use the adapter, and the others use the base."""
 
     streams: int
     own: int
 
     def case(self, setting: Setting) -> Case:
-        """The load, under a name of its own."""
+        """The load, under the name of the mix."""
         adapters = (HOT,) * self.own + (None,) * (self.streams - self.own)
         return Case(
             name=f"{self.own} of {self.streams}",
@@ -88,7 +88,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def mixes(setting: Setting) -> list[Mix]:
-    """From none to all of the adapter for each number of streams, neighbours in time."""
+    """Mixes from none to all of the adapter for each number of streams, neighbours in time."""
     ends = [Mix(streams=it, own=own) for it in setting.streams for own in (it, 0)]
     between = [
         Mix(streams=streams, own=round(streams * share))
@@ -99,7 +99,7 @@ def mixes(setting: Setting) -> list[Mix]:
 
 
 def run(arguments: argparse.Namespace, setting: Setting, scratch: Path) -> dict[str, Any]:
-    """Start both engines, run all rounds, and gather what came of it."""
+    """Start both engines, run all rounds, and return the results."""
     model = model_folder(arguments.model, scratch, tiny=arguments.smoke)
     dtype = "float32" if arguments.smoke else "bfloat16"
     adapter = random_adapter(scratch / HOT, model, RANK, seed=SEED, std=0.02, dtype=dtype)
@@ -149,8 +149,8 @@ def run(arguments: argparse.Namespace, setting: Setting, scratch: Path) -> dict[
 def ratio_row(mix: Mix, samples: dict[tuple[Mix, str], Samples]) -> dict[str, Any]:
     """Medians over rounds of one mix against the base alone, in both processes.
 
-    Each is compared with its own process' base: where memory lies differs between processes, and is
-    worth a tenth of the speed. `gain` is the quotient, of tokens a processor second.
+    Each is compared with the base in the same process, since the place of memory changes the speed
+    by a tenth. `gain` is the quotient, of tokens a processor second.
     """
     base = Mix(streams=mix.streams, own=0)
     of_base: dict[str, list[float]] = {}
@@ -193,7 +193,7 @@ def first_tokens(samples: Samples, mix: Mix) -> list[float]:
 
 
 def findings(rows: Sequence[dict[str, Any]]) -> list[Finding]:
-    """Where merging pays: from the least share on from which no larger one is slower."""
+    """The least share of the adapter from which merging is never slower at larger shares."""
     found: list[Finding] = []
     for streams in sorted({row["streams"] for row in rows}):
         own = sorted(

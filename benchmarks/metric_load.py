@@ -1,9 +1,9 @@
 """Cost of many metrics: 1,000 of each of 100 components, for an hour of virtual time.
 
-Of every ten metrics seven are one value a period, two a value with a count, one a latency of eight
-different values. Shown are the memory that the store accounts for and the process really takes, the
-processor time of a sample and of the queries that alarms and dashboards make, the longest single
-call, and what a restart reads.
+Of every ten metrics, seven have a value for each period, two have a value with a count, and the
+last is a latency with eight different values. The tables show the memory that the store accounts
+for and the process really takes, the processor time of a sample and of the queries that alarms and
+dashboards make, the longest single call, and how much a restart reads.
 
 ``python -m benchmarks.metric_load [--setting smoke|short|fine] [--no-disk]``
 """
@@ -40,7 +40,7 @@ Store = MemoryMetrics | DurableMetrics
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """How much load: samples of `resolution_s` come every `period_s`."""
+    """How much load there is: samples of `resolution_s` come every `period_s`."""
 
     num_metrics: int = 1000
     num_components: int = 100
@@ -58,7 +58,7 @@ SETTINGS = {
 
 @dataclass(slots=True, kw_only=True)
 class Recorded:
-    """What recording took, in seconds of this machine."""
+    """The cost of recording, in seconds of this machine."""
 
     num_samples: int = 0
     cpu_s: float = 0.0
@@ -84,7 +84,7 @@ def main() -> None:
 
 
 def measure(setting: Setting, random: Random, folder: Path | None) -> dict[str, Any]:
-    """Everything, as tables."""
+    """Measure everything, and return it as tables."""
     clock = ManualClock(T)
     base_bytes = resident_bytes()
     store = opened(setting, clock, folder)
@@ -134,7 +134,7 @@ def opened(setting: Setting, clock: ManualClock, folder: Path | None) -> Store:
 
 
 def record_an_hour(store: Store, clock: ManualClock, setting: Setting, random: Random) -> Recorded:
-    """An hour of load; each component's samples of a period are one call."""
+    """Record an hour of load. Each call has one component's samples of one period."""
     recorded = Recorded()
     for _ in range(HOUR_S // setting.period_s):
         for component in range(setting.num_components):
@@ -177,7 +177,7 @@ def metric_of(number: int, component: int) -> Metric:
 
 
 def ask(store: Store, clock: ManualClock, setting: Setting, random: Random) -> list[dict[str, Any]]:
-    """What queries cost; each row is one kind, of metrics chosen at random."""
+    """The cost of queries. Each row is one kind of query, with metrics chosen at random."""
     end = clock.now() // 60 * 60
 
     def stat(name: str, kind: int, period_s: int = 60) -> MetricStat:
@@ -227,7 +227,7 @@ def ask(store: Store, clock: ManualClock, setting: Setting, random: Random) -> l
 
 
 def timed(name: str, run: Callable[[], None], count: int) -> dict[str, Any]:
-    """One row: what a query costs in processor time."""
+    """One row: the processor time of a query."""
     began = time.process_time()
     for _ in range(count):
         run()
@@ -238,7 +238,7 @@ def timed(name: str, run: Callable[[], None], count: int) -> dict[str, Any]:
 def restart(
     num_series: int, clock: ManualClock, setting: Setting, folder: Path | None
 ) -> dict[str, Any]:
-    """What a new start costs."""
+    """The cost of a restart."""
     assert folder is not None
     size_bytes = sum(path.stat().st_size for path in folder.iterdir())
     began = time.perf_counter()

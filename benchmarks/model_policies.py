@@ -1,4 +1,4 @@
-"""Policies that evict models from a tier: ours, and LRU, LFU, GDSF and Belady's beside it."""
+"""Policies that evict models from a tier: ours, LRU, LFU, GDSF and Belady's."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
@@ -18,10 +18,10 @@ NEVER = 1 << 60
 
 
 class TierPolicy(Protocol):
-    """Chooses what leaves one tier."""
+    """A policy that chooses which models leave one tier."""
 
     def requested(self, model: int, position: int, at_s: float, hit: bool) -> None:
-        """A request of the trace that this tier sees, and whether it has the model."""
+        """Record a request of the trace that this tier sees, and whether the tier has the model."""
 
     def victims(
         self, cached: Collection[int], incoming: int, lacking: int, position: int, at_s: float
@@ -29,7 +29,7 @@ class TierPolicy(Protocol):
         """Models of `cached`, with `lacking` bytes together, to evict for `incoming`."""
 
     def changed(self, model: int, there: bool) -> None:
-        """A model is there, or has left."""
+        """Record that a model is in the tier, or has left it."""
 
 
 class _Ranked:
@@ -54,28 +54,28 @@ class _Ranked:
         return found
 
     def changed(self, model: int, there: bool) -> None:
-        """Scores change by requests only."""
+        """Do nothing, since scores change only with requests."""
 
 
 class Lru(_Ranked):
     """Least recently used."""
 
     def requested(self, model: int, position: int, at_s: float, hit: bool) -> None:
-        """Remember when."""
+        """Remember the request's position."""
         self.score[model] = position
 
 
 class Lfu(_Ranked):
-    """Fewest requests since it is there; among equals the least recent."""
+    """Fewest requests since its load. Among equals, the least recently used model is evicted."""
 
     def requested(self, model: int, position: int, at_s: float, hit: bool) -> None:
-        """Count."""
+        """Count the request."""
         requests = int(self.score[model]) + 1 if hit else 1
         self.score[model] = requests + position / NEVER
 
 
 class Gdsf(_Ranked):
-    """GreedyDual-Size-Frequency: requests since it is there, times cost, per byte; with aging."""
+    """GreedyDual-Size-Frequency with aging: requests since the load, times cost, by bytes."""
 
     unit_cost = False
 
@@ -85,7 +85,7 @@ class Gdsf(_Ranked):
         self._age = 0.0
 
     def requested(self, model: int, position: int, at_s: float, hit: bool) -> None:
-        """Count, and set the score."""
+        """Count the request, and set the score."""
         self._requests[model] = self._requests[model] + 1 if hit else 1
         cost = 1.0 if self.unit_cost else self.costs_s[model]
         self.score[model] = self._age + self._requests[model] * cost / self.sizes[model]
@@ -93,7 +93,7 @@ class Gdsf(_Ranked):
     def victims(
         self, cached: Collection[int], incoming: int, lacking: int, position: int, at_s: float
     ) -> Sequence[int]:
-        """Those of the least score, which becomes the age."""
+        """The models with the least score, which becomes the age."""
         found = super().victims(cached, incoming, lacking, position, at_s)
         self._age = max([self._age, *(self.score[model] for model in found)])
         return found
@@ -106,7 +106,7 @@ class GdsfHits(Gdsf):
 
 
 class Belady(_Ranked):
-    """Evicts what is requested last in the future; it knows the trace."""
+    """Evicts the model whose next request is last, since it knows the trace."""
 
     def __init__(self, sizes: Sequence[int], costs_s: Sequence[float], trace: ModelTrace) -> None:
         super().__init__(sizes, costs_s, trace)
@@ -123,14 +123,14 @@ class Belady(_Ranked):
 
 
 class BeladySize(Belady):
-    """Belady's for mixed sizes: the most bytes times requests until the next one for it."""
+    """Belady's for mixed sizes: evicts the most bytes times requests until the model's next use."""
 
     by_cost = False
 
     def victims(
         self, cached: Collection[int], incoming: int, lacking: int, position: int, at_s: float
     ) -> Sequence[int]:
-        """Those that waste the most."""
+        """The models that waste the most."""
 
         def wasted(model: int) -> float:
             bytes_requests = (-self.score[model] - position) * self.sizes[model]
@@ -146,7 +146,7 @@ class BeladySize(Belady):
 
 
 class BeladyCost(BeladySize):
-    """Belady's for mixed sizes and costs: divided by the seconds of the miss."""
+    """Belady's for mixed sizes and costs: also divided by the seconds of the miss."""
 
     by_cost = True
 
@@ -178,7 +178,7 @@ class Ours:
         self._models[model] = replace(self._models[model], popularity=before.after_request(at_s))
 
     def changed(self, model: int, tier: ModelTier, there: bool) -> None:
-        """A model is in a tier, or has left it."""
+        """Record that a model is in a tier, or has left it."""
         now = self._models[model]
         self._models[model] = (
             replace(now, loaded=there) if tier is ModelTier.MEMORY else replace(now, on_disk=there)
@@ -187,7 +187,7 @@ class Ours:
     def victims(
         self, tier: ModelTier, cached: Collection[int], incoming: int, lacking: int, at_s: float
     ) -> list[int]:
-        """Those that the plan names."""
+        """The models that the plan names."""
         state = ModelCacheState(
             tier=tier,
             capacity_bytes=sum(self._models[model].held_bytes(tier) for model in cached),
@@ -201,7 +201,7 @@ class Ours:
 
 
 class OursOfTier:
-    """`Ours` for one tier; the memory's counts the requests."""
+    """`Ours` for one tier. Only the memory's policy counts the requests."""
 
     def __init__(self, both: Ours, tier: ModelTier) -> None:
         self._both, self._tier = both, tier
@@ -212,13 +212,13 @@ class OursOfTier:
             self._both.requested(model, at_s)
 
     def changed(self, model: int, there: bool) -> None:
-        """A model is there, or has left."""
+        """Record that a model is in the tier, or has left it."""
         self._both.changed(model, self._tier, there)
 
     def victims(
         self, cached: Collection[int], incoming: int, lacking: int, position: int, at_s: float
     ) -> Sequence[int]:
-        """Those that the plan names."""
+        """The models that the plan names."""
         return self._both.victims(self._tier, cached, incoming, lacking, at_s)
 
 

@@ -10,9 +10,9 @@ from itertools import accumulate, count
 
 MB = 1024 * 1024
 PER_S = 20.0  # requests for all models together
-DRIFT_EVERY, DRIFT_SHARE = 2000, 0.05  # requests, and models that trade places after them
-RARE_SHARE = 0.2  # of the requests is for models that are asked for once
-SCAN_EVERY, SCAN_STEP = 15_000, 3  # requests; one in SCAN_STEP belongs to a scan while it lasts
+DRIFT_EVERY, DRIFT_SHARE = 2000, 0.05  # requests, then this share of models trades places
+RARE_SHARE = 0.2  # of the requests is for models that are requested once
+SCAN_EVERY, SCAN_STEP = 15_000, 3  # requests. During a scan, every SCAN_STEP-th is part of it
 BURST_LENGTH, BURST_GAP_S = 8, 5.0  # mean requests of a burst, and seconds between them
 
 
@@ -30,7 +30,7 @@ class ModelKind:
 class ModelTrace:
     """Requests in order: when, and for which of `kinds`.
 
-    The first `num_regular` kinds are asked for again and again.
+    The first `num_regular` kinds are requested again and again.
     """
 
     name: str
@@ -64,7 +64,7 @@ def some_kind(chance: random.Random) -> ModelKind:
 
 
 def traces(num_models: int, num_requests: int, seed: int) -> Iterator[ModelTrace]:
-    """Each of TRACES once; the same seed gives the same requests."""
+    """Each of TRACES once. The same seed gives the same requests."""
     for name, make in TRACES.items():
         chance = random.Random(f"{seed} {name}")
         kinds = [some_kind(chance) for _ in range(num_models)]
@@ -102,14 +102,14 @@ def drift(
 
 
 def _rare(chance: random.Random, num_models: int, num_requests: int) -> Chosen:
-    """Zipf's law, and one request in five for a model that is asked for only once."""
+    """Zipf's law, but every fifth request is for a model that is requested only once."""
     fresh = count(num_models)
     for at_s, model in zipf(0.9, chance, num_models, num_requests):
         yield at_s, next(fresh) if chance.random() < RARE_SHARE else model
 
 
 def _scans(chance: random.Random, num_models: int, num_requests: int) -> Chosen:
-    """Zipf's law, and now and then every model once, in one request of three."""
+    """Zipf's law, and now and then a scan of every model, which takes every third request."""
     scan: list[int] = []
     for number, (at_s, model) in enumerate(zipf(0.9, chance, num_models, num_requests)):
         if number % SCAN_EVERY == SCAN_EVERY // 2:

@@ -14,7 +14,7 @@ def model_folder(given: Path | None, scratch: Path, *, tiny: bool) -> Path:
 
 def tiny_model(folder: Path) -> Path:
     """A random Llama of two layers that reads bytes, with its tokenizer."""
-    # These need transformers, which a run on a model that is already there does without.
+    # These imports need transformers, which a run with an existing model does not need.
     from tests.models import tiny_llama
     from tests.unit.containers.lmi.tiny import write_tokenizer
 

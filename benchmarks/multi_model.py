@@ -1,13 +1,13 @@
-"""A thousand scikit-learn models on one instance, beside Ray Serve and Triton.
+"""A thousand scikit-learn models on one instance, compared with Ray Serve and Triton.
 
-The models (a third each linear, nearest neighbours, trees; 1 KB to 15 MB) lie in a real platform's
-S3, and all contestants load them from there when they are asked for: a multi-model endpoint with
-memory for a part of them; Ray Serve's multiplexing, whose models share one process; and Triton's
-explicit control, a process each, where this script unloads the least recently used.
+The models (a third each linear, nearest neighbours, trees, with 1 KB to 15 MB) lie in a real
+platform's S3. All contestants load them on request: a multi-model endpoint with memory for a part
+of them, Ray Serve's multiplexing, whose models share one process, and Triton's explicit control
+with a process for each model, in which this script unloads the least recently used.
 
-Measured: first and further calls, in rounds; memory of a loaded model, beside a process each, and
-what an unload gives back; and requests by Zipf's law, with and without drift, with the hits that
-LRU, LFU, GDSF and Belady's would have had on the same requests with the models' measured sizes.
+The tables show first and further calls, in rounds, the memory of a loaded model and of an unload,
+and requests by Zipf's law, with and without drift, with the hits that LRU, LFU, GDSF and Belady's
+would have had on the same requests with the models' measured sizes.
 
 ``python -m benchmarks.multi_model [--setting short|full] [--without ray|triton] [--peers-dir DIR]``
 """
@@ -95,14 +95,14 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def small_and_mixed(models: Path, together: int, seed: int) -> tuple[list[str], list[str]]:
-    """The smallest models, and as many of all sizes."""
+    """The smallest models, and as many models of all sizes."""
     archives = sorted(models.glob("*.tar.gz"), key=lambda it: it.stat().st_size)
     names = [archive.name for archive in archives]
     return names[:together], random.Random(seed).sample(names[together:], together)
 
 
 def measure(bench: Bench, seed: int) -> dict[str, list[Row]]:
-    """All tables."""
+    """Measure all tables."""
     print("measuring", flush=True)
     calls, memory = rounds_and_memory(bench)
     memory += [memory_of_server(bench), memory_of_processes(bench)]
@@ -152,7 +152,7 @@ def rounds_and_memory(bench: Bench) -> tuple[list[Row], list[Row]]:
         peers = [stack.enter_context(running_peer(bench, name, most)) for name in bench.peers]
         shelves: list[ModelShelf] = [ours, *peers]
         for shelf in shelves:
-            bench.checked(shelf, bench.small[0])  # what is imported once
+            bench.checked(shelf, bench.small[0])  # imports the libraries once
         for number in range(setting.rounds):
             cold = fresh[number * setting.cold : (number + 1) * setting.cold]
             for shelf in shelves if number % 2 == 0 else reversed(shelves):
@@ -177,7 +177,7 @@ def call_row(
 
 
 def findings(memory: Sequence[Row], hits: Sequence[Row]) -> list[Finding]:
-    """The aims."""
+    """The results, compared with the aims."""
     rows = {row["what"]: row for row in memory}
     alone = rows["a process each"]["MB a model"]
     return [

@@ -1,10 +1,10 @@
-"""Models of a multi-model endpoint that stay loaded: our rule beside LRU, LFU, GDSF and Belady's.
+"""Models of a multi-model endpoint that stay loaded: our rule against LRU, LFU, GDSF and Belady's.
 
-A thousand models of mixed sizes, of which an instance's memory holds a part, and in a second table
-its disk too. Every policy gets the same requests, and loads whatever is asked for. Belady's know
-the future: the plain one evicts what is used last, "size" and "cost" weigh that by bytes and
-seconds; no policy passes the upper bound. Aims: a hit rate within 3 points of Belady's and never
-below LRU's.
+An instance's memory holds a part of a thousand models of mixed sizes, and in a second table its
+disk does too. Every policy gets the same requests, and loads every requested model. Belady's know
+the future: the plain one evicts the model that is used last, "size" and "cost" weigh that by bytes
+and seconds. No policy passes the upper bound. Aims: a hit rate within 3 points of Belady's and
+never below LRU's.
 
 ``python -m benchmarks.multi_model_trace [--setting smoke|short|full]``
 """
@@ -39,7 +39,7 @@ BOUND = "upper bound"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """How much is replayed; `shares` are of the memory that all models would take."""
+    """How much is replayed. `shares` are of the memory that all models would take."""
 
     num_models: int
     num_requests: int
@@ -70,7 +70,7 @@ class Tier:
     used_bytes: int = 0
 
     def admit(self, model: int, keep: set[int], position: int, at_s: float) -> None:
-        """Put `model` there, and evict what must go for it, but none of `keep`."""
+        """Put `model` into the tier. Evict other models to make room, but none of `keep`."""
         lacking = self.used_bytes + self.sizes[model] - self.capacity_bytes
         if lacking > 0:
             for victim in self.policy.victims(self.cached - keep, model, lacking, position, at_s):
@@ -155,7 +155,7 @@ def two_tier_rows(setting: Setting, seed: int) -> Iterator[dict[str, Any]]:
 
 
 def replay(trace: ModelTrace, name: str, memory_bytes: int, disk_bytes: int | None) -> Counted:
-    """A policy's hits and seconds; a `disk_bytes` of None holds all models from the start."""
+    """A policy's hits and seconds. A `disk_bytes` of None holds all models from the start."""
     of_memory, of_disk = policies(name, trace)
     kinds = trace.kinds
     memory = Tier(of_memory, [it.memory_bytes for it in kinds], memory_bytes, set())
@@ -186,12 +186,11 @@ def replay(trace: ModelTrace, name: str, memory_bytes: int, disk_bytes: int | No
 
 
 def upper_bound(trace: ModelTrace, capacity_bytes: int) -> dict[str, float]:
-    """The hit rate and the least cost that no policy passes, the future known, loads optional.
+    """The hit rate and the least cost that no policy passes, even if it knows the future.
 
-    Each hit keeps its model over the requests since the one before. Hits are chosen by the bytes
-    times requests that they take, and the capacity times all requests is given out.
-
-    Source: the bound PFOO-L of Berger, Beckmann and Harchol-Balter 2018.
+    Loads are optional. Each hit keeps its model over the requests since the model's last request.
+    Hits are chosen by the bytes times requests that they take, until the capacity times all
+    requests is used up. Source: the bound PFOO-L of Berger, Beckmann and Harchol-Balter 2018.
     """
     first = int(WARM_UP * len(trace.models))
     requests = len(trace.models) - first
@@ -241,7 +240,7 @@ def averaged(rows: Iterator[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def wide(rows: Sequence[dict[str, Any]], share: float | None, what: str) -> list[dict[str, Any]]:
-    """A table of one measure: a row a trace, a column a policy."""
+    """A table of one measure, with a row for each trace and a column for each policy."""
     found: dict[str, dict[str, Any]] = {}
     for row in rows:
         if share in (None, row["share"]):

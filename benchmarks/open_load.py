@@ -1,8 +1,8 @@
-"""A load generator in a process of its own: different requests, each at its time or in turn.
+"""A load generator in a separate process: different requests, each at its time or in turn.
 
 ``python -m benchmarks.open_load`` reads a `Plan` (msgspec JSON) from standard input and prints an
-`Outcome`. A request that is due is sent at once, over an idle connection or a new one, whether or
-not earlier ones have been answered; with `num_clients` each client sends the next one instead, as
+`Outcome`. A request that is due is sent at once, over an idle connection or a new one, even if
+earlier ones are not answered yet. With `num_clients`, each client instead sends its next request as
 soon as its last one is answered.
 """
 
@@ -25,7 +25,7 @@ class Due(msgspec.Struct, array_like=True):
 
 
 class Plan(msgspec.Struct, kw_only=True):
-    """What to send to `port`; `num_clients` 0 means each request at its time."""
+    """The requests to send to `port`. With `num_clients` 0, each is sent at its time."""
 
     port: int
     requests: list[Due]

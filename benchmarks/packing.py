@@ -1,7 +1,7 @@
 """Number of instances that mixed models need together, and the time to plan them.
 
-Against one endpoint per model, each on the smallest instance of the family that holds it, and
-against the lower bound that no packing can pass (the scarcest resource's total by an instance's).
+Compared with one endpoint for each model, on the smallest instance of the family that holds it, and
+with the lower bound of any packing (the scarcest resource's total divided by an instance's).
 
 ``python -m benchmarks.packing [--setting short|full] [--smoke]``
 """
@@ -34,7 +34,7 @@ SPREAD, BINPACK = PlacementStrategy.SPREAD, PlacementStrategy.BINPACK
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mix:
-    """Models of mixed sizes, the instance type they share, and the family of one's own."""
+    """Models of mixed sizes, the instance type they share, and the family of separate instances."""
 
     name: str
     shared: str
@@ -127,7 +127,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def fleet_row(mix: Mix, setting: Setting, seed: int) -> dict[str, Any]:
-    """Instances and what they declare, together and apart; means over several drawn fleets."""
+    """Instances and their resources, together and apart, as means over several drawn fleets."""
     drawn = [
         one_fleet(mix, setting, random.Random(f"{seed} {mix.name} {number}"))
         for number in range(setting.fleets)
@@ -190,7 +190,7 @@ def drawn_copies(mix: Mix, num_models: int, source: random.Random) -> list[CopyR
 
 
 def smallest(mix: Mix, asked: Requirements) -> Shape:
-    """What the smallest instance of the family that holds one copy declares."""
+    """The resources of the smallest instance of the family that holds one copy."""
     shapes = [get_shape(it) for it in mix.family]
     holding = [it for it in shapes if fits_shape(to_need(asked), it)]
     return min(holding, key=lambda it: (it.accelerators, it.cpus, it.memory_bytes))
@@ -232,7 +232,7 @@ def plan_rows(setting: Setting, seed: int) -> list[dict[str, Any]]:
 
 
 def _those_that_fit(wanted: list[CopyRequest], hosts: list[Host], count: int) -> list[CopyRequest]:
-    """`count` copies that the hosts can hold: of fewer accelerators where those run out."""
+    """`count` copies that the hosts can hold, with fewer accelerators if those run out."""
     chosen = wanted[:count]
     outcomes = place(chosen, hosts, ()).outcomes
     fitting = [it for it, found in zip(chosen, outcomes, strict=True) if isinstance(found, Placed)]

@@ -9,7 +9,7 @@ READ_BYTES = 1 << 20
 
 
 def evict(files: Iterable[Path]) -> None:
-    """Ask the kernel to forget what it holds of `files`; pages that are mapped elsewhere stay."""
+    """Ask the kernel to drop cached pages of `files`. Pages that other processes map stay."""
     for file in files:
         descriptor = os.open(file, os.O_RDONLY)
         try:
@@ -28,7 +28,7 @@ def warm(files: Iterable[Path]) -> None:
 
 
 def drop_all() -> bool:
-    """Have the kernel forget every clean page of the machine; False where that is not allowed."""
+    """Have the kernel drop every clean page of the machine. False if that is not allowed."""
     try:
         os.sync()
         DROP.write_text("3\n")

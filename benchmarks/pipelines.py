@@ -1,8 +1,8 @@
-"""Overhead of pipelines: echo containers one after the other, beside each called directly.
+"""Overhead of pipelines: echo containers one after the other, compared with direct calls of each.
 
-A hop is what a further container adds to a request, less its own time when it is called
-directly; the aim is 0.5 ms at one connection. Rounds alternate, figures are medians. Bodies of 1 MB
-through five containers show the memory of the gateway before and after.
+The time of a hop is the time that a further container adds to a request, minus the time of a direct
+call of that container. The aim is 0.5 ms at one connection. Rounds alternate, and figures are
+medians. Bodies of 1 MB through five containers show the memory of the gateway before and after.
 
 ``python -m benchmarks.pipelines [--setting tiny|short|full]``
 """
@@ -98,7 +98,7 @@ def running_pipelines(num_workers: int) -> Iterator[Stack]:
 
 
 def pipeline(scope: Scope, echoes: list[Echo]) -> EndpointRoute:
-    """The endpoint of a pipeline of these containers; of one alone it is a model of one."""
+    """The endpoint of a pipeline of these containers. With one container, it has a single model."""
     length = len(echoes)
     first, *further = (
         CopyRoute(
@@ -120,7 +120,7 @@ def pipeline(scope: Scope, echoes: list[Echo]) -> EndpointRoute:
 
 
 def latencies(stack: Stack, setting: Setting, connections: int) -> list[dict[str, Any]]:
-    """A row for each length, and one for a hop."""
+    """A row for each length, and a row for the hop."""
     body = bytes(SMALL)
     cases = {"direct": (stack.echo_port, direct_request(body, {}))}
     for length in LENGTHS:
@@ -164,7 +164,7 @@ def p50_ms(port: int, request: bytes, setting: Setting, connections: int) -> flo
 
 
 def memory_of_large_bodies(stack: Stack, setting: Setting) -> list[dict[str, Any]]:
-    """What the gateway's workers hold after each round of large bodies."""
+    """The memory of the gateway's workers after each round of large bodies."""
     request = signed_request(stack, "invocations", bytes(LARGE), {}, f"chain-{LENGTHS[-1]}")
     rows = [{"round": 0, "p50_ms": 0.0, "gateway_mib": resident_mib(stack)}]
     for number in range(1, setting.rounds + 1):

@@ -1,4 +1,4 @@
-"""CPU time of a platform's processes by part, and cores that are the copies' own."""
+"""CPU time of a platform's processes by part, and separate cores for the copies."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -16,7 +16,7 @@ AGENT = b"hostelry.services.agent"
 
 
 def pids_by_part(home: Home) -> dict[str, list[int]]:
-    """The processes of a home: those that serve by name, copies of all instances together."""
+    """The processes of a home: servers by name, and the copies of all instances together."""
     parts: dict[str, list[int]] = {}
     for service in live_run_files(home):
         parts.setdefault(get_service_kind(service.name), []).append(service.pid)
@@ -41,7 +41,7 @@ def cpu_s_by_part(home: Home) -> dict[tuple[str, int], float]:
 def used_s(
     before: Mapping[tuple[str, int], float], after: Mapping[tuple[str, int], float]
 ) -> dict[str, float]:
-    """CPU seconds of each part between two looks; processes that have ended are left out."""
+    """CPU seconds of each part between two measurements, without processes that have ended."""
     found: dict[str, float] = {}
     for (part, pid), seconds in after.items():
         found[part] = found.get(part, 0.0) + seconds - before.get((part, pid), 0.0)
@@ -49,7 +49,7 @@ def used_s(
 
 
 def give_copies_their_cores(home: Home) -> None:
-    """Half of the cores for copies alone; this process and the platform's have the others."""
+    """Give half of the cores to copies alone. This process and the platform get the other half."""
     cores = sorted(ALL_CORES)
     half = len(cores) // 2
     for part, pids in {**pids_by_part(home), OTHERS: [os.getpid()]}.items():
@@ -59,7 +59,7 @@ def give_copies_their_cores(home: Home) -> None:
 
 @contextmanager
 def cores_as_before(home: Home) -> Iterator[None]:
-    """Give every process all cores at the end."""
+    """Give every process all cores at the end of the block."""
     try:
         yield
     finally:

@@ -1,11 +1,11 @@
-"""A transform job beside Ray Data's batch inference: the same model, rows and object store.
+"""A transform job compared with Ray Data's batch inference: the same model, rows and object store.
 
 A platform at its defaults, a random forest, objects of rows in CSV. The job has one instance and
-requests of many records (MultiRecord); Ray Data one actor and batches of 4,096 rows, in an
-environment of its own with the runtime's scikit-learn. Both are timed as their user waits: from the
-call of CreateTransformJob until it is Completed, and from the start of Ray's program to its end.
-Each does a small part and then all of the objects: the rate is that of the difference, the start
-what is left of the small part. Outputs are compared. Rounds alternate the order.
+requests of many records (MultiRecord). Ray Data has one actor and batches of 4,096 rows, in a
+separate environment with the runtime's scikit-learn. Both are timed as a user waits: from the call
+of CreateTransformJob until it is Completed, and from the start of Ray's program to its end. Each
+processes a few of the objects, then all. The rate is of the difference, and the start is the
+remaining time of the few. Outputs are compared. Rounds alternate the order.
 
 ``python -m benchmarks.ray_data [--setting short|full] [--runtimes DIR] [--peers-dir DIR]``
 """
@@ -51,7 +51,7 @@ JOB_TIMEOUT_S = 600.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """Rounds; objects of the small part and of all, rows of each."""
+    """Rounds, objects of the small part and of all, and rows of each object."""
 
     rounds: int
     few: int
@@ -87,7 +87,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 class Contest:
-    """Both, over the same bucket."""
+    """The platform and Ray Data over the same bucket."""
 
     def __init__(self, platform: Any, folder: Path, ray: Path, setting: Setting) -> None:
         self._platform = platform
@@ -98,7 +98,7 @@ class Contest:
         self._s3 = platform.boto3("s3")
 
     def prepare(self, python: Path) -> None:
-        """The model and the rows, in the object store."""
+        """Put the model and the rows into the object store."""
         setting, rows = self._setting, self._folder / "rows"
         rows.mkdir()
         model = self._folder / "model.joblib"
@@ -118,12 +118,12 @@ class Contest:
                 self._s3.put_object(Bucket=BUCKET, Key=key, Body=file.read_bytes())
 
     def warm_up(self) -> None:
-        """Each once, untimed: what they read is in the page cache then."""
+        """Run each once, untimed, so that the page cache has the files that they read."""
         self._job("few", "warm-job")
         self._program("few", "warm-ray")
 
     def round(self, number: int) -> dict[str, float]:
-        """Both, in an order that alternates."""
+        """Measure both, in an order that alternates."""
         ways: dict[str, Callable[[str, str], float]] = {"ours": self._job, "ray": self._program}
         found: dict[str, float] = {}
         for name in reversed(ways) if number % 2 else ways:
@@ -182,7 +182,7 @@ class Contest:
             **os.environ,
             **client_environment(self._platform),
             "RAY_USAGE_STATS_ENABLED": "0",
-            "RAY_worker_niceness": "0",  # by default its workers give way to all others here
+            "RAY_worker_niceness": "0",  # by default its workers have a low priority
         }
         began_s = monotonic_s()
         done = subprocess.run(
@@ -199,7 +199,7 @@ class Contest:
         return monotonic_s() - began_s
 
     def _sum(self, prefix: str) -> float:
-        """The sum of all answers below a prefix, whose number must be that of the rows."""
+        """The sum of all answers below a prefix. Raises RuntimeError if a row has no answer."""
         answers: list[float] = []
         for found in self._s3.list_objects_v2(Bucket=BUCKET, Prefix=prefix).get("Contents", ()):
             body = self._s3.get_object(Bucket=BUCKET, Key=found["Key"])["Body"].read().decode()

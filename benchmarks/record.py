@@ -1,4 +1,4 @@
-"""A benchmark's result: a table for the reader, and JSON that says where it came from."""
+"""A benchmark's result: a table for the reader, and JSON with the command, commit and hardware."""
 
 import os
 import platform
@@ -15,7 +15,7 @@ FOLDER = Path("bench-results")
 
 
 def print_table(title: str, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Rows with the same keys, aligned; the keys are the heading."""
+    """Print rows with the same keys as an aligned table, whose heading is the keys."""
     if not rows:
         return
     heading = list(rows[0])
@@ -27,7 +27,7 @@ def print_table(title: str, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def write_result(name: str, setting: str, seed: int, measured: Mapping[str, Any]) -> Path:
-    """Write ``bench-results/NAME.json`` with what is needed to measure it again."""
+    """Write ``bench-results/NAME.json`` with the values, and everything to measure them again."""
     FOLDER.mkdir(exist_ok=True)
     path = FOLDER / f"{name}.json"
     document = {
@@ -46,7 +46,7 @@ def write_result(name: str, setting: str, seed: int, measured: Mapping[str, Any]
 
 
 def commit() -> str:
-    """The checked-out commit, with ``+`` where files differ from it; empty outside a checkout."""
+    """The checked-out commit, with ``+`` if files differ from it, or empty outside a checkout."""
     try:
         found = _git("rev-parse", "HEAD")
         changed = _git("status", "--porcelain", "--untracked-files=no")

@@ -1,10 +1,10 @@
 """Cost of data capture: the same model's endpoints with and without it, in one run.
 
-A real platform at its defaults with two endpoints of an echo model server, and two of a small
-scikit-learn model; one of each captures all requests and answers. Spool files are uploaded all the
-while, mostly in a later load than the one that filled them. Rounds are short and alternate in their
-order; what counts is the median of their ratios, and the gateway's processor time, which bears a
-busy machine.
+A real platform at its defaults has two endpoints of an echo model server, and two of a small
+scikit-learn model. One of each pair captures all requests and answers. Spool files are uploaded all
+the while, mostly in a later load than the one that filled them. Rounds are short and alternate in
+their order. The results are the median of their ratios, and the gateway's processor time, which is
+valid on a busy machine too.
 
 ``python -m benchmarks.rollout [--setting tiny|short|full]``
 """
@@ -42,7 +42,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """Rounds of each load, and the seconds of one; the sizes of the echo's body, connections."""
+    """Rounds of each load, the seconds of a load, the sizes of the echo's body, and connections."""
 
     rounds: int
     duration_s: float
@@ -137,7 +137,7 @@ def measure(ends: CapturedEndpoints, setting: Setting) -> dict[str, list[Row]]:
 
 
 def one_round(platform: Platform, shape: Shape, *, is_reversed: bool) -> Row:
-    """Ratios of one pair of loads, and what each gave."""
+    """Ratios of one pair of loads, and the figures of each load."""
     names = (CAPTURED, PLAIN) if is_reversed else (PLAIN, CAPTURED)
     found = {name: load_of(platform, shape, name) for name in names}
     (captured, captured_us), (plain, plain_us) = found[CAPTURED], found[PLAIN]
@@ -153,7 +153,7 @@ def one_round(platform: Platform, shape: Shape, *, is_reversed: bool) -> Row:
 
 
 def load_of(platform: Platform, shape: Shape, name: str) -> tuple[Measured, float]:
-    """A load on the endpoint, and microseconds of the gateway's processor time a request."""
+    """Send a load. Returns its result, and the gateway's processor time of a request in us."""
     pids = [platform.pid(worker) for worker in platform.gateway_workers]
     before_s = sum(map(cpu_s, pids))
     request = signed(platform, f"{shape.prefix}-{name}", shape.body)
@@ -182,7 +182,7 @@ def signed(platform: Platform, name: str, body: bytes) -> bytes:
 
 
 def of_shape(shape: str, rows: Sequence[Row]) -> list[Finding]:
-    """Medians of the rounds beside the aims: 5 percent."""
+    """Medians of the rounds, with their aims of 5 percent."""
 
     def median(column: str) -> float:
         return float(statistics.median(row[column] for row in rows))
@@ -200,7 +200,7 @@ def of_shape(shape: str, rows: Sequence[Row]) -> list[Finding]:
 
 
 def outcome(platform: Platform, prefix: str) -> Row:
-    """The captured requests of a model so far, as control has them."""
+    """The captured requests of a model so far, as control describes them."""
 
     def sums() -> list[Row]:
         answer = httpx.get(

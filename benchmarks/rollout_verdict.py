@@ -1,14 +1,14 @@
-"""Verdicts on simulated versions whose truth is known, beside an alarm with a fixed bake.
+"""Verdicts on simulated versions whose truth is known, compared with an alarm with a fixed bake.
 
-Both versions get requests at once, the new one a tenth of them. Errors are drawn with the
-version's rate, latencies from a lognormal distribution, scaled for a slower version. The verdict
-(`hostelry compare` at its defaults) is looked at after each second, for ten minutes at most. The
-alarm is the usual one of an update: of the new version's requests in a minute more than 5 % failed,
-or their p95 is over 1.5 times the old version's; the bake is five minutes.
+Both versions get requests at once, the new one a tenth of them. Errors are drawn with the version's
+rate, latencies from a lognormal distribution, scaled for a slower version. The verdict
+(`hostelry compare` at its defaults) is read after each second, for ten minutes at most. The alarm
+is the usual alarm of updates. It goes off if more than 5 % of the new version's requests in a
+minute failed, or if their p95 is over 1.5 times the old version's. The bake is five minutes.
 
 Updates: a canary of a tenth for five minutes, then all traffic on trial for five. With the verdict
-as the gate (`hostelry:verdict` = on, no alarm) each step is decided for itself; what was counted in
-a second is known two seconds later. Beside it the same update with the alarm and its full waits.
+as the gate (`hostelry:verdict` = on, no alarm) each step is decided for itself. The counts of a
+second are known two seconds later. The same update also runs with the alarm and its full waits.
 
 ``python -m benchmarks.rollout_verdict [--setting short|full] [--smoke]``
 """
@@ -42,8 +42,8 @@ MEAN_US, SPREAD = math.log(50_000), 0.4
 LATEST_S, BAKE_S, MINUTE_S = 600, 300, 60
 ALARM_ERRORS, ALARM_LATENCY = 0.05, 1.5
 NEW_SHARE = 0.1
-COMING_S, STEP_S, KNOWN_AFTER_S = 60, 300, 2  # of an update; the old fleet alone serves at first
-KEPT = 64  # buckets of an octave, as the gateway's meter has
+COMING_S, STEP_S, KNOWN_AFTER_S = 60, 300, 2  # of an update. At first, only the old fleet serves
+KEPT = 64  # buckets of an octave, as in the gateway's meter
 NOTHING = SecondLoad(key=KEY, second=0)
 
 
@@ -131,7 +131,7 @@ def row(truth: Truth, rate: int, runs: int) -> dict[str, Any]:
 def play(
     truth: Truth, rate: int, random: np.random.Generator
 ) -> tuple[VersionOutcome, int, int | None]:
-    """The verdict, the second of it, and the second at which the alarm goes off."""
+    """The verdict, its second, and the second at which the alarm goes off."""
     old = new = VersionEvidence()
     verdict, decided_s, alarm = VersionOutcome.UNDECIDED, LATEST_S, MinuteAlarm()
     for second, (of_old, of_new) in enumerate(seconds(truth, rate, random), 1):
@@ -146,7 +146,7 @@ def play(
 
 @dataclass(slots=True, kw_only=True)
 class Ended:
-    """An update's end: seconds from its first step on, requests that the new version served."""
+    """An update's end: seconds since its first step, and requests that the new version served."""
 
     is_back: bool = False
     full_s: int | None = None  # all traffic on the new version
@@ -204,7 +204,7 @@ def updated(truth: Truth, rate: int, random: np.random.Generator, *, is_gated: b
 
 
 class UpdateVerdict:
-    """The verdict on an update, by what is known of its seconds."""
+    """The verdict on an update, by the seconds that are known so far."""
 
     def __init__(self) -> None:
         self._update = WatchedUpdate(
@@ -224,7 +224,7 @@ class UpdateVerdict:
         self._unknown: deque[tuple[int, dict[str, ConfigLoad]]] = deque()
 
     def step(self, began_s: int, *, is_trial: bool) -> None:
-        """A step begins."""
+        """Begin a step."""
         self._update = replace(self._update, since=float(began_s), is_trial=is_trial)
         self._evidence = FleetEvidence(old_of_update=self._evidence.old_of_update)
 
@@ -241,13 +241,13 @@ class UpdateVerdict:
 
 
 class UpdateAlarm:
-    """The alarm on an update, which ends no step before its time."""
+    """The alarm on an update, which does not shorten any step."""
 
     def __init__(self) -> None:
         self._alarm, self._began_s = MinuteAlarm(), 0
 
     def step(self, began_s: int, *, is_trial: bool) -> None:
-        """A step begins; on trial the old version's last minute stays."""
+        """Begin a step. On trial, the old version's last minute is kept."""
         self._began_s = began_s
 
     def see(self, second: int, of_old: SecondLoad, of_new: SecondLoad) -> VersionOutcome:
@@ -258,7 +258,7 @@ class UpdateAlarm:
 
 
 def config_load(load: SecondLoad) -> ConfigLoad:
-    """The load as that of one configuration."""
+    """The load of a second as the load of one configuration."""
     return ConfigLoad(
         finished=load.finished,
         errors_5xx=load.errors_5xx,
@@ -275,7 +275,7 @@ class MinuteAlarm:
         self._old_p95 = 0.0
 
     def see(self, second: int, of_old: SecondLoad, of_new: SecondLoad) -> None:
-        """A second's requests of both."""
+        """Record a second's requests of both versions."""
         if second > BAKE_S or self.at_s is not None:
             return
         self._old, self._new = self._old.plus(of_old), self._new.plus(of_new)
@@ -313,7 +313,7 @@ def load(
     """Requests of one version in one second."""
     count = int(random.poisson(rate))
     logs = random.normal(MEAN_US + math.log(slower), SPREAD, count)
-    # The gateway's buckets are logarithmic, too.
+    # The gateway's buckets are logarithmic too.
     buckets, counts = np.unique(np.floor(logs / math.log(2) * KEPT), return_counts=True)
     values = np.exp2((buckets + 0.5) / KEPT)
     return SecondLoad(

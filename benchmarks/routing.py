@@ -1,9 +1,9 @@
 """Effect of the choice of a copy: random, least outstanding requests, adapter-aware.
 
-Copies with long-tailed service times, adapters by Zipf's law, of which a copy has some at hand and
-loads the others. First in simulated time, where the gateway's own choices decide and many requests
-cost nothing; then over real connections, through a gateway process. Aims: p99 at least 30 % under
-random, throughput 15 % over it.
+Copies have long-tailed service times. Adapters are drawn by Zipf's law, and a copy keeps some
+loaded and loads the others on request. The first part is in simulated time, where the gateway's own
+choices decide and many requests cost nothing. The second part uses real connections, through a
+gateway process. Aims: p99 at least 30 % under random, throughput 15 % over it.
 
 ``python -m benchmarks.routing [--setting smoke|short|full]``
 """
@@ -21,17 +21,17 @@ from benchmarks.routing_simulation import STRATEGIES, Simulated, Simulation, hig
 from benchmarks.routing_trace import Fleet, arrivals
 
 SEED = 20261121
-LIMIT_TIMES_MEAN = 10.0  # of p99, for the throughput within it
+LIMIT_TIMES_MEAN = 10.0  # limit of p99, for the throughput within it
 CLIENTS_PER_PLACE = 4  # of the closed loop that saturates the copies
 AT_MOST, AT_LEAST = 0.7, 1.15
-# Below it requests hardly wait: p99 is that of the service times, which no choice can change.
+# Below this load requests hardly wait: p99 is the service times' p99, which no choice changes.
 AIM_FROM_LOAD = 0.6
 RANDOM, AWARE = STRATEGIES[0], STRATEGIES[-1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """How much to measure; `shares` are of the copies' capacity without any load."""
+    """How much to measure. `shares` are loads as parts of the copies' capacity."""
 
     num_simulated: int
     num_searched: int
@@ -89,7 +89,7 @@ def main() -> None:
 
 
 def described(fleet: Fleet) -> str:
-    """What the tables are of."""
+    """The description of the tables' fleet."""
     return (
         f"{fleet.num_copies} copies, {fleet.at_once} requests at once each; service times of "
         f"{fleet.mean_ms:g} ms, p99 {fleet.service_p99_ms:.0f} ms; {fleet.num_adapters} adapters, "
@@ -147,10 +147,10 @@ def throughput_row(setting: Setting, strategy: str, seed: int) -> dict[str, Any]
 
 
 def live(setting: Setting, seed: int) -> list[dict[str, Any]]:
-    """Latencies at one load and throughput when saturated, measured; medians of the rounds.
+    """Measured latencies at one load and throughput when saturated, as medians of the rounds.
 
-    Every round goes through all strategies, every other one in reverse order, with requests of its
-    own that are the same for each strategy.
+    Every round goes through all strategies, every other round in reverse order. All strategies get
+    the same requests in a round, and each round has different ones.
     """
     rounds: dict[str, list[dict[str, Any]]] = {strategy: [] for strategy in STRATEGIES}
     for number in range(setting.live_rounds):
@@ -174,7 +174,7 @@ def live_row(setting: Setting, strategy: str, seed: int) -> dict[str, Any]:
 
 
 def medians(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """One row of the medians of rows that have the same keys; words are as in the first."""
+    """One row of the medians of rows that have the same keys. Text is the first row's."""
     return {
         name: value if isinstance(value, str) else median(each[name] for each in rows)
         for name, value in rows[0].items()
@@ -182,7 +182,7 @@ def medians(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def clients(fleet: Fleet) -> int:
-    """As many as keep every copy busy, with some waiting."""
+    """The number of clients that keep every copy busy, with some waiting."""
     return CLIENTS_PER_PLACE * fleet.num_copies * fleet.at_once
 
 

@@ -38,17 +38,17 @@ BASE_NAME = "base"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveGateway:
-    """A running gateway; requests signed by `credentials` are served at `port`."""
+    """A running gateway, which serves requests signed by `credentials` at `port`."""
 
     credentials: Credentials
     port: int
 
 
 def measure(fleet: Fleet, strategy: str, asked: list[Asked], num_clients: int = 0) -> Simulated:
-    """What comes of requests at their times, or one after another by `num_clients`.
+    """Send requests at their times, or one after another by `num_clients`, and return the results.
 
-    Copies and gateway are new for each measurement: what one strategy leaves at hand is no help to
-    the next.
+    Copies and gateway are new for each measurement, so that one strategy's loaded adapters do not
+    help the next strategy.
     """
     with running_copies(fleet) as copies, running_gateway(fleet, strategy, copies) as gateway:
         requests = [signed(gateway, strategy, each) for each in asked]
@@ -63,7 +63,7 @@ def measure(fleet: Fleet, strategy: str, asked: list[Asked], num_clients: int = 
 
 
 def summary(outcome: Outcome) -> Simulated:
-    """The measured part of an outcome; raises RuntimeError where a request failed."""
+    """The measured part of an outcome. Raises RuntimeError if a request failed."""
     failed = [each for each in outcome.answers if each.status != 200]
     if failed:
         raise RuntimeError(
@@ -84,7 +84,7 @@ def summary(outcome: Outcome) -> Simulated:
 
 @contextlib.contextmanager
 def running_copies(fleet: Fleet) -> Iterator[tuple[CopyRoute, ...]]:
-    """Model servers, one process each."""
+    """Model servers, each in its process."""
     command = [sys.executable, "-m", "benchmarks.adapter_model", "--at-once", str(fleet.at_once)]
     command += ["--held", str(fleet.held), "--load-ms", str(fleet.load_ms)]
     with contextlib.ExitStack() as stack:
@@ -96,7 +96,7 @@ def running_copies(fleet: Fleet) -> Iterator[tuple[CopyRoute, ...]]:
             stack.enter_context(stopped_after(process))
         ports = []
         for process in started:
-            assert process.stdout is not None  # it was asked for
+            assert process.stdout is not None  # Popen was called with a pipe
             stack.enter_context(process.stdout)
             ports.append(int(process.stdout.readline().split()[1]))
         yield tuple(
@@ -109,7 +109,7 @@ def running_copies(fleet: Fleet) -> Iterator[tuple[CopyRoute, ...]]:
 def running_gateway(
     fleet: Fleet, strategy: str, copies: tuple[CopyRoute, ...]
 ) -> Iterator[LiveGateway]:
-    """A gateway process whose routes lead to `copies` in the way of `strategy`."""
+    """A gateway process whose routes lead to `copies` with the routing of `strategy`."""
     with tempfile.TemporaryDirectory() as folder:
         home = Home(Path(folder) / "home")
         home.make()
@@ -128,7 +128,7 @@ def running_gateway(
 def routes(
     fleet: Fleet, strategy: str, copies: tuple[CopyRoute, ...], credentials: Credentials
 ) -> RouteSnapshot:
-    """A base and its adapters; all are on every copy."""
+    """The routes of a base and its adapters. Every copy has all of them."""
     least, at_random = RoutingStrategy.LEAST_OUTSTANDING_REQUESTS, RoutingStrategy.RANDOM
     names = [f"adapter-{number}" for number in range(fleet.num_adapters)]
     components = tuple(
@@ -153,8 +153,8 @@ def routes(
 def signed(gateway: LiveGateway, strategy: str, asked: Asked) -> Due:
     """A request as botocore would send it.
 
-    For least outstanding the base is asked, and the copy gets the adapter in the attributes: the
-    gateway sees no adapter then.
+    For least outstanding requests, the base is called, and the copy gets the adapter in the
+    attributes. So the gateway sees no adapter.
     """
     attributes = f"service_us={round(asked.service_ms * 1000)}"
     named = asked.adapter

@@ -1,4 +1,4 @@
-"""Copies in simulated time under the gateway's own choices; a seed gives the same run again."""
+"""Copies in simulated time under the gateway's own choices. The same seed gives the same run."""
 
 import heapq
 import random
@@ -21,7 +21,7 @@ WARM_UP_SHARE = 0.2  # of the requests, which are not measured
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Simulated:
-    """What came of a run; times in milliseconds, `hit_rate` of adapters at hand."""
+    """The result of a run: times in milliseconds, and the `hit_rate` of loaded adapters."""
 
     p50_ms: float
     p99_ms: float
@@ -31,7 +31,7 @@ class Simulated:
 
 @dataclass(slots=True, kw_only=True)
 class Request:
-    """A request on its way; `choice` where the strategy learns from it."""
+    """A request under way. `choice` is set if the strategy learns from its outcome."""
 
     asked: Asked
     place: int
@@ -50,7 +50,7 @@ class SimulatedCopy:
         self._adapters: OrderedDict[str, None] = OrderedDict()
 
     def has(self, adapter: str) -> bool:
-        """Whether the adapter is at hand; it is afterwards."""
+        """Whether the adapter was loaded. It is loaded afterwards."""
         hit = adapter in self._adapters
         self._adapters[adapter] = None
         self._adapters.move_to_end(adapter)
@@ -63,11 +63,11 @@ class Simulation:
     """One run of a strategy.
 
     Args:
-        fleet: the copies and what their requests are like.
+        fleet: the copies and the distribution of their requests.
         strategy: one of `STRATEGIES`.
         seed: of the routers' own draws.
-        num_workers: routers, of which each sees some of the requests; they share what
-            `AdapterPlaces` shares.
+        num_workers: routers, of which each sees some of the requests. They share their adapters'
+            places as `AdapterPlaces` does.
     """
 
     def __init__(self, fleet: Fleet, strategy: str, seed: int, num_workers: int = 1) -> None:
@@ -99,7 +99,7 @@ class Simulation:
         return self._measured(last_ms)
 
     def run_closed(self, num_clients: int, num_requests: int, seed: int) -> Simulated:
-        """Each client sends its next request at the end of the one before."""
+        """Let each client send its next request at the end of the one before."""
         waiting = arrivals(self._fleet, 1.0, num_requests, seed)
         for number, asked in enumerate(waiting):
             if number >= num_clients:

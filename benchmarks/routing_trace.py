@@ -11,17 +11,17 @@ from statistics import NormalDist
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fleet:
-    """Copies that are alike, and what their requests are like.
+    """Copies that are alike, and the distribution of their requests.
 
     Args:
         num_copies: copies behind one name.
-        at_once: requests that a copy works on at a time; the others queue.
+        at_once: requests that a copy works on at a time, while the others queue.
         mean_ms: mean service time of a request, without any load.
-        sigma: spread of the service times' logarithm; at 1.0 one in a hundred takes 6 x the mean.
+        sigma: spread of the service times' logarithm. At 1.0, 1 % of requests take 6 x the mean.
         num_adapters: adapters, chosen by Zipf's law.
         exponent: of Zipf's law.
-        held: adapters that a copy has at hand; beyond them the one asked for longest ago goes.
-        load_ms: what a request takes longer where its adapter is not at hand.
+        held: maximum number of loaded adapters of a copy, which evicts the least recently used.
+        load_ms: additional time of a request whose adapter is not loaded.
     """
 
     num_copies: int = 4
@@ -45,7 +45,7 @@ class Fleet:
 
     @property
     def service_p99_ms(self) -> float:
-        """What p99 would be if no request ever waited or loaded."""
+        """p99 without any waits or loads."""
         return math.exp(self.middle + NormalDist().inv_cdf(0.99) * self.sigma)
 
 
@@ -59,7 +59,7 @@ class Asked:
 
 
 def arrivals(fleet: Fleet, per_s: float, num_requests: int, seed: int) -> Iterator[Asked]:
-    """Requests that arrive at random; adapters and times are the same for every `per_s`."""
+    """Requests that arrive at random. Adapters and times are the same for every `per_s`."""
     source = random.Random(seed)
     shares = list(accumulate(1 / (n + 1) ** fleet.exponent for n in range(fleet.num_adapters)))
     at_ms = 0.0

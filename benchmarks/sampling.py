@@ -1,4 +1,4 @@
-"""A sampling profiler of every thread: which functions used the processor, and for which."""
+"""A sampling profiler of every thread: functions that used the processor, and their callers."""
 
 import sys
 import threading
@@ -10,9 +10,9 @@ EVERY_S = 0.004
 
 
 class Sampler:
-    """Processor time by function while it runs; `with` starts and stops it.
+    """Processor time by function while the sampler runs. `with` starts and stops it.
 
-    A sample weighs as much as its thread has run since the one before: a wait weighs nothing.
+    A sample weighs the time that its thread has run since the last one, so waits weigh nothing.
     """
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class Sampler:
         self._thread.join()
 
     def show(self, num: int = 30) -> None:
-        """Print the functions that ran most, and those that were on the stack most."""
+        """Print the functions that ran most, and the functions that were on the stack most."""
         total = max(1, self.running.total())
         for title, used in (("running", self.running), ("on the stack", self.on_stack)):
             print(f"-- {title}, of {total / 1e9:.2f} s")

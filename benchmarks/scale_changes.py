@@ -12,7 +12,7 @@ from benchmarks.scale_platform import ROLE, SimulatedControl
 
 IMAGE = "763104351884.dkr.ecr.us-west-2.amazonaws.com/djl-inference:0.29.0-lmi11.0.0-cu124"
 COPIES_AN_INSTANCE = 10
-EVERY = 10  # one component in so many has adapters
+EVERY = 10  # every tenth component has adapters
 Call = Callable[[], Awaitable[Any]]
 
 
@@ -26,13 +26,13 @@ class Shape:
 
     @property
     def instances(self) -> int:
-        """The instances of each, ten copies on one."""
+        """The instances of each endpoint, with ten copies on an instance."""
         return self.components // COPIES_AN_INSTANCE
 
 
 @dataclass(slots=True, kw_only=True)
 class Sent:
-    """A change, and when its parts were seen; seconds of the performance counter."""
+    """A change, and when its parts were seen, in seconds of the performance counter."""
 
     kind: str
     name: str
@@ -45,11 +45,11 @@ class Sent:
 
 
 class Models:
-    """The components and adapters there are, by endpoint."""
+    """The present components and adapters, by endpoint."""
 
     def __init__(self, source: random.Random) -> None:
         self.bases: dict[str, list[str]] = {}  # components with adapters
-        self.plain: dict[str, list[str]] = {}  # those without
+        self.plain: dict[str, list[str]] = {}  # components without adapters
         self._adapters: list[tuple[str, str]] = []  # endpoint, name
         self._source = source
         self._numbers = itertools.count()
@@ -58,7 +58,7 @@ class Models:
     async def planned(
         self, control: SimulatedControl, shapes: Sequence[Shape]
     ) -> tuple[list[Call], list[Call]]:
-        """Make the endpoints; returns the calls that make the components, and the adapters."""
+        """Create the endpoints. Returns the calls that create the components, and the adapters."""
         components: list[Call] = []
         adapters: list[Call] = []
         for shape in shapes:
@@ -102,7 +102,7 @@ class Models:
             adapters.append(partial(create_adapter, control, endpoint, base, adapter))
 
     def cloned(self, endpoints: Sequence[str], suffixes: Sequence[str], joined: str | None) -> None:
-        """As many more endpoints as suffixes, or one with all of it, as `scale_seed.seed` made."""
+        """Add the endpoints that `scale_seed.seed` made: one for each suffix, or a joined one."""
         adapters = [it for it in self._adapters if it[0] in endpoints]
         for suffix in suffixes:
             for endpoint in endpoints:
@@ -112,7 +112,7 @@ class Models:
             self._adapters += [(it + (joined or suffix), name + suffix) for it, name in adapters]
 
     def changes(self, control: SimulatedControl) -> Iterator[tuple[Sent, Call]]:
-        """Adapters come and go in turn; every tenth change adds a copy."""
+        """Changes: adapters come and go in turn, and every tenth change adds a copy."""
         for number in itertools.count():
             if number % 10 == 9:
                 yield self._scaling(control)
@@ -166,7 +166,7 @@ async def in_order(calls: Sequence[Call], at_once: int = 8) -> None:
 
 
 async def create_base(control: SimulatedControl, endpoint: str, name: str) -> None:
-    """A component of one copy, ten of which fill two thirds of an instance."""
+    """Create a component of one copy. Ten such copies fill two thirds of an instance."""
     await control.call(
         "CreateInferenceComponent",
         InferenceComponentName=name,
@@ -184,7 +184,7 @@ async def create_base(control: SimulatedControl, endpoint: str, name: str) -> No
 
 
 async def create_adapter(control: SimulatedControl, endpoint: str, base: str, name: str) -> None:
-    """An adapter of a component."""
+    """Create an adapter of a component."""
     await control.call(
         "CreateInferenceComponent",
         InferenceComponentName=name,

@@ -1,8 +1,8 @@
-"""A step of load: when is it seen, when does new capacity answer, and what acts were for nothing?
+"""Time until a step of load is seen and new capacity answers, and the number of spurious acts.
 
 Replayed: AWS's policies, Knative's and Ray Serve's rules and the responsive policy, on many seeds.
-Live, where `--live` is given: a real platform with a tiny model, under the high-resolution policy
-and the responsive one; the replay of the same load says how far its forecast is from that.
+Live, with `--live`: a real platform with a tiny model, under the high-resolution policy and the
+responsive one. The replay of the same load shows the error of its forecast.
 
 ``python -m benchmarks.scale_out [--setting short|full] [--smoke] [--live]``
 """
@@ -52,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def findings(measured: Mapping[str, Any]) -> list[Finding]:
-    """What the aims are, and what was measured."""
+    """The measured values and their aims."""
     rows, first = measured["replayed"], CASES[0].name
     aws = figures(rows, first, HIGH_RESOLUTION)
     ours = figures(rows, first, OURS)

@@ -1,8 +1,8 @@
 """The live half of `scale_out`: a real platform, a small model on CPU, a real step of load.
 
-The copies are processes of a random Llama of some million weights; requests are not streamed,
-but answered whole. t0 is when this program begins to send four times as many requests, t1 and t2
-are in the act's receipt.
+The copies are processes of a random Llama of some million weights. Requests are not streamed, but
+answered whole. t0 is when this program begins to send four times as many requests, and the act's
+receipt has t1 and t2.
 """
 
 import json
@@ -34,10 +34,10 @@ from hostelry.sim.service import ServiceModel
 from hostelry.sim.trace import FloatArray, Trace, build_block
 
 RATE, FACTOR, CV = 3.0, 4.0, 0.5
-TARGET = 3.0  # a third of it is in flight before the step, over it after
+TARGET = 3.0  # requests in flight: a third of it before the step, more than it after
 COPIES, MAX_COPIES = 1, 3
 NEW_TOKENS = 300
-# Before the step and after it; the responsive policy does not act in its first minute.
+# Before the step and after it. The responsive policy does not act in its first minute.
 SPANS_S = {HIGH_RESOLUTION: (30.0, 42.0), OURS: (66.0, 20.0)}
 FEW_TOKENS = 8
 STARTS = 3
@@ -68,7 +68,7 @@ TRACKING = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """One request: the second of the load it was sent in, and what it took; -1: it failed."""
+    """One request: its second of the load, and its duration in seconds (-1: it failed)."""
 
     sent_s: float
     took_s: float
@@ -84,7 +84,7 @@ class Lived:
 
 
 def measure_live(seed: int) -> dict[str, Any]:
-    """A row for each policy: what was measured, and what the replay of the same load says."""
+    """A row for each policy, with the measured values and the forecast of a replay."""
     rows = []
     with tempfile.TemporaryDirectory() as scratch:
         model = small_model(Path(scratch) / "model")
@@ -101,7 +101,7 @@ def measure_live(seed: int) -> dict[str, Any]:
 
 
 def start_row(starts_s: Sequence[float]) -> dict[str, Any]:
-    """From the decision to the first answer, where the machine has time for the new copy."""
+    """Seconds from the decision to the first answer, if the machine has time for the new copy."""
     return {
         "what": "t1->t2 of a warm copy under light load",
         "p50 s": median(starts_s) if starts_s else float("nan"),
@@ -111,7 +111,7 @@ def start_row(starts_s: Sequence[float]) -> dict[str, Any]:
 
 
 def warm_starts_s(folder: Path, model: Path) -> list[float]:
-    """Raise MinCapacity by one, again and again, while short requests come; t1 -> t2 of each."""
+    """Raise MinCapacity by one repeatedly while short requests come. Returns t1 -> t2 of each."""
     with running_component(folder, model, cpus=1.0, copies=COPIES) as platform:
         autoscaling = platform.boto3("application-autoscaling")
         runtime = platform.boto3("sagemaker-runtime")
@@ -144,7 +144,7 @@ def small_model(folder: Path) -> Path:
 
 
 def step_arrivals(name: str, seed: int) -> FloatArray:
-    """When requests are sent: at one rate for a while, then at four times that."""
+    """When requests are sent: at one rate for a while, then at four times that rate."""
     before_s, after_s = SPANS_S[name]
     edges_s = np.array([0.0, before_s, before_s + after_s])
     source = np.random.default_rng(seed)
@@ -152,7 +152,7 @@ def step_arrivals(name: str, seed: int) -> FloatArray:
 
 
 def live_run(folder: Path, model: Path, name: str, arrivals: FloatArray) -> Lived:
-    """Send the load to a platform of its own, scaled by the policy of that name."""
+    """Send the load to a new platform, scaled by the policy of that name."""
     with running_component(folder, model, cpus=1.0, copies=COPIES) as platform:
         scaled_by(platform, name)
         began_at = time.time()
@@ -162,7 +162,7 @@ def live_run(folder: Path, model: Path, name: str, arrivals: FloatArray) -> Live
 
 
 def scaled_by(platform: Platform, name: str) -> None:
-    """Register the component, and give it the policy."""
+    """Register the component as a scalable target, and create the policy."""
     autoscaling = platform.boto3("application-autoscaling")
     bounds = {"MinCapacity": COPIES, "MaxCapacity": MAX_COPIES}
     autoscaling.register_scalable_target(**DIMENSION, **bounds)
@@ -179,7 +179,7 @@ def scaled_by(platform: Platform, name: str) -> None:
 
 
 def command(platform: Platform, *arguments: str) -> str:
-    """What a command of `hostelry` prints for the platform's home."""
+    """The output of a `hostelry` command for the platform's home."""
     done = subprocess.run(
         [*CLI, *arguments, "--home", str(platform.home.root)],
         env=platform.environment,
@@ -193,7 +193,7 @@ def command(platform: Platform, *arguments: str) -> str:
 
 
 def ask(runtime: Any, num_tokens: int) -> None:
-    """One request, answered whole."""
+    """Send one request, and read its whole answer."""
     parameters = {"max_new_tokens": num_tokens, "do_sample": False, "ignore_eos_token": True}
     answer = runtime.invoke_endpoint(
         EndpointName=ENDPOINT,
@@ -205,7 +205,7 @@ def ask(runtime: Any, num_tokens: int) -> None:
 
 
 def sent(platform: Platform, arrivals: FloatArray) -> list[Call]:
-    """Send each request at its time, whatever became of those before it."""
+    """Send each request at its time, whatever the outcome of earlier ones."""
     runtime = platform.boto3("sagemaker-runtime", max_pool_connections=256)
 
     def call(at_s: float) -> Call:
@@ -227,13 +227,13 @@ def sent(platform: Platform, arrivals: FloatArray) -> list[Call]:
 
 @contextmanager
 def senders() -> Iterator[ThreadPoolExecutor]:
-    """Threads enough for every request that may be under way."""
+    """A thread for every request that may be under way."""
     with ThreadPoolExecutor(256) as pool:
         yield pool
 
 
 def first_receipt(platform: Platform, step_at: float) -> Mapping[str, Any] | None:
-    """The receipt of the first act of scaling out after the step; None where there was none."""
+    """The receipt of the first act of scaling out after the step, or None without one."""
     found = receipts(platform)
     later = [it for it in found if instant(it["t1"]) >= step_at]
     return min(later, key=lambda it: instant(it["t1"]), default=None)
@@ -256,12 +256,12 @@ def instant(at: float | str) -> float:
 
 
 def parsed(text: str) -> float:
-    """Seconds since the epoch of ISO 8601."""
+    """Seconds since the epoch of an ISO 8601 time."""
     return datetime.fromisoformat(text).timestamp()
 
 
 def live_row(name: str, lived: Lived, arrivals: FloatArray, seed: int) -> dict[str, Any]:
-    """What was measured beside what was forecast."""
+    """The measured values and the forecast ones."""
     receipt = lived.receipt or {}
     before_s = SPANS_S[name][0]
     step_at = lived.began_at + before_s
@@ -288,7 +288,7 @@ def live_row(name: str, lived: Lived, arrivals: FloatArray, seed: int) -> dict[s
 
 
 def or_nan(value: float | None) -> float:
-    """NaN for what was not measured."""
+    """The value, or NaN if it was not measured."""
     return float("nan") if value is None else value
 
 
@@ -298,9 +298,9 @@ def typical(calls: Sequence[Call], before_s: float) -> float:
 
 
 def forecast_of(name: str, lived: Lived, arrivals: FloatArray, seed: int) -> ReplayOutcome:
-    """The replay of the load that was sent, with requests as long as they were before the step.
+    """Replay the load that was sent, with requests as long as they were before the step.
 
-    It begins at the same wall time, so that periods of metrics have their ends where they had.
+    The replay begins at the same wall time, so that metrics have the same periods.
     """
     before_s, after_s = SPANS_S[name]
     service_s = typical(lived.calls, before_s)

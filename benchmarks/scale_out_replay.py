@@ -1,7 +1,7 @@
 """The replayed half of `scale_out`: how soon policies act on a step, and how often without one.
 
-Whole replays: requests are routed to copies that take their time, metrics are published by
-periods, alarms looked at when they would be. The step comes at any moment of a minute.
+Each replay is whole: requests are routed to copies that take their time, metrics are published by
+periods, and alarms are evaluated at their times. The step comes at any moment of a minute.
 """
 
 import random
@@ -22,12 +22,12 @@ from hostelry.sim.scenario import build_stepped_trace
 from hostelry.sim.service import ServiceModel
 from hostelry.sim.trace import Trace
 
-USED = 0.7  # of the concurrency aimed at, before the step
+USED = 0.7  # of the target concurrency, before the step
 SETTLED_S = 600.0
 AFTER_S = 330.0
 HOUR_S = 3600.0
 BACK_S = 300.0
-# A copy whose batch costs nothing: what is compared is when load is seen, at 4.68 s a request.
+# A copy whose batch costs nothing, at 4.68 s a request, since only detection is compared.
 SERVICE = ServiceModel(
     prefill_s_per_token=0.0004,
     token_s=0.0198,
@@ -46,7 +46,7 @@ POLICIES = (CLASSIC, HIGH_RESOLUTION, KNATIVE, RAY_SERVE, OURS)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """A load: `rate` requests a second, then `factor` times as many; `copies` carry the first."""
+    """A load: `rate` requests a second, then `factor` times that. `copies` carry the first."""
 
     name: str
     rate: float
@@ -56,7 +56,7 @@ class Case:
 
     @property
     def target(self) -> float:
-        """Concurrency per copy such that the copies are used as far as `USED`."""
+        """The target concurrency of a copy, at which the first rate uses `USED` of the copies."""
         return self.rate * SERVICE_S / USED / self.copies
 
 
@@ -115,7 +115,7 @@ def measure_replay(size: Size, seed: int) -> dict[str, Any]:
 
 
 def delay_s(case: Case, name: str, seed: int) -> float | None:
-    """Seconds from a step to the first act of scaling out; None where there was none in time."""
+    """Seconds from a step to the first act of scaling out, or None without an act in time."""
     at_s = SETTLED_S + random.Random(seed).random() * 60.0
     source = np.random.default_rng(seed)
     trace = build_stepped_trace(
@@ -159,7 +159,7 @@ def row(
 
 
 def quantile(values: Sequence[float], share: float) -> float:
-    """A quantile; NaN of nothing."""
+    """A quantile, or NaN without values."""
     return float(np.quantile(values, share)) if values else float("nan")
 
 

@@ -30,13 +30,13 @@ from hostelry.store.records import State, open_state
 HERE = Scope("123456789012", "us-west-2")
 ROLE = f"arn:aws:iam::{HERE.account}:role/HostelryExecutionRole"
 STATUS = re.compile(rb'"status":"(\w+)"')
-MAX_THREADS = 32  # as control has
-CENSUS_S = 1.0  # as the publisher of metrics takes it
+MAX_THREADS = 32  # as in control
+CENSUS_S = 1.0  # the interval at which the publisher of metrics takes it
 Written = Callable[[Key, str | None], None]
 
 
 class CountedStore:
-    """A store that counts its calls and their bytes; `written` is called for each component."""
+    """A store that counts its calls and their bytes. It calls `written` for each component."""
 
     def __init__(self, store: Store) -> None:
         self.calls: Counter[str] = Counter()
@@ -47,12 +47,12 @@ class CountedStore:
         self._store = store
 
     def get(self, key: Key) -> Record | None:
-        """As the store's."""
+        """Like the store's method."""
         found: Record | None = self._timed("get", self._store.get, key)
         return found
 
     def put(self, key: Key, body: bytes, *, expect: int | None) -> Record:
-        """As the store's."""
+        """Like the store's method."""
         record: Record = self._timed(f"put {key.kind}", self._store.put, key, body, expect=expect)
         self.bytes_written += len(body)
         if key.kind == "component":
@@ -61,13 +61,13 @@ class CountedStore:
         return record
 
     def delete(self, key: Key, *, expect: int) -> None:
-        """As the store's."""
+        """Like the store's method."""
         self._timed(f"delete {key.kind}", self._store.delete, key, expect=expect)
         if key.kind == "component":
             self.written(key, None)
 
     def write_all(self, writes: Sequence[RecordWrite]) -> None:
-        """As the store's."""
+        """Like the store's method."""
         self._timed("write_all", self._store.write_all, writes)
         self.num_batched += len(writes)
         for write in writes:
@@ -77,29 +77,29 @@ class CountedStore:
                 self.written(write.key, None if found is None else found[1].decode())
 
     def list(self, kind: str, scope: Scope | None = None) -> Sequence[Record]:
-        """As the store's."""
+        """Like the store's method."""
         found: Sequence[Record] = self._timed("list", self._store.list, kind, scope)
         return found
 
     def changes(self, since: int) -> Sequence[Change]:
-        """As the store's."""
+        """Like the store's method."""
         found: Sequence[Change] = self._timed("changes", self._store.changes, since)
         return found
 
     def revision(self) -> int:
-        """As the store's."""
+        """Like the store's method."""
         return self._store.revision()
 
     def wait(self, since: int, timeout_s: float) -> bool:
-        """As the store's."""
+        """Like the store's method."""
         return self._store.wait(since, timeout_s)
 
     def num_writes(self) -> int:
-        """The records written so far."""
+        """The number of records written so far."""
         return self.num_commits() - self.calls["write_all"] + self.num_batched
 
     def num_commits(self) -> int:
-        """The transactions of writes so far."""
+        """The number of write transactions so far."""
         written = ("put", "delete", "write_all")
         return sum(count for name, count in self.calls.items() if name.startswith(written))
 
@@ -113,7 +113,7 @@ class CountedStore:
 
 
 class SimulatedControl:
-    """One life of control over `store` and `fleet`; `running` is entered once."""
+    """One life of control over `store` and `fleet`. `running` may be entered once."""
 
     def __init__(self, store: CountedStore, fleet: FakeFleet, folder: Path) -> None:
         self.store = store
@@ -153,14 +153,14 @@ class SimulatedControl:
             for task in tasks:
                 task.cancel()
             await asyncio.wait(tasks)
-            threads.shutdown(wait=False)  # one waits for the next change of the store
+            threads.shutdown(wait=False)  # one of them waits for the next change of the store
 
     async def call(self, operation: str, **params: Any) -> Result:
-        """An operation of SageMaker's API, in a thread, as control's application runs it."""
+        """Call an operation of SageMaker's API in a thread, as control's application does."""
         return await asyncio.to_thread(self.call_now, operation, **params)
 
     def call_now(self, operation: str, **params: Any) -> Result:
-        """The same, in this thread."""
+        """Call an operation in this thread."""
         context = CallContext(
             scope=HERE,
             state=self.state,
@@ -182,7 +182,7 @@ class SimulatedControl:
 
 
 class Settlements:
-    """When components came to be InService or gone, as the store saw it; thread-safe."""
+    """When components became InService or were removed, as the store saw it. Thread-safe."""
 
     def __init__(self) -> None:
         self.in_service: set[str] = set()
@@ -190,7 +190,7 @@ class Settlements:
         self._changed_at: dict[str, float] = {}
 
     def written(self, key: Key, status: str | None) -> None:
-        """One write of a component's record; None: it was removed."""
+        """Record one write of a component's record. A status of None means that it was removed."""
         now = time.perf_counter()
         with self._lock:
             if status == "InService":
@@ -201,7 +201,7 @@ class Settlements:
                 self._changed_at[key.name] = now
 
     def since(self, name: str, at: float) -> float | None:
-        """When it settled after `at`; None: not yet."""
+        """When the component settled after `at`, or None if it has not yet."""
         with self._lock:
             found = self._changed_at.get(name)
         return None if found is None or found < at else found

@@ -1,7 +1,7 @@
-"""Many endpoints like one that control has brought up: its records under other names, and agents.
+"""Copies of an endpoint that control has brought up: its records under other names, and agents.
 
-Control brings up one endpoint for each shape by itself; a thousand instances by hundreds of copies
-of its records, which are those that it would have written.
+Control brings up one endpoint for each shape by itself. A thousand instances come from hundreds of
+copies of its records, which equal the records that control would have written.
 """
 
 import re
@@ -24,7 +24,7 @@ def seed(
 ) -> None:
     """Write all records of `endpoints` once more for each suffix of their names.
 
-    With `joined` everything of the copies is on one more endpoint, whose name ends so.
+    With `joined`, everything of the copies is on one more endpoint, whose name has that suffix.
     """
     records = [it for kind in KINDS for it in store.list(kind) if is_on(it.body, endpoints)]
     for suffix in suffixes:
@@ -47,7 +47,7 @@ def is_on(body: bytes, endpoints: Sequence[str]) -> bool:
 
 
 def renamed(body: bytes, suffix: str, endpoint_suffix: str) -> bytes:
-    """A record's body with a suffix behind each name in it."""
+    """A record's body with a suffix after each name in it."""
 
     def one(found: re.Match[bytes]) -> bytes:
         is_endpoint = found[0].startswith(b"endpoint")
@@ -57,7 +57,7 @@ def renamed(body: bytes, suffix: str, endpoint_suffix: str) -> bytes:
 
 
 def grown(state: State, endpoint_name: str, times: int) -> None:
-    """Let an endpoint want so many times the instances that it has."""
+    """Multiply the desired number of an endpoint's instances by `times`."""
     for found in state.endpoints.list():
         endpoint = found.value
         if endpoint.name == endpoint_name:
@@ -71,7 +71,7 @@ def grown(state: State, endpoint_name: str, times: int) -> None:
 
 
 def staff(fleet: FakeFleet, state: State) -> None:
-    """Have an agent for each recorded instance, with the copies that are recorded on it."""
+    """Create an agent for each recorded instance, with the recorded copies on it."""
     for endpoint in (it.value for it in state.endpoints.list()):
         copies = on_endpoint(state.copies, endpoint.scope, endpoint.name).values()
         by_instance: dict[str, list[str]] = {}

@@ -1,12 +1,12 @@
 """From zero environments to an answer: a scikit-learn model and an LLM, with the agent and without.
 
-A platform of its own with two serverless endpoints. Each case begins without an environment, with
-the instance's agent there, or without any; the client is plain boto3 without retries, so that an
-error is an error. Idle time-outs are shortened by --pace; nothing else that is measured waits for
-them. The page cache is warm.
+The benchmark starts a platform with two serverless endpoints. Each case begins without an
+environment, and with or without the instance's agent. The client is plain boto3 without retries, so
+that no error is hidden. --pace shortens idle time-outs, and no other measured time depends on them.
+The page cache is warm.
 
-With --containers a small server comes to this, as a program and in an image, which shows
-what a container's start adds.
+With --containers a small server is measured too, as a program and in an image, which shows the time
+that a container's start adds.
 
 ``python -m benchmarks.serverless [--setting short|full] [--smoke] [--model FOLDER] [--containers]``
 """
@@ -106,12 +106,12 @@ class Served:
 
 @dataclass(slots=True, kw_only=True)
 class Case:
-    """What one case measured, over all of its repeats; seconds."""
+    """The measurements of one case over all of its repeats, in seconds."""
 
     name: str
     first_s: list[float] = field(default_factory=list)  # of each repeat
     all_s: list[float] = field(default_factory=list)  # of each request
-    setup_s: list[float] = field(default_factory=list)  # of the environments, launch to proven
+    setup_s: list[float] = field(default_factory=list)  # of the environments, until proven
     errors: list[str] = field(default_factory=list)
 
 
@@ -164,7 +164,7 @@ def echoes(scratch: Path) -> list[Served]:
 
 
 def of_sklearn() -> Served:
-    """The forest."""
+    """The random forest of scikit-learn, and a request for it."""
     return Served(
         name="scikit-learn",
         image=SKLEARN,
@@ -176,7 +176,7 @@ def of_sklearn() -> Served:
 
 
 def of_llm() -> Served:
-    """The LLM."""
+    """The LLM, and a request for it."""
     return Served(
         name="LLM",
         image=LLM,
@@ -219,7 +219,7 @@ def measure(platform: Any, served: Served, setting: Setting) -> list[Case]:
 
 
 def play(endpoint: "Endpoint", case: Case, count: int) -> None:
-    """`count` requests at once, from zero."""
+    """Send `count` requests at once, from zero."""
     began_s = time.monotonic()
     waits: list[float] = []
 
@@ -253,7 +253,7 @@ class Endpoint:
         )
 
     def create(self, concurrency: int) -> None:
-        """The endpoint InService, after its first answer."""
+        """Create the endpoint, and wait until it is InService and has answered once."""
         served, name = self._served, self._name
         archive = "llm" if served.image == LLM else "forest"
         self._sagemaker.create_model(
@@ -279,11 +279,11 @@ class Endpoint:
         self.ask()
 
     def delete(self) -> None:
-        """The endpoint deleted."""
+        """Delete the endpoint."""
         self._sagemaker.delete_endpoint(EndpointName=self._name)
 
     def ask(self) -> None:
-        """One invocation, to its end."""
+        """Send one invocation, and read its answer to the end."""
         self._runtime.invoke_endpoint(
             EndpointName=self._name,
             ContentType=self._served.content_type,
@@ -295,10 +295,10 @@ class Endpoint:
         self._until(lambda: not self._state()["copies"])
         if with_instance:
             self._until(lambda: not self._state()["instances"])
-        time.sleep(0.2)  # what ended is out of every process's way
+        time.sleep(0.2)  # the ended processes no longer use the CPUs
 
     def setup_s(self) -> list[float]:
-        """From launch to proven, of the environments that there are."""
+        """Seconds from launch until proven, of the present environments."""
         return [it["start_s"] for it in self._state()["copies"] if it["start_s"] is not None]
 
     def _state(self) -> Any:
@@ -324,7 +324,7 @@ class Endpoint:
 def running_platform(model: Path, scratch: Path) -> Any:
     """A platform with both models in its bucket."""
     from tests.integration.framework_rig import runtimes_with
-    from tests.integration.platform import Platform  # not there for who has only the package
+    from tests.integration.platform import Platform  # not installed with the package alone
 
     from hostelry.base.runtimes import VARIABLE, runtime_python
 

@@ -1,13 +1,13 @@
 """Cost of a shadow variant to production: an echo endpoint with and without one, in one run.
 
 All requests are mirrored: to another echo model, to a server that never answers, and to a port that
-refuses. Rounds alternate; each figure is the median over rounds of a round's ratio to the endpoint
-without a shadow. ``paced`` sends at a set rate, as clients of models do, ``closed`` as fast as it
-is answered, which leaves no processor idle: production then shares it with the shadow's
-requests. ``apart`` is the same with the mirror process and the shadow's copy on a processor of
-their own: what the gateway's workers alone lose. The aim is 3 % on the paced latencies.
+refuses. Rounds alternate. Each figure is the median over rounds of a round's ratio to the endpoint
+without a shadow. ``paced`` sends at a set rate, as clients of models do. ``closed`` sends after
+each answer, so that production shares busy processors with the shadow's requests. ``apart`` is the
+same with the mirror process and the shadow's copy on a separate processor, which shows the loss of
+the gateway's workers alone. The aim is 3 % on the paced latencies.
 
-``cpu`` is the processor time of the gateway's workers a request, that of the mirror process apart.
+``cpu`` is the processor time of the gateway's workers for a request, without the mirror process.
 
 ``python -m benchmarks.shadow [--setting tiny|short|full] [--in-workers]``
 """
@@ -56,7 +56,7 @@ SETTINGS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """One endpoint in one round."""
+    """The figures of one endpoint in one round."""
 
     per_s: float
     p50_ms: float
@@ -99,7 +99,7 @@ def measure(setting: Setting, workers: int, *, in_workers: bool) -> list[dict[st
 def on_two_sides(stack: Stack, shadow_pid: int) -> Iterator[bool]:
     """Have the shadow's copy and the mirror process on the last processor, the rest on the others.
 
-    False, and all stay where they are, with one processor or without a mirror process.
+    Yields False, and moves no process, with one processor or without a mirror process.
     """
     usable = os.sched_getaffinity(0)
     if len(usable) == 1 or stack.mirror_pid is None:
@@ -117,7 +117,7 @@ def on_two_sides(stack: Stack, shadow_pid: int) -> Iterator[bool]:
 
 
 def move(pid: int, processors: set[int]) -> None:
-    """Have a process with all its threads on these processors; 0 is this one."""
+    """Have a process with all its threads on these processors. A `pid` of 0 is this process."""
     for thread in Path(f"/proc/{pid or os.getpid()}/task").iterdir():
         os.sched_setaffinity(int(thread.name), processors)
 
@@ -198,7 +198,7 @@ def paced(stack: Stack, setting: Setting, request: bytes) -> Plan:
 
 @contextlib.contextmanager
 def deaf_port() -> Iterator[int]:
-    """A port whose connections are made, by the kernel, and never served."""
+    """A port on which the kernel accepts connections, but no process serves them."""
     with socket.create_server(("127.0.0.1", 0), backlog=1024) as listening:
         yield listening.getsockname()[1]
 

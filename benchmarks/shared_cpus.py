@@ -2,8 +2,8 @@
 
 Tokens per second through the gateway, with boto3, of SmolLM2-135M-Instruct on a declared
 ml.g5.12xlarge: one copy and four, each with one accelerator, with 12 CPUs reserved for each and
-with none; on a quiet machine and beside a process that spins; one stream to each copy, and 16
-requests over all. The sides take turns within each round, and medians are compared.
+with none, on a quiet machine and next to a process that spins, with one stream to each copy and
+with 16 requests over all. The sides take turns within each round, and medians are compared.
 
 ``python -m benchmarks.shared_cpus [--setting short|full] [--before CHECKOUT] [--smoke]``
 
@@ -45,7 +45,7 @@ POOL_BYTES = 128 * 2**20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """How many rounds, and copies; how many requests a stream sends, and the tokens of each."""
+    """The number of rounds, of copies, of requests that a stream sends, and the tokens of each."""
 
     rounds: int
     copies: int
@@ -62,7 +62,7 @@ SETTINGS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """One thing that is measured; `streams` requests are under way at any time."""
+    """One measured case. `streams` requests are under way at any time."""
 
     reserves: bool
     copies: int
@@ -71,7 +71,7 @@ class Cell:
 
     @property
     def row(self) -> dict[str, Any]:
-        """It, in a table."""
+        """The case as a row of a table."""
         return {
             "CPUs reserved": "yes" if self.reserves else "no",
             "copies": self.copies,
@@ -81,7 +81,7 @@ class Cell:
 
 
 def cells(setting: Setting, reserves: bool) -> list[Cell]:
-    """What is measured of components that reserve CPUs, or that reserve none."""
+    """The cases of components that reserve CPUs, or of components that do not."""
     return [
         Cell(reserves=reserves, copies=copies, busy=busy, streams=streams)
         for busy, copies in itertools.product((False, True), (1, setting.copies))
@@ -91,7 +91,7 @@ def cells(setting: Setting, reserves: bool) -> list[Cell]:
 
 @contextlib.contextmanager
 def busy_process(wanted: bool) -> Iterator[None]:
-    """A process of another session that takes all the time of one CPU, where it is wanted."""
+    """If `wanted`, run a process of another session that takes all the time of one CPU."""
     if not wanted:
         yield
         return
@@ -128,7 +128,7 @@ class Side:
 
     @contextlib.contextmanager
     def components(self, reserves: bool) -> Iterator[None]:
-        """Every component in service; gone afterwards."""
+        """Create every component and wait until it is in service. Delete all afterwards."""
         requirements: dict[str, Any] = {
             "NumberOfAcceleratorDevicesRequired": 1,
             "MinMemoryRequiredInMb": 1024,
@@ -161,7 +161,7 @@ class Side:
             time.sleep(0.1)
 
     def tokens_per_s(self, cell: Cell, setting: Setting) -> float:
-        """Of all streams together, from the first request to the last answer."""
+        """Tokens a second of all streams together, from the first request to the last answer."""
         each = setting.requests if cell.streams == cell.copies else 1
         names = [self._names[number % cell.copies] for number in range(cell.streams)]
 
@@ -193,7 +193,7 @@ Samples = dict[tuple[Cell, str], list[float]]
 
 
 def measured(sides: dict[str, Side], setting: Setting) -> Samples:
-    """Tokens per second of each turn, by what was measured and whose it was."""
+    """Tokens per second of each turn, by the case and the side."""
     samples: Samples = {}
     for reserves in (False, True):
         with contextlib.ExitStack() as stack:
@@ -211,7 +211,7 @@ def measured(sides: dict[str, Side], setting: Setting) -> Samples:
 
 
 def compared(samples: Samples, setting: Setting) -> tuple[list[dict[str, Any]], list[Finding]]:
-    """The table, and what was found beside its aims."""
+    """The table, and the findings with their aims."""
     median = {key: statistics.median(values) for key, values in samples.items()}
     rows = []
     for cell in (*cells(setting, False), *cells(setting, True)):
@@ -249,7 +249,7 @@ def _over_before(median: dict[tuple[Cell, str], float], copies: int, busy: bool)
 
 
 def python_of(checkout: Path) -> str:
-    """The interpreter of a checkout's environment; raises SystemExit where there is none."""
+    """The interpreter of a checkout's environment. Raises SystemExit if it does not exist."""
     python = checkout.absolute() / ".venv" / "bin" / "python"
     if not python.exists():
         sys.exit(f"--before: {python} is missing; run `make install` in {checkout}")

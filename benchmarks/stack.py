@@ -59,12 +59,12 @@ class Stack:
 
     @property
     def gateway_cpu_s(self) -> float:
-        """Processor time that the gateway has used; unlike latency, it bears a busy machine."""
+        """Processor time of the gateway. Unlike latency, it is valid on a busy machine."""
         return sum(cpu_s(pid) for pid in self.gateway_pids)
 
     @property
     def mirror_cpu_s(self) -> float:
-        """Processor time of the mirror process, which is in none of the gateway's."""
+        """Processor time of the mirror process, which the gateway's time does not include."""
         return 0.0 if self.mirror_pid is None else cpu_s(self.mirror_pid)
 
 
@@ -77,11 +77,11 @@ def running_stack(
     mirrors_in_workers: bool = False,
     num_components: int = 0,
 ) -> Iterator[Stack]:
-    """Start all and stop them afterwards; the gateway has its routes from its file.
+    """Start all and stop them afterwards. The gateway reads its routes from its file.
 
-    `shadows` are further endpoints of the same copy, each mirrored to an address, by a process of
-    its own unless `mirrors_in_workers`. `num_components` are on an endpoint of their own, each with
-    a copy that is the same server.
+    `shadows` are further endpoints of the same copy, each mirrored to an address by a separate
+    process, or by the workers with `mirrors_in_workers`. `num_components` components are on another
+    endpoint, each with a copy that is the same server.
     """
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
@@ -166,13 +166,13 @@ def running_echo(*, reads_json: bool = False) -> Iterator[Echo]:
     command = [sys.executable, "-m", "benchmarks.echo_model", *(["--json"] if reads_json else [])]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     with stopped_after(process):
-        assert process.stdout is not None  # it was asked for
+        assert process.stdout is not None  # Popen was called with a pipe
         with process.stdout:
             yield Echo(port=int(process.stdout.readline().split()[1]), pid=process.pid)
 
 
 def cpu_s(pid: int) -> float:
-    """Processor time that a process has used, to the nanosecond where the kernel counts so."""
+    """Processor time that a process has used, to the nanosecond if the kernel counts them."""
     with contextlib.suppress(OSError, ValueError):
         threads = Path(f"/proc/{pid}/task").iterdir()
         spent_ns = sum(int((it / "schedstat").read_text().split()[0]) for it in threads)
@@ -186,7 +186,7 @@ def cpu_s(pid: int) -> float:
 def stopped_after(
     process: AnyProcess,
 ) -> Iterator[AnyProcess]:
-    """Terminate `process` at the end, kill it if it does not heed."""
+    """Terminate `process` at the end. Kill it if it does not end."""
     try:
         yield process
     finally:
@@ -241,7 +241,7 @@ def component_name(number: int) -> str:
 def components_endpoint(
     credentials: Credentials, address: str, num_components: int
 ) -> EndpointRoute:
-    """An endpoint with so many components, each with one copy at `address`."""
+    """An endpoint with `num_components` components, each with one copy at `address`."""
     components = tuple(
         ComponentRoute(
             name=component_name(number),
@@ -263,7 +263,7 @@ def components_endpoint(
 def wait_for_gateway(
     url: str, process: AnyProcess, why_not_ready: Callable[[], str | None] = lambda: None
 ) -> None:
-    """Wait until the gateway answers; raises RuntimeError where it does not come up."""
+    """Wait until the gateway answers. Raises RuntimeError if it does not come up."""
     give_up_at_s = monotonic_s() + READY_TIMEOUT_S
     while process.poll() is None and monotonic_s() < give_up_at_s:
         with contextlib.suppress(OSError), urlopen(f"{url}/ping", timeout=1):

@@ -1,8 +1,8 @@
-"""Cost of starting, asking, resting and stopping a platform without models.
+"""Cost of starting, calling, idling and stopping a platform without models.
 
-Each round starts a platform in a new home, and measures commands from the outside: seconds, and
-CPU seconds of the command with all processes that it started. At rest: CPU by process, and memory
-in which a page that N processes share counts a Nth for each (PSS).
+Each round starts a platform in a new home, and measures commands from the outside: seconds, and CPU
+seconds of the command with all processes that it started. At rest, it measures the CPU of each
+process, and its memory as PSS: of a page that N processes share, each counts an Nth.
 
     python -m benchmarks.start_platform --rounds 5 --program OTHER_VENV/bin/hostelry --program ...
 """
@@ -93,7 +93,7 @@ def measure(program: str, idle_s: float) -> dict[str, Row]:
 
 
 def run_command(command: list[str], home: Home) -> Cost:
-    """Run the command to its end, and count it with the processes of the home that it started."""
+    """The cost of a whole command, including the processes of the home that it started."""
     before = {pid: cpu_s(pid) for pid in pids(home)}
     own_s, began_s = children_cpu_s(), time.monotonic()
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -123,7 +123,7 @@ def named(pid: int, home: Home) -> bool:
 
 
 def cpu_s(pid: int) -> float:
-    """CPU seconds of a process so far; 0 once it has ended."""
+    """CPU seconds of a process so far, or 0 once it has ended."""
     stat = process_stat(pid)
     return 0.0 if stat is None else stat.cpu_ticks / TICKS_PER_S
 
@@ -135,7 +135,7 @@ def names(home: Home) -> dict[int, str]:
 
 
 def rest(home: Home, idle_s: float) -> Row:
-    """The share of a core, in percent, that each process takes while nothing is asked."""
+    """The share of a core, in percent, that each process takes while no client calls it."""
     found = names(home)
     before = {pid: cpu_s(pid) for pid in found}
     time.sleep(idle_s)
@@ -164,7 +164,7 @@ def seconds_to_control(home: Home) -> float:
 
 
 def rows(part: str, measured: Mapping[str, list[dict[str, Row]]]) -> Iterator[dict[str, object]]:
-    """A row for each name: the median of each program, with its least and most."""
+    """A row for each name: the median of each program, with its minimum and maximum."""
     rounds = {program: [it[part] for it in found] for program, found in measured.items()}
     every = dict.fromkeys(name for found in rounds.values() for it in found for name in it)
     for name in every:

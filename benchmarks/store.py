@@ -1,7 +1,7 @@
 """Latency of the store's operations, on SQLite and on PostgreSQL of the same machine and disk.
 
-Each round measures both in turns; shown are the medians, and the median of the rounds' ratios. A
-wake is from the return of another store's `put` until a `wait` has returned.
+Each round measures both in turns. The table shows the medians, and the median of the rounds'
+ratios. A wake lasts from the return of another store's `put` until a `wait` has returned.
 
 ``python -m benchmarks.store [--rounds N] [--calls N]``
 """
@@ -35,7 +35,7 @@ def key(name: str) -> Key:
 
 
 class StoreBench:
-    """One store with records, and a second one on the same database, as another process has."""
+    """One store with records, and a second one on the same database, as in another process."""
 
     def __init__(self, place: Path | str, calls: int) -> None:
         self._calls = calls
@@ -46,7 +46,7 @@ class StoreBench:
         self._hot = self._store.put(key("hot"), BODY, expect=None).version
 
     def operations(self) -> dict[str, Callable[[], float]]:
-        """Each operation's measurement: its milliseconds."""
+        """For each operation, a function that measures its milliseconds."""
         return {
             "get": lambda: self._each(lambda: self._store.get(key("n7"))),
             "put": lambda: self._each(self._put),
@@ -74,7 +74,7 @@ class StoreBench:
         self._hot = self._store.put(key("hot"), BODY, expect=self._hot).version
 
     def _put_by_threads(self) -> float:
-        """Milliseconds a write while several threads write, each its own record."""
+        """Milliseconds of a write while several threads write, each to its own record."""
 
         def write(number: int) -> None:
             record = self._store.get(key(f"own{number}"))
@@ -104,7 +104,7 @@ class StoreBench:
 
             thread = threading.Thread(target=wait)
             thread.start()
-            time.sleep(0.05)  # until it waits
+            time.sleep(0.05)  # time for the other store to begin its wait
             self._put()
             began = time.perf_counter()
             thread.join()

@@ -1,4 +1,4 @@
-"""Requests that arrive by themselves: made from a seed, run against an engine, summed up."""
+"""Requests with arrival times: made from a seed, run against an engine, and summarized."""
 
 import math
 import random
@@ -11,12 +11,12 @@ from hostelry.cli.load.measures import percentile
 from hostelry.engine.engine import Engine
 from hostelry.engine.request import FinishReason, Request, SamplingParams
 
-GOAL_S = 6.0  # a first token within this is what a caller would still wait for
+GOAL_S = 6.0  # the time to a first token for which a caller would still wait
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrival:
-    """A request that comes `at_s` seconds after the start, ready for it or not."""
+    """A request that comes `at_s` seconds after the start, even if the engine is busy then."""
 
     at_s: float
     prompt: tuple[int, ...]
@@ -27,7 +27,7 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Served:
-    """What became of an arrival; instants as in it, None where it never came so far."""
+    """The outcome of an arrival. Instants are as in `Arrival`, or None if they never came."""
 
     at_s: float
     tenant: str | None
@@ -39,12 +39,12 @@ class Served:
 
     @property
     def first_token_s(self) -> float:
-        """Time to the first token; endless where none came."""
+        """Time to the first token, or infinity without one."""
         return math.inf if self.first_token_at_s is None else self.first_token_at_s - self.at_s
 
     @property
     def whole_s(self) -> float:
-        """Time to the last token; endless where it did not end well."""
+        """Time to the last token, or infinity if the request failed or did not end."""
         if self.ended_at_s is None or self.error is not None:
             return math.inf
         return self.ended_at_s - self.at_s
@@ -83,9 +83,9 @@ class _Progress:
 def run_trace(
     engine: Engine, arrivals: Sequence[Arrival], give_up_after_s: float
 ) -> tuple[list[Served], float]:
-    """What became of `arrivals` (in order of time), and how long it took.
+    """The outcomes of `arrivals` (in order of time), and the seconds that the run took.
 
-    Times count from when a request was due, not from when the loop came round to it.
+    Times count from when a request was due, not from when the loop reached it.
     """
     progress = [_Progress(arrival) for arrival in arrivals]
     due = iter(range(len(arrivals)))
@@ -150,7 +150,7 @@ def random_prompt(source: random.Random, num_tokens: int, vocabulary: range) -> 
 
 
 def summary(served: Sequence[Served], took_s: float) -> dict[str, Any]:
-    """Throughput and latencies; requests that failed or did not end count as endless."""
+    """Throughput and latencies. Requests that failed or did not end have infinite latencies."""
     first = sorted(each.first_token_s for each in served)
     whole = sorted(each.whole_s for each in served)
     finished = [each for each in served if each.whole_s < math.inf]

@@ -1,4 +1,4 @@
-"""A trace in a process of its own, so that memory and caches are of that run alone.
+"""A trace in a separate process, so that memory and caches belong to that run alone.
 
 ``python -m benchmarks.trace_worker`` reads a `Job` (msgspec JSON) and prints a `Result`.
 """
@@ -21,7 +21,7 @@ from hostelry.engine.engine import Engine
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """An engine and its traces, run one after the other; `warm_up` does not count."""
+    """An engine and its traces, which run one after the other. `warm_up` is not counted."""
 
     model: str
     options: dict[str, Any]
@@ -33,7 +33,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceResult:
-    """What became of one trace; `counts` is by how much the engine's own counts grew."""
+    """The outcome of one trace. `counts` has the increase of the engine's own counts."""
 
     served: tuple[Served, ...]
     took_s: float
@@ -42,7 +42,7 @@ class TraceResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What a job measured; `stats` are the engine's own numbers after the last trace."""
+    """The measurements of a job. `stats` are the engine's own numbers after the last trace."""
 
     traces: tuple[TraceResult, ...]
     load_s: float
@@ -54,9 +54,9 @@ class Result:
 
 
 def run_job(job: Job, *, isolated: bool = True) -> Result:
-    """Run in a new process; raises RuntimeError with what it wrote where it fails.
+    """Run the job in a new process. Raises RuntimeError with the process's output if it fails.
 
-    Without `isolated` it runs in this process, quickly, and its memory is this process's.
+    Without `isolated` the job runs in this process, quickly, and its memory is this process's.
     """
     if not isolated:
         return perform(job)
@@ -75,7 +75,7 @@ def run_job(job: Job, *, isolated: bool = True) -> Result:
 
 
 def perform(job: Job) -> Result:
-    """Run in this process."""
+    """Run the job in this process."""
     started_s = time.perf_counter()
     engine = Engine.load(Path(job.model), engine_config(job.options))
     loaded_s = time.perf_counter()
@@ -113,7 +113,7 @@ def counted(engine: Engine) -> dict[str, int]:
 
 
 def abandon(engine: Engine, num_requests: int) -> None:
-    """End what a trace that was given up left behind, so that the next starts with nothing."""
+    """Abort the requests of an unfinished trace, so that the next trace has an idle engine."""
     for number in range(num_requests):
         engine.abort(str(number))
     while engine.has_work:
@@ -121,7 +121,7 @@ def abandon(engine: Engine, num_requests: int) -> None:
 
 
 def main() -> None:
-    """Entry point; what else is printed goes to the log."""
+    """Entry point. All other output goes to the log."""
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     result = perform(msgspec.json.decode(sys.stdin.buffer.read(), type=Job))

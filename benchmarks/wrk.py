@@ -1,6 +1,6 @@
-"""wrk, the load generator written in C, where the machine has it: the same loads as `load`.
+"""wrk, the load generator written in C, for machines that have it: the same loads as `load`.
 
-A generator in Python takes as much of a small machine's processors as what it measures.
+A generator in Python takes as much of a small machine's processors as the measured server.
 """
 
 import shutil
@@ -30,7 +30,7 @@ end
 
 
 class WrkResult(msgspec.Struct, kw_only=True):
-    """The last line of the script; times in microseconds."""
+    """The last line of the script, with times in microseconds."""
 
     count: int
     duration_us: int
@@ -40,12 +40,12 @@ class WrkResult(msgspec.Struct, kw_only=True):
 
 
 def has_wrk() -> bool:
-    """Whether the machine has it."""
+    """Whether the machine has wrk."""
     return shutil.which("wrk") is not None
 
 
 def run_wrk(load: Load) -> Measured:
-    """Send `load` and say what came of it; raises RuntimeError where wrk fails."""
+    """Send `load` and return its results. Raises RuntimeError if wrk fails."""
     requests = ", ".join(lua_string(request) for request in load.requests)
     with tempfile.NamedTemporaryFile("w", suffix=".lua") as script:
         script.write(SCRIPT.format(requests=requests))

@@ -21,7 +21,7 @@ from hostelry.home.home import Home, UpConfig, new_credentials, save_config, sav
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayWay:
-    """How requests go through the gateway, and its processes."""
+    """The way through a gateway: how it sends requests, and its processes."""
 
     batches: HttpBatches
     pids: tuple[int, ...]

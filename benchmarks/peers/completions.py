@@ -1,7 +1,7 @@
-"""Batches over HTTP: OpenAI's completion route, streamed or not, on one connection a request.
+"""Batches over HTTP: OpenAI's completion route, streamed or not, one connection per request.
 
-What arrives is noted with its time and read only after the batch, so that reading costs no one any
-time.
+Each received part is noted with its time and parsed only after the batch, so that parsing takes no
+time from any contestant.
 """
 
 import asyncio
@@ -24,9 +24,9 @@ Body = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpBatches:
-    """A server on a loopback port; `body_of` is a request in that server's words.
+    """A server on a loopback port. `body_of` builds a request's body in that server's format.
 
-    `headers` go with each request.
+    `headers` are sent with each request.
     """
 
     port: int
@@ -64,31 +64,31 @@ class _Exchange(asyncio.Protocol):
         self._transport: asyncio.Transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep the way out."""
+        """Keep the transport, over which the request is sent."""
         self._transport = cast(asyncio.Transport, transport)
 
     def send(self, message: bytes) -> None:
-        """Start."""
+        """Send the request."""
         self._transport.write(message)
 
     def data_received(self, data: bytes) -> None:
-        """Read on."""
+        """Parse the received bytes."""
         self._arrived_at_s = monotonic_s()
         self._parser.feed_data(data)
 
     def on_body(self, part: bytes) -> None:
-        """Note a part."""
+        """Note a part and its time."""
         self.parts.append((self._arrived_at_s, part))
 
     def on_message_complete(self) -> None:
-        """The answer is whole."""
+        """Note that the answer is complete."""
         self.status = self._parser.get_status_code()
         if not self.ended.done():
             self.ended.set_result(None)
         self._transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """An end before the answer's is a failure."""
+        """Fail if the connection ends before the answer."""
         if not self.ended.done():
             self.ended.set_exception(exc or ConnectionResetError("closed before the answer's end"))
 

@@ -1,4 +1,4 @@
-"""A composition of models in a benchmark: what it is asked, and one that answers."""
+"""A composition of models in a benchmark: its requests, and a contestant that answers them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,10 +8,10 @@ from benchmarks.peers import process_tree
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compositions:
-    """What is asked of each contestant, in the names of its `Composed.requests`.
+    """The requests to each contestant, by the names of its `Composed.requests`.
 
-    ``call`` and ``slow call`` ask the model itself, the latter so that it waits `sleep_ms`;
-    ``scatter`` asks it `branches` times at once with that wait, ``chain N`` N times in turn.
+    ``call`` and ``slow call`` call the model itself, the slow one after `sleep_ms`. ``scatter``
+    makes `branches` slow calls at once, and ``chain N`` makes N calls in turn.
     """
 
     body: bytes
@@ -22,7 +22,7 @@ class Compositions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Composed:
-    """A contestant that answers: whole HTTP requests to `port`, and processes that work on them."""
+    """A contestant: whole HTTP requests to `port`, and the processes that work on them."""
 
     port: int
     requests: Mapping[str, bytes]

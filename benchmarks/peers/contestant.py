@@ -14,7 +14,7 @@ IDLE_WATCH_S = 1.0
 
 
 class PeerMissingError(RuntimeError):
-    """The peer is not installed here; the message says how to install it."""
+    """The peer is not installed here. The message says how to install it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,8 +30,8 @@ class Ask:
 class Answer:
     """One request's outcome.
 
-    `arrivals_s` are the instants at which parts of it came, counted from the start of its batch:
-    one a token where the engine reports each, empty where the answer came in one piece.
+    `arrivals_s` are the instants of its parts, counted from the start of its batch: one for each
+    token if the engine reports each, and none if the answer came in one piece.
     """
 
     num_tokens: int
@@ -41,10 +41,10 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """A batch's outcome; `wall_s` from its first byte sent to its last byte received.
+    """A batch's outcome. `wall_s` lasts from its first byte sent to its last byte received.
 
-    `others_cpus` is how many processors were busy meanwhile with what is no part of the contest,
-    `cpu_s` the processor time that the engine took; a busy machine lengthens `wall_s` only.
+    `others_cpus` is how many processors were busy meanwhile with work outside the contest, and
+    `cpu_s` is the processor time that the engine took. A busy machine lengthens `wall_s` only.
     """
 
     wall_s: float
@@ -54,12 +54,12 @@ class Outcome:
 
     @property
     def tokens_per_s(self) -> float:
-        """New tokens of all requests in the time of the whole batch."""
+        """New tokens of all requests, divided by the time of the whole batch."""
         return sum(answer.num_tokens for answer in self.answers) / self.wall_s
 
 
 class Batches(Protocol):
-    """Answers batches; raises RuntimeError where a request fails or has too few tokens."""
+    """Answers batches. Raises RuntimeError if a request fails or has too few tokens."""
 
     def run(self, asks: Sequence[Ask], *, streamed: bool) -> Outcome:
         """Send all at once and wait for all."""
@@ -81,7 +81,7 @@ class Contestant:
         self._beside: tuple[int, ...] = ()
 
     def through(self, name: str, batches: Batches, pids: Sequence[int]) -> "Contestant":
-        """The same engine reached another way, whose processes `pids` count as its own.
+        """The same engine reached another way, whose processes `pids` count as part of it.
 
         Only one of the two may be used from now on.
         """
@@ -90,12 +90,12 @@ class Contestant:
         return other
 
     def named(self, name: str) -> "Contestant":
-        """Itself, under another name."""
+        """The contestant itself, under another name."""
         self.name = name
         return self
 
     def run(self, asks: Sequence[Ask], *, streamed: bool = False) -> Outcome:
-        """Answer `asks` at once; raises RuntimeError where one fails."""
+        """Answer `asks` at once. Raises RuntimeError if a request fails."""
         self.resume()
         before = self._busy_s()
         outcome = self._batches.run(asks, streamed=streamed)
@@ -111,18 +111,18 @@ class Contestant:
         return replace(outcome, others_cpus=others_s / outcome.wall_s, cpu_s=own_s)
 
     def _busy_s(self) -> tuple[float, float, float]:
-        """Processor time so far of the machine, of this engine, and of who asks it."""
+        """Processor time so far of the machine, of this engine, and of the requesting process."""
         own_s = sum(process_tree.cpu_s(pid) for pid in (self._process.pid, *self._beside))
         return process_tree.machine_busy_s(), own_s, time.process_time()
 
     def measure_memory(self) -> Memory:
-        """What it holds now; kept as the peak where it is one."""
+        """The memory of the engine now, which also updates the peak."""
         memory = process_tree.memory(self._process.pid)
         self.peak_pss_bytes = max(self.peak_pss_bytes, memory.pss_bytes)
         return memory
 
     def idle_cpu(self) -> float:
-        """Processors it keeps busy with nothing to do."""
+        """The number of processors that the engine keeps busy while it has no work."""
         before_s = process_tree.cpu_s(self._process.pid)
         time.sleep(IDLE_WATCH_S)
         return (process_tree.cpu_s(self._process.pid) - before_s) / IDLE_WATCH_S

@@ -1,4 +1,4 @@
-"""Our engine without its server: the share of a request that is HTTP's shows in the difference."""
+"""Our engine without its server, so that the difference shows HTTP's share of a request."""
 
 import time
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ def prepare(setup: Setup) -> Answering:
 
 
 def run(engine: Engine, asks: Sequence[Ask]) -> Outcome:
-    """All of `asks` added at once, stepped to their ends."""
+    """Add all of `asks` at once, and step the engine until all have ended."""
     arrivals_s: list[list[float]] = [[] for _ in asks]
     tokens: list[list[int]] = [[] for _ in asks]
     start_s = time.perf_counter()
@@ -49,7 +49,7 @@ def run(engine: Engine, asks: Sequence[Ask]) -> Outcome:
 
 
 def request(name: str, ask: Ask) -> Request:
-    """`ask` in the engine's words."""
+    """`ask` as a request of the engine."""
     return Request(
         id=name,
         prompt_token_ids=ask.prompt,

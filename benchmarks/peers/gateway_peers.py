@@ -25,7 +25,7 @@ BODY = msgspec.json.encode(QUESTION)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Served:
-    """A server that answers: `path` on `port`, and the processes whose time it takes."""
+    """A server that answers at `path` on `port`, and the processes that work for it."""
 
     port: int
     path: str
@@ -39,7 +39,7 @@ class Served:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peer:
-    """How one of them is started; `command` is given its environment, a port and workers."""
+    """How a peer is started. `command` gets the peer's environment, a port and the workers."""
 
     name: str
     path: str
@@ -48,18 +48,18 @@ class Peer:
 
 
 def ray_command(environment: Path, port: int, workers: int) -> list[str]:
-    """A script that starts Ray and deploys the model."""
+    """The command of a script that starts Ray and deploys the model."""
     return [str(environment / "bin/python"), str(PROGRAMS / "ray_echo.py"), str(port), str(workers)]
 
 
 def litserve_command(environment: Path, port: int, workers: int) -> list[str]:
-    """A script that starts as many API servers as workers."""
+    """The command of a script that starts as many API servers as workers."""
     program = PROGRAMS / "litserve_echo.py"
     return [str(environment / "bin/python"), str(program), str(port), str(workers)]
 
 
 def bentoml_command(environment: Path, port: int, workers: int) -> list[str]:
-    """Its own command line; the number of workers is the service's."""
+    """BentoML's own command line. The service itself has the number of workers."""
     del workers
     serve = [str(environment / "bin/bentoml"), "serve", "bentoml_echo:Echo"]
     listen = ["--host", "127.0.0.1", "--port", str(port)]
@@ -79,9 +79,9 @@ PEERS = {
 
 @contextlib.contextmanager
 def running_peer(name: str, port: int, workers: int) -> Iterator[Served]:
-    """The peer with an echo model, ready; all its processes are ended afterwards.
+    """The peer with an echo model, ready. All its processes are ended afterwards.
 
-    Raises PeerMissingError, RuntimeError with the end of its log where it does not start.
+    Raises PeerMissingError, or RuntimeError with the end of its log if it does not start.
     """
     peer = PEERS[name]
     environment = gateway_environment(name)
@@ -112,7 +112,7 @@ def running_peer(name: str, port: int, workers: int) -> Iterator[Served]:
 def wait_until_it_echoes(
     process: "subprocess.Popen[bytes]", port: int, path: str, log: Path
 ) -> None:
-    """Return once the server gives the question back; raises RuntimeError where it never does."""
+    """Return once the server echoes the question. Raises RuntimeError if it never does."""
     give_up_at_s = time.monotonic() + READY_TIMEOUT_S
     while echoed(port, path) != QUESTION:
         if process.poll() is not None or time.monotonic() > give_up_at_s:
@@ -121,7 +121,7 @@ def wait_until_it_echoes(
 
 
 def echoed(port: int, path: str) -> object:
-    """What the server makes of the question; None where it does not answer it."""
+    """The server's answer to the question, or None without an answer."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
     with contextlib.closing(connection):
         try:

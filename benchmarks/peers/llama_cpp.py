@@ -19,7 +19,7 @@ TOKENS_PER_SLOT = 1024
 def start_llama(
     model: Path, adapters: dict[str, Path], scratch: Path, num_threads: int
 ) -> Contestant:
-    """The server with every adapter loaded; raises PeerMissingError."""
+    """The server with every adapter loaded. Raises PeerMissingError."""
     binaries = llama_binaries()
     port = free_port()
     converted = [
@@ -47,6 +47,6 @@ def start_llama(
 
 
 def body_of(ask: Ask, names: list[str]) -> Body:
-    """The request; every adapter is named, since one that is not keeps its scale of 1."""
+    """The request. It names every adapter, since an unnamed adapter keeps its scale of 1."""
     scales = [{"id": it, "scale": float(name == ask.adapter)} for it, name in enumerate(names)]
     return openai_body(ask, "base") | {"model": "base", "lora": scales, "cache_prompt": False}

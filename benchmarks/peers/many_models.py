@@ -26,7 +26,7 @@ from benchmarks.peers.model_shelf import BODY, JSON, ROW, Answered, Connections,
 
 PROGRAMS = Path(__file__).parent / "programs"
 READY_TIMEOUT_S = 120.0
-# As in the runtime, whose models they load.
+# The same versions as in the runtime, whose models they load.
 SKLEARN = (
     "scikit-learn==1.2.2",
     "numpy<2",
@@ -58,12 +58,12 @@ TRITON_BODY = msgspec.json.encode(
 
 
 def environment_of(name: str, folder: Path) -> Path:
-    """The peer's environment in `folder`, which is made where it is not there."""
+    """The peer's environment in `folder`, which is made if it does not exist."""
     return install_into(folder / name, PACKAGES[name])
 
 
 class RayModels:
-    """Ray Serve; it says itself whether a model was there."""
+    """Ray Serve, which reports in its answer whether a model was loaded."""
 
     name = "ray"
 
@@ -72,7 +72,7 @@ class RayModels:
         self.pid = process.pid
 
     def call(self, target: str) -> Answered:
-        """One request."""
+        """Send one request."""
         headers = {"Content-Type": JSON, "serve_multiplexed_model_id": target}
         content, took_s = timed_answer(self._connections, "/", BODY, headers)
         found = msgspec.json.decode(content)
@@ -83,7 +83,7 @@ class RayModels:
 def running_ray(
     environment: Path, port: int, most: int, bucket: str, variables: Mapping[str, str]
 ) -> Iterator[RayModels]:
-    """Ray Serve with a replica of at most `most` models; `variables` lead to the bucket."""
+    """Ray Serve with a replica of at most `most` models, whose `variables` lead to the bucket."""
     python = environment / "bin/python"
     command = [str(python), str(PROGRAMS / "ray_models.py"), str(port), str(most), bucket]
     given = {
@@ -91,7 +91,7 @@ def running_ray(
         **variables,
         "PATH": f"{python.parent}:{os.environ.get('PATH', '')}",
         "RAY_USAGE_STATS_ENABLED": "0",
-        "RAY_worker_niceness": "0",  # by default its workers give way to all others here
+        "RAY_worker_niceness": "0",  # by default its workers have a low priority
     }
     with started("ray", command, given) as (process, log):
         wait_until(lambda: b"ready" in log.read_bytes(), process, log)
@@ -100,7 +100,7 @@ def running_ray(
 
 @dataclass(slots=True)
 class Shelved:
-    """A model of Triton's, as the one who drives it knows it."""
+    """A model of Triton, in the state that this script knows."""
 
     loading: threading.Lock = field(default_factory=threading.Lock)
     loaded: bool = False
@@ -127,7 +127,7 @@ class TritonModels:
         self.pid = process.pid
 
     def call(self, target: str) -> Answered:
-        """One request; the model is downloaded and loaded before where it is not there."""
+        """Send one request. Download and load the model first if it is not loaded."""
         name = target.partition(".")[0]
         began_s = time.perf_counter()
         with self._lock:
@@ -151,7 +151,7 @@ class TritonModels:
         return Answered(predicted=output["data"][0], took_s=took_s, hit=hit)
 
     def unload_all(self) -> None:
-        """Unload what is loaded, and wait until the models' processes have ended."""
+        """Unload all loaded models, and wait until their processes have ended."""
         for name, model in self._models.items():
             if model.loaded:
                 model.loaded = False
@@ -161,7 +161,7 @@ class TritonModels:
             time.sleep(0.05)
 
     def _make_room(self) -> None:
-        """Unload the least recently used, unless requests need them."""
+        """Unload the least recently used models, unless requests need them."""
         with self._lock:
             loaded = [it for it in self._models.items() if it[1].loaded]
             idle = [it for it in loaded if not it[1].users and it[1].loading.acquire(False)]
@@ -192,7 +192,7 @@ class TritonModels:
 def running_triton(
     environment: Path, port: int, most: int, fetch: Callable[[str], bytes], scratch: Path
 ) -> Iterator[TritonModels]:
-    """Triton in explicit mode with an empty repository in `scratch`; `fetch` gives archives."""
+    """Triton in explicit mode with an empty repository in `scratch`. `fetch` returns archives."""
     packages = site_packages(environment)
     server = packages / "pytriton" / "tritonserver"
     backends, repository = scratch / "backends", scratch / "repository"
@@ -221,7 +221,7 @@ def running_triton(
 def started(
     name: str, command: Sequence[str], variables: Mapping[str, str]
 ) -> Iterator[tuple["subprocess.Popen[bytes]", Path]]:
-    """A process and its log; it and all that it started are ended afterwards."""
+    """A process and its log. The process and all its descendants are ended afterwards."""
     log = Path(os.environ.get("TMPDIR", "/tmp")) / f"{name}-{os.getpid()}.log"
     with log.open("wb") as sink:
         process: subprocess.Popen[Any] = subprocess.Popen(
@@ -247,7 +247,7 @@ def is_listening(port: int) -> bool:
 
 
 def wait_until(ready: Callable[[], bool], process: "subprocess.Popen[bytes]", log: Path) -> None:
-    """Return once it is ready; raises RuntimeError with the end of the log where it is not."""
+    """Return once `ready()` is true. Raises RuntimeError with the log's end if it stays false."""
     give_up_at_s = time.perf_counter() + READY_TIMEOUT_S
     while not ready():
         if process.poll() is not None or time.perf_counter() > give_up_at_s:

@@ -1,4 +1,4 @@
-"""Contestants that hold many models: how they are called, and what each answer says."""
+"""Contestants that hold many models: the interface for requests, and their answers."""
 
 import http.client
 import threading
@@ -17,7 +17,7 @@ TIMEOUT_S = 120.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answered:
-    """An answer of a model; `hit` None where the contestant does not say whether it was there."""
+    """An answer of a model. `hit` says whether the model was loaded, or is `None` if unknown."""
 
     predicted: float
     took_s: float
@@ -25,12 +25,12 @@ class Answered:
 
 
 class ModelShelf(Protocol):
-    """A contestant."""
+    """A contestant that holds many models."""
 
     name: str
 
     def call(self, target: str) -> Answered:
-        """One request for a model; from any thread. Raises RuntimeError for a refusal."""
+        """Send one request for a model, from any thread. Raises RuntimeError for a refusal."""
 
 
 class Connections:
@@ -41,7 +41,7 @@ class Connections:
         self._of_thread = threading.local()
 
     def send(self, method: str, path: str, body: bytes, headers: Mapping[str, str]) -> bytes:
-        """The body of a 200; raises RuntimeError for another status, OSError without any."""
+        """The body of a 200. Raises RuntimeError for other statuses, OSError without a status."""
         connection = getattr(self._of_thread, "connection", None)
         if connection is None:
             connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=TIMEOUT_S)

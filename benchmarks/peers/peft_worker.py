@@ -1,4 +1,4 @@
-"""transformers + PEFT: `generate` over one batch whose rows have each their own adapter."""
+"""transformers + PEFT: `generate` over one batch in which each row has its adapter."""
 
 import time
 import warnings
@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM, StoppingCriteria
 from benchmarks.peers.contestant import Answer, Ask, Outcome
 from benchmarks.peers.worker import Answering, Setup, work
 
-BASE = "__base__"  # PEFT's word for a row without an adapter
+BASE = "__base__"  # PEFT's name for a row without an adapter
 
 
 class TokenClock(StoppingCriteria):
@@ -28,7 +28,7 @@ class TokenClock(StoppingCriteria):
 
 
 def prepare(setup: Setup) -> Answering:
-    """The model with every adapter loaded; option ``plain`` leaves PEFT out altogether."""
+    """The model with every adapter loaded. The option ``plain`` leaves PEFT out altogether."""
     torch.set_num_threads(setup.num_threads)
     dtype = getattr(torch, setup.options.get("dtype", "bfloat16"))
     model: Any = AutoModelForCausalLM.from_pretrained(setup.model, dtype=dtype)
@@ -56,7 +56,7 @@ def with_adapters(model: Any, adapters: dict[str, str]) -> Any:
 
 
 def generate(model: Any, asks: Sequence[Ask], **options: Any) -> Outcome:
-    """One call of `generate`; prompts have one length, so that nothing is padded."""
+    """One call of `generate`. All prompts have the same length, so that nothing is padded."""
     clock = TokenClock()
     num_new = asks[0].max_tokens
     ids = torch.tensor([ask.prompt for ask in asks])

@@ -17,8 +17,8 @@ TERM_WAIT_S = 15.0
 class Memory:
     """Bytes of a whole process tree.
 
-    `peak_rss_bytes` adds up each process's own peak, so that pages they share count more than once;
-    `pss_bytes` is what they hold now, shared pages parted among all who map them.
+    `peak_rss_bytes` adds up each process's own peak, so that shared pages count more than once.
+    `pss_bytes` is the present memory, with each shared page divided by the number of its mappings.
     """
 
     pss_bytes: int
@@ -36,7 +36,7 @@ def members(pid: int) -> list[int]:
 
 
 def memory(pid: int) -> Memory:
-    """What the tree of `pid` holds; processes that ended meanwhile count nothing."""
+    """The memory of the tree of `pid`. Processes that ended meanwhile count nothing."""
     pss, peak = 0, 0
     for each in members(pid):
         pss += _field_bytes(Path(f"/proc/{each}/smaps_rollup"), "Pss:")
@@ -50,7 +50,7 @@ def cpu_s(pid: int) -> float:
 
 
 def own_cpu_s(pid: int) -> float:
-    """Processor time of the process alone; 0 where it has ended."""
+    """Processor time of the process alone, or 0 if it has ended."""
     ticks = 0
     with contextlib.suppress(OSError):
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -67,7 +67,7 @@ def machine_busy_s() -> float:
 
 
 def pause(pid: int) -> None:
-    """Stop the tree's processes where they are; `resume` continues them."""
+    """Pause the tree's processes. `resume` continues them."""
     _signal(members(pid), signal.SIGSTOP)
 
 
@@ -77,7 +77,7 @@ def resume(pid: int) -> None:
 
 
 def stop(process: "subprocess.Popen[bytes] | subprocess.Popen[str]") -> None:
-    """End the tree: the root is asked, and whatever is left after a while is killed by its id."""
+    """Ask the root to end, and later kill the remaining processes of the tree by their ids."""
     tree = members(process.pid)
     _signal(reversed(tree), signal.SIGCONT)
     process.terminate()

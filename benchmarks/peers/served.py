@@ -18,7 +18,7 @@ POLL_S = 0.02
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """How a server is started; it is ready once `health_path` answers 200."""
+    """How a server is started. It is ready once `health_path` answers 200."""
 
     name: str
     command: Sequence[str]
@@ -29,7 +29,7 @@ class Launch:
 
 
 def start_server(launch: Launch) -> Contestant:
-    """A server that is ready; raises RuntimeError with the end of its log where it fails."""
+    """A server that is ready. Raises RuntimeError with the end of its log if it fails."""
     started_s = time.monotonic()
     with launch.log.open("wb") as sink:
         process = subprocess.Popen(

@@ -1,6 +1,6 @@
-"""Triton's ensembles of an echo model of its Python backend, called at tritonserver's own HTTP.
+"""Triton's ensembles of an echo model of its Python backend, called over tritonserver's own HTTP.
 
-Nothing is between it and the clients, and its steps pass tensors in its own memory. Needs
+Clients connect to tritonserver directly, and its steps pass tensors in its own memory. Needs
 `hostelry runtimes install triton`.
 """
 
@@ -29,12 +29,12 @@ PROGRAM = Path(__file__).parent / "programs" / "triton_echo.py"
 VALUES = [1.0, 2.0, 3.0, 4.0]
 READY_TIMEOUT_S = 60.0
 IO = '{kind} [{{ name: "{name}" data_type: TYPE_FP32 dims: [ -1, 4 ] }}]\n'
-Steps = Sequence[tuple[str, Mapping[str, str], str]]  # a model, its inputs by name, its answer
+Steps = Sequence[tuple[str, Mapping[str, str], str]]  # a model, its inputs by name, its output
 
 
 @contextlib.contextmanager
 def running_triton(asked: Compositions) -> Iterator[Composed]:
-    """A tritonserver with the models and ensembles; raises PeerMissingError, RuntimeError."""
+    """A tritonserver with the models and ensembles. Raises PeerMissingError or RuntimeError."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         try:
@@ -65,7 +65,7 @@ def running_triton(asked: Compositions) -> Iterator[Composed]:
 
 
 def triton_requests(asked: Compositions) -> dict[str, bytes]:
-    """Requests by name, as `Compositions` has them; the same numbers as one tensor."""
+    """Requests by name, as in `Compositions`, with the same numbers as one tensor."""
     x = {"name": "x", "shape": [1, 4], "datatype": "FP32", "data": VALUES}
     body = msgspec.json.encode({"inputs": [x]})
     models = {
@@ -91,7 +91,7 @@ def await_ready(process: "subprocess.Popen[bytes]", port: int, log: Path) -> Non
 
 
 def write_models(folder: Path, asked: Compositions) -> None:
-    """The repository: steps of the Python backend, and ensembles of them."""
+    """Write the repository: steps of the Python backend, and ensembles of them."""
     write_step(folder / "step", ["x"], 0, 1)
     write_step(folder / "slow", ["x"], asked.sleep_ms, asked.branches)
     answers = [f"b{number}" for number in range(asked.branches)]
@@ -105,7 +105,7 @@ def write_models(folder: Path, asked: Compositions) -> None:
 
 
 def write_step(folder: Path, inputs: Sequence[str], sleep_ms: int, instances: int) -> None:
-    """A model of the Python backend with the given inputs."""
+    """Write a model of the Python backend with the given inputs."""
     (folder / "1").mkdir(parents=True)
     shutil.copy(PROGRAM, folder / "1" / "model.py")
     (folder / "1" / "ms").write_text(str(sleep_ms))
@@ -118,7 +118,7 @@ def write_step(folder: Path, inputs: Sequence[str], sleep_ms: int, instances: in
 
 
 def write_ensemble(folder: Path, steps: Steps) -> None:
-    """An ensemble of x to y."""
+    """Write an ensemble that maps x to y."""
     (folder / "1").mkdir(parents=True)
     parts = []
     for model, inputs, answer in steps:

@@ -1,4 +1,4 @@
-"""vLLM's build for CPUs: its OpenAI server, set up as it was found fastest."""
+"""vLLM's build for CPUs: its OpenAI server, with the fastest settings that were found."""
 
 import os
 import subprocess
@@ -20,13 +20,13 @@ KV_CACHE_GIB = 2
 def start_vllm(
     model: Path, adapters: dict[str, Path], scratch: Path, num_threads: int, rank: int
 ) -> Contestant:
-    """The server, with every adapter in a slot of its own; raises PeerMissingError."""
+    """The server, with a separate slot for every adapter. Raises PeerMissingError."""
     environment = vllm_environment()
     port = free_port()
     num_slots = len(adapters) + 1
     lora = [
         "--enable-lora",
-        # Fewer slots than adapters of a batch would make it run in waves; wider ones are slower.
+        # With fewer slots than adapters a batch would run in waves. Wider slots are slower.
         "--max-loras", str(num_slots),
         "--max-cpu-loras", str(2 * num_slots),
         "--max-lora-rank", str(rank),
@@ -54,7 +54,7 @@ def start_vllm(
 
 
 def environment_variables(environment: Path, num_threads: int) -> dict[str, str]:
-    """Threads bound to processors, Intel's OpenMP and tcmalloc; without them it is far slower."""
+    """Threads bound to processors, Intel's OpenMP and tcmalloc. vLLM is far slower without them."""
     first, last = 0, num_threads - 1
     return {
         **os.environ,
@@ -69,7 +69,7 @@ def environment_variables(environment: Path, num_threads: int) -> dict[str, str]
 
 
 def tcmalloc() -> str:
-    """The allocator's library; raises PeerMissingError where the system has none."""
+    """The allocator's library. Raises PeerMissingError if the system does not have it."""
     done = subprocess.run(["ldconfig", "-p"], capture_output=True, text=True, check=True)
     for line in done.stdout.splitlines():
         if "libtcmalloc_minimal.so.4 " in line:

@@ -1,6 +1,6 @@
-"""An engine that has no server, in a process of its own: batches as JSON lines over its pipes.
+"""An engine without a server, in a separate process: batches as JSON lines over its pipes.
 
-The worker reads a `Setup` first, says ``ready``, then answers one line of asks after the other.
+The worker reads a `Setup` first, writes ``ready``, then answers one line of asks after the other.
 """
 
 import os
@@ -23,7 +23,7 @@ Answering = Callable[[Sequence[Ask]], Outcome]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """What a worker runs: a model folder, adapters by name, threads, and options of its own."""
+    """The engine of a worker: model folder, adapters by name, threads, and its own options."""
 
     model: str
     adapters: dict[str, str]
@@ -32,14 +32,14 @@ class Setup:
 
 
 class WorkerBatches:
-    """The asking end."""
+    """The end of the pipes that sends requests."""
 
     def __init__(self, process: "subprocess.Popen[bytes]", log: Path) -> None:
         self._process = process
         self._log = log
 
     def run(self, asks: Sequence[Ask], *, streamed: bool) -> Outcome:
-        """Send all at once and wait for all; every token's time is known either way."""
+        """Send all at once and wait for all. Every token's time is known either way."""
         writer, reader = _pipes(self._process)
         writer.write(msgspec.json.encode(list(asks)) + b"\n")
         writer.flush()
@@ -50,9 +50,9 @@ class WorkerBatches:
 
 
 def start_worker(name: str, module: str, setup: Setup, log: Path) -> Contestant:
-    """A worker that is ready; raises RuntimeError with the end of its log where it fails."""
+    """A worker that is ready. Raises RuntimeError with the end of its log if it fails."""
     started_s = time.monotonic()
-    # Threads that spin while waiting for work would take the processors of what runs next to them.
+    # Threads that spin while they wait for work would take processors from other processes.
     env = {**os.environ, "OMP_NUM_THREADS": str(setup.num_threads), "TOKENIZERS_PARALLELISM": "0"}
     with log.open("wb") as sink:
         process = subprocess.Popen(
@@ -75,7 +75,7 @@ def start_worker(name: str, module: str, setup: Setup, log: Path) -> Contestant:
 
 
 def work(prepare: Callable[[Setup], Answering]) -> None:
-    """The answering end: what other code prints goes to the log, not between the answers."""
+    """The end that answers. Output of other code goes to the log, not between the answers."""
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     answering = prepare(msgspec.json.decode(sys.stdin.buffer.readline(), type=Setup))

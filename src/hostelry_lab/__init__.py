@@ -1,4 +1,4 @@
 """Drills: faults injected into a running platform under load, and the measured recovery.
 
-A package of its own (`lab/pyproject.toml`). `hostelry chaos` runs the drills if it is installed.
+A separate package (`lab/pyproject.toml`). `hostelry chaos` runs the drills if it is installed.
 """

@@ -7,7 +7,7 @@ OK = "ok"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadCall:
-    """Begin, end, and OK or the code or class of the error."""
+    """Begin, end, and outcome: OK, or the code or class of the error."""
 
     began_at: float
     ended_at: float

@@ -43,14 +43,14 @@ from hostelry_lab.rollout.drill import rollout
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drill:
-    """A drill: its name, the fault in words, and the function that runs it."""
+    """A drill: its name, a description of the fault, and the function that runs it."""
 
     name: str
     does: str
     run: Callable[[DrillContext], DrillOutcome]
 
     def outcome(self, context: DrillContext) -> DrillOutcome:
-        """The measurements; an unhealthy platform misses the target, with the error as cause."""
+        """The measurements. An unhealthy platform misses the target, with the error as cause."""
         try:
             return self.run(context)
         except (HostelryError, ClientError, BotoCoreError) as error:
@@ -106,7 +106,7 @@ EVERYTHING = "everything"
 
 
 def chosen(name: str) -> Sequence[Drill]:
-    """The drills of that name; raises TerminalError where there is none."""
+    """The drills of that name. Raises TerminalError for an unknown name."""
     if name == EVERYTHING:
         return DRILLS
     if name not in BY_NAME:

@@ -185,12 +185,12 @@ def run_drill(  # noqa: PLR0913 - each is an option of the command
 
 
 def say(line: str) -> None:
-    """A line for the operator, beside the results."""
+    """Print a line for the operator, separate from the results."""
     typer.echo(line, err=True)
 
 
 def cluster_outcome(store: str | None, scenarios: str | None, load: int) -> DrillOutcome:
-    """Run the drill on a cluster of its own."""
+    """Run the drill on a separate cluster."""
     from hostelry_lab.cluster.drill import run_cluster
     from hostelry_lab.cluster.scenarios import chosen_scenarios
 
@@ -200,7 +200,7 @@ def cluster_outcome(store: str | None, scenarios: str | None, load: int) -> Dril
 
 
 def finish(outcomes: Sequence[DrillOutcome], *, as_json: bool) -> None:
-    """Print what is not printed yet; exit code 1 where a target was missed."""
+    """Print the results. Exits with code 1 if a target was missed."""
     show(outcomes, as_json=as_json)
     if not all(it.passed for it in outcomes):
         raise typer.Exit(1)
@@ -209,7 +209,7 @@ def finish(outcomes: Sequence[DrillOutcome], *, as_json: bool) -> None:
 def jobs_sizes(
     name: str, requests: int | None, records: int | None, kills: int | None, seed: int | None
 ) -> JobsSizes:
-    """Sizes of the drill `jobs`: by itself the full ones, among all others the short ones."""
+    """Sizes of the drill `jobs`: full if it runs alone, short if it runs among all drills."""
     full = FULL if name == JOBS else SHORT
     return JobsSizes(
         num_requests=full.num_requests if requests is None else requests,
@@ -220,7 +220,7 @@ def jobs_sizes(
 
 
 def show(outcomes: Sequence[DrillOutcome], *, as_json: bool) -> None:
-    """Print JSON, or a table where several drills were run."""
+    """Print JSON, or a table if several drills were run."""
     if as_json:
         shown = [{"verdict": it.verdict, **msgspec.to_builtins(it)} for it in outcomes]
         print_json(shown)

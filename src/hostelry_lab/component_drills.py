@@ -46,7 +46,7 @@ def copy_oom(context: DrillContext) -> DrillOutcome:
             context.progress(f"copy-oom: the call that took {TAKEN_MB} MB ended with {ended}")
 
             def out() -> dict[str, Any] | None:
-                """The copy that ended, restarted or not."""
+                """The copy that ended, even if it has restarted."""
                 copies = fixture.copies_of(name)
                 return next((it for it in copies if it["last_end"] != ends.get(it["id"])), None)
 
@@ -223,7 +223,7 @@ def rolling_update(context: DrillContext) -> DrillOutcome:
 
 
 def _update(fixture: DrillFixture, name: str, environment: dict[str, str]) -> float | None:
-    """Update copy by copy; the seconds until InService, None where that never came."""
+    """Update copy by copy. Returns the seconds until InService, or None if that never came."""
     asked_at = monotonic_s()
     fixture.sagemaker.update_inference_component(
         InferenceComponentName=name,

@@ -19,7 +19,7 @@ OWN_COPIES = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrillContext:
-    """Arguments of every drill; `progress` takes lines for the operator."""
+    """Arguments of every drill. `progress` prints lines for the operator."""
 
     platform: PlatformObserver
     load_target: LoadTarget
@@ -29,7 +29,7 @@ class DrillContext:
     most_copies: int = MOST_COPIES
 
     def load(self, load_target: LoadTarget | None = None, pause_s: float = 0.0) -> Load:
-        """Load on the context's target, or on `load_target`; it begins with `flowing`."""
+        """Load on the context's target, or on `load_target`. It begins with `flowing`."""
         runtime = aws_client("sagemaker-runtime", self.platform.config, self.platform.credentials)
         return Load(runtime, load_target or self.load_target, self.num_threads, pause_s)
 
@@ -61,8 +61,8 @@ def drill_context(
 ) -> Iterator[DrillContext]:
     """The context on the named, or the first, component or model endpoint with ready copies.
 
-    Where none can be invoked and none is named, an endpoint with a component of two copies is
-    made for the block. Raises TerminalError where the named one cannot be invoked.
+    If none can be invoked and none is named, an endpoint with a component of two copies is created
+    for the block. Raises TerminalError if the named one cannot be invoked.
     """
     make = partial(
         DrillContext,
@@ -102,7 +102,7 @@ def find_load_target(
 
 
 def _invocable(endpoint: Mapping[str, Any]) -> Iterator[tuple[str | None, str]]:
-    """Component (None: a model endpoint) and the owner of its copies; adapters last."""
+    """Component (None for a model endpoint) and the owner of its copies. Adapters come last."""
     if not endpoint["takes_components"]:
         yield from {(None, it["owner"]): None for it in endpoint["copies"]}
         return

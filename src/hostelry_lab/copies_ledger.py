@@ -17,17 +17,17 @@ from hostelry_lab.neighbours import SATURATED
 
 MOST_COPIES, LEAST_COPIES = 100, 2
 COPY_BYTES = 32 * 1024 * 1024
-MEMORY_SHARE = 0.5  # of what the machine has available
+MEMORY_SHARE = 0.5  # of the machine's available memory
 DESCRIBE_S, HANG_S = 0.5, 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopiesFound:
-    """Observations of the drill. An instant is None if the drill did not see it.
+    """Observations of the drill. An instant is `None` if the drill did not see it.
 
-    They are seconds after the first declaration, but `gone_s`, which are seconds after the first
-    deletion. `num_placeless` components have no place, and `untrue` has the reasons of those that
-    are not true.
+    Instants are seconds after the first declaration, except `gone_s`, which is seconds after the
+    first deletion. `num_placeless` components have no place. `untrue` has the reasons that are not
+    true.
     """
 
     num_copies: int
@@ -46,14 +46,14 @@ class CopiesFound:
 
 
 def num_that_fit(most: int, available_bytes: int) -> int:
-    """How many copies the drill declares with room for them: `most`, if memory allows them."""
+    """How many copies that fit the drill declares: `most`, or fewer for lack of memory."""
     return min(most, int(available_bytes * MEMORY_SHARE) // COPY_BYTES)
 
 
 def untrue_reasons(reasons: Mapping[str, str], memory_mb: int, instance: str) -> Mapping[str, str]:
-    """The reasons that do not say how much memory is needed, and is free on the drill's instance.
+    """The reasons that do not say how much memory is needed, and how much the instance has free.
 
-    The drill asks for so much that only memory can be short.
+    The drill requests sizes at which only memory can be short.
     """
 
     def is_true(reason: str) -> bool:
@@ -70,7 +70,7 @@ def restarted_copies(served: Mapping[str, int], now: Mapping[str, int]) -> tuple
 
 
 def broken_promises(found: CopiesFound) -> list[str]:
-    """Each missed target of correctness, and each hang, in words."""
+    """A sentence for each missed target of correctness, and for each hang."""
     never = {
         "no copy served": found.first_s,
         "the agent had no successor": found.agent_s,
@@ -100,7 +100,7 @@ def broken_promises(found: CopiesFound) -> list[str]:
 
 
 def too_slow(found: CopiesFound) -> list[str]:
-    """The missed target of Describe in words. It is not judged on a machine without CPUs left."""
+    """A sentence for Describe's missed target. A machine without CPUs left is not judged."""
     if found.busy >= SATURATED or not DESCRIBE_S < found.describe_s <= HANG_S:
         return []
     return [f"a Describe took {found.describe_s:.2f} s (target {DESCRIBE_S:g} s)"]

@@ -9,7 +9,7 @@ from hostelry_lab.observer import RouteWatch
 from hostelry_lab.outcome import DrillLimits, DrillOutcome
 from hostelry_lab.runner import Fault, run_fault
 
-# Errors that a client may see when a model server dies or hangs under its request.
+# Errors that a client may see when a model server dies or hangs during its request.
 NO_MODEL = frozenset({"ModelError", "ServiceUnavailable"})
 SILENT_MODEL = NO_MODEL | {"ReadTimeoutError"}
 WATCH_S = 60.0
@@ -46,7 +46,7 @@ def _copy(context: DrillContext, name: str, *, hangs: bool, detected_s: float) -
         return found is not None and found["pid"] not in (None, victim["pid"])
 
     def back_already() -> float | None:
-        """Now, where a successor serves: it may be up before the routes are polled again."""
+        """Now, if a successor serves: it may run before the routes are read again."""
         return monotonic_s() if recovered() else None
 
     alone = "" if others else "; the only copy: calls wait until it is back"

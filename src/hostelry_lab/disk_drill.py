@@ -79,9 +79,9 @@ def disk_full(context: DrillContext) -> DrillOutcome:
 
 
 def _control_again(platform: PlatformObserver) -> float:
-    """Kill control; the seconds until its successor answers on the full disk.
+    """Kill control. Returns the seconds until its successor answers on the full disk.
 
-    Raises TerminalError when it does not.
+    Raises TerminalError if it does not answer.
     """
     killed_at = monotonic_s()
     send([service(platform, "control")], SIGKILL)
@@ -91,7 +91,7 @@ def _control_again(platform: PlatformObserver) -> float:
 
 
 def why_not_filled(root: Path) -> str | None:
-    """The reason not to fill the filesystem of a home; None where it may be filled."""
+    """The reason not to fill the filesystem of a home, or None if it may be filled."""
     shown = os.statvfs(root)
     size_bytes = shown.f_frsize * shown.f_blocks
     if size_bytes > MOST_BYTES or os.stat(root).st_dev == os.stat("/").st_dev:
@@ -107,7 +107,7 @@ def why_not_filled(root: Path) -> str | None:
 def full(root: Path) -> Iterator[None]:
     """Fill the home's filesystem for the block, and free the space after it.
 
-    Raises TerminalError when it cannot be filled.
+    Raises TerminalError if it cannot be filled.
     """
     ballast = root / BALLAST
     try:

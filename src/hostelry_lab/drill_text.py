@@ -47,7 +47,7 @@ def outcome_lines(outcome: DrillOutcome) -> list[str]:
 
 
 def table_lines(outcomes: Sequence[DrillOutcome]) -> list[str]:
-    """One line a drill."""
+    """A line for each drill."""
     return columns([HEADINGS, *(row(it) for it in outcomes)])
 
 

@@ -1,4 +1,4 @@
-"""Endpoint made for a drill, with components on the built-in drill server; removed after it."""
+"""Endpoint made for a drill, with components on the built-in drill server, and removed after it."""
 
 import contextlib
 import json
@@ -32,15 +32,15 @@ def new_name() -> str:
 
 
 class DrillFixture:
-    """The drill's own endpoint on a platform; `add` creates its components."""
+    """The drill's own endpoint on a platform. `add` creates its components."""
 
     def __init__(self, platform: PlatformObserver, instance_type: str = INSTANCE_TYPE) -> None:
         self._platform = platform
         self._instance_type = instance_type
         self.endpoint = new_name()
         self.components: list[str] = []
-        self._bases: dict[str, str] = {}  # of each adapter
-        # Created before there is load: a client takes tenths of a second of CPU.
+        self._bases: dict[str, str] = {}  # base component of each adapter
+        # Created before the load begins, since a client takes tenths of a second of CPU.
         config, credentials = platform.config, platform.credentials
         self.sagemaker = aws_client("sagemaker", config, credentials, tries=5, read_timeout_s=60.0)
         self.runtime = aws_client("sagemaker-runtime", config, credentials)
@@ -48,7 +48,7 @@ class DrillFixture:
 
     @contextlib.contextmanager
     def deployed(self) -> Iterator["DrillFixture"]:
-        """Deploy the endpoint for the block; raises TerminalError where that fails."""
+        """Deploy the endpoint for the block. Raises TerminalError if that fails."""
         try:
             self.make()
             yield self
@@ -66,7 +66,7 @@ class DrillFixture:
         startup_timeout_s: int = 60,
         artifact_uri: str | None = None,
     ) -> str:
-        """Create a component; its name. `memory_mb` are minimum and maximum."""
+        """Create a component, and return its name. `memory_mb` has minimum and maximum."""
         component = specification(environment or {}, memory_mb, startup_timeout_s)
         if artifact_uri is not None:
             component["Container"]["ArtifactUrl"] = artifact_uri
@@ -75,7 +75,7 @@ class DrillFixture:
         )
 
     def add_llm(self, model_uri: str) -> str:
-        """Create a component with one copy of the LLM server; its name."""
+        """Create a component with one copy of the LLM server, and return its name."""
         component = specification({}, (LLM_MB, None), int(READY_S))
         component["Container"] = {
             "Image": LLM_IMAGE,
@@ -86,7 +86,7 @@ class DrillFixture:
         )
 
     def add_adapter(self, base: str, archive_uri: str) -> str:
-        """Create an adapter of the component `base`; its name."""
+        """Create an adapter of the component `base`, and return its name."""
         adapter = {
             "BaseInferenceComponentName": base,
             "Container": {"ArtifactUrl": archive_uri},
@@ -96,18 +96,18 @@ class DrillFixture:
         return name
 
     def base_of(self, component: str) -> str:
-        """The component whose copies serve it: its base, or itself."""
+        """The component whose copies serve `component`: its base, or itself."""
         return self._bases.get(component, component)
 
     def described(self, name: str) -> dict[str, Any]:
-        """DescribeInferenceComponent."""
+        """The answer of DescribeInferenceComponent."""
         shown: dict[str, Any] = self.sagemaker.describe_inference_component(
             InferenceComponentName=name
         )
         return shown
 
     def wait_ready(self, name: str, copies: int) -> None:
-        """Wait until the component has all its copies; raises TerminalError with its reason."""
+        """Wait until all copies are ready. Raises TerminalError with the failure's reason."""
         shown: dict[str, Any] = {}
 
         def ready() -> bool | None:
@@ -145,7 +145,7 @@ class DrillFixture:
         return name
 
     def make(self, instances: int = 1) -> None:
-        """Create the endpoint, and wait until it is InService; raises TerminalError."""
+        """Create the endpoint, and wait until it is InService. Raises TerminalError."""
         role = self._platform.credentials.role_arn
         variant = {
             "VariantName": VARIANT,

@@ -1,4 +1,4 @@
-"""Flood of invocations from a process of its own, so that the measuring callers are not slowed."""
+"""Flood of invocations from a separate process, so that it does not slow the measuring callers."""
 
 import multiprocessing
 from collections import Counter
@@ -14,7 +14,7 @@ START_S, END_S = 60.0, 30.0
 
 
 class Flood:
-    """Outcomes of the flood's calls; filled when it has ended."""
+    """Outcomes of the flood's calls, filled when it has ended."""
 
     def __init__(self) -> None:
         self.outcomes: Counter[str] = Counter()
@@ -24,7 +24,7 @@ class Flood:
 def flooding(
     config: UpConfig, credentials: Credentials, load_target: LoadTarget, num_callers: int
 ) -> Iterator[Flood]:
-    """Let `num_callers` invoke the target without pause for as long as the block runs."""
+    """Let `num_callers` invoke the target without pause while the block runs."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(

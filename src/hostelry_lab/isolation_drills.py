@@ -37,7 +37,7 @@ TARGET = "the neighbours see no error, their p99 within 2x while the machine is 
 
 
 class UnsupportedHereError(HostelryError):
-    """The drill is not run on this machine, which lacks the limit that would bound it."""
+    """The machine lacks the limit that would bound the abuse, so the drill is not run."""
 
 
 @dataclass(slots=True)
@@ -159,7 +159,7 @@ def _with_a_tenant(
     memory_mb: tuple[int, int | None] = (128, None),
     environment: Mapping[str, str] | None = None,
 ) -> DrillOutcome:
-    """Abuse from a component of its own, beside one with the neighbours' copies."""
+    """Create a component for the abuse, and another one with the neighbours' copies."""
     with DrillFixture(context.platform).deployed() as fixture:
         good = fixture.add(copies=NEIGHBOURS)
         bad = fixture.add(copies=1, memory_mb=memory_mb, environment=environment)
@@ -180,7 +180,7 @@ def beside_neighbours(
     good: LoadTarget,
     do: Callable[[], AbuseReport],
 ) -> DrillOutcome:
-    """Load on the neighbours' component before, during and after the abuse; judged."""
+    """Send load to the neighbours' component before, during and after the abuse, and judge it."""
     load = context.load(good, PAUSE_S)
     owner = fixture.base_of(good.component or "")
     before = {it["id"]: it["pid"] for it in fixture.copies_of(owner)}
@@ -214,7 +214,7 @@ def beside_neighbours(
 
 
 def ask(fixture: DrillFixture, load_target: LoadTarget) -> str:
-    """The answer to one invocation; of an error its code and the model server's status."""
+    """The answer to one invocation, or an error's code and the model server's status."""
     try:
         answer = fixture.runtime.invoke_endpoint(
             EndpointName=load_target.endpoint,
@@ -236,7 +236,7 @@ def _instructed(fixture: DrillFixture, name: str, **instructions: Any) -> LoadTa
 
 
 def _check_memory_limit(fixture: DrillFixture, name: str) -> dict[str, Any]:
-    """The component's one copy; raises UnsupportedHereError where its memory is not limited."""
+    """The component's one copy. Raises UnsupportedHereError if its memory is not limited."""
     (copy,) = fixture.copies_of(name)
     if not copy["memory_limit"]:
         raise UnsupportedHereError(
@@ -274,7 +274,7 @@ def _is_ready(fixture: DrillFixture, name: str) -> bool:
 
 
 def process_limit(record: LimitRecord) -> int | None:
-    """The most processes that the copy's control groups allow; None for any number."""
+    """The most processes that the copy's control groups allow, or None for any number."""
     for group in record.groups:
         limit = Path(group) / "pids.max"
         if limit.is_file() and (text := limit.read_text().strip()).isdigit():

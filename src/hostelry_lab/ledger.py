@@ -1,4 +1,4 @@
-"""Writes acknowledged during a fault, looked for afterwards."""
+"""Writes acknowledged during a fault, and looked for afterwards."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -39,12 +39,12 @@ class WriteLedger:
 
     @contextmanager
     def writing(self) -> Iterator["WriteLedger"]:
-        """Write for as long as the block runs; `settle` removes the records."""
+        """Write while the block runs. `settle` removes the records."""
         with running_threads(self._stopping, self._run):
             yield self
 
     def settle(self) -> list[str]:
-        """Remove all records; the acknowledged ones that were missing."""
+        """Remove all records. Returns the acknowledged ones that were missing."""
         lost = [it for it in self.acknowledged if outcome_of(partial(self._read, it)) != OK]
         for name in self._tried:
             outcome_of(partial(self._remove, name))
@@ -65,7 +65,7 @@ class WriteLedger:
 
 @contextmanager
 def control_ledger(platform: PlatformObserver) -> Iterator[WriteLedger]:
-    """Endpoint configurations, created while the block runs."""
+    """Create endpoint configurations while the block runs."""
     api = aws_client("sagemaker", platform.config, platform.credentials, read_timeout_s=IMPATIENT_S)
     patient = aws_client("sagemaker", platform.config, platform.credentials, tries=CHECK_TRIES)
     variant = {"VariantName": "v", "InstanceType": "ml.m5.large", "InitialInstanceCount": 1}
@@ -87,7 +87,7 @@ def control_ledger(platform: PlatformObserver) -> Iterator[WriteLedger]:
 
 @contextmanager
 def object_ledger(platform: PlatformObserver) -> Iterator[WriteLedger]:
-    """Objects in a bucket of their own, put while the block runs."""
+    """Put objects into a new bucket while the block runs."""
     api = aws_client("s3", platform.config, platform.credentials, read_timeout_s=IMPATIENT_S)
     patient = aws_client("s3", platform.config, platform.credentials, tries=CHECK_TRIES)
     bucket = new_name()
@@ -102,6 +102,6 @@ def object_ledger(platform: PlatformObserver) -> Iterator[WriteLedger]:
 
 @contextmanager
 def no_ledger(platform: PlatformObserver) -> Iterator[None]:
-    """A fault during which nothing is written."""
+    """Write nothing during the fault."""
     del platform
     yield None

@@ -1,4 +1,4 @@
-"""Noisy-neighbour drills on a shared LLM: one tenant's adapter misbehaves beside another's."""
+"""Noisy-neighbour drills on a shared LLM: abuse of one adapter must not affect another tenant."""
 
 import json
 import tempfile
@@ -21,7 +21,7 @@ from hostelry_lab.tiny_llm import adapter_archive, write_model
 
 WATCH_S = 60.0
 FLOOD_CALLERS = 32
-ARRAYS_NESTED = (450, 900, *range(970, 994, 3))  # near what the JSON reader refuses itself
+ARRAYS_NESTED = (450, 900, *range(970, 994, 3))  # near the JSON reader's limit
 OBJECTS_NESTED = (450, *range(484, 499, 3))
 ANSWER = ("{", "[")
 REFUSED = ("ModelError 4", "ValidationError")
@@ -32,7 +32,7 @@ FLOOD = {"inputs": PROMPT, "parameters": {"max_new_tokens": 64}}
 
 
 def _poisoned(**parameters: str) -> bytes:
-    """A request's body; the parameters are JSON already, since json would not write them all."""
+    """A request's body. The parameters are JSON already, since json could not write all of them."""
     members = ", ".join(f'"{name}": {value}' for name, value in parameters.items())
     return f'{{"inputs": "{PROMPT}", "parameters": {{"max_new_tokens": 48, {members}}}}}'.encode()
 
@@ -70,7 +70,7 @@ POISON = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedLlm:
-    """An LLM with an adapter of the neighbour and one of the misbehaving tenant."""
+    """An LLM with an adapter of the neighbour, and an adapter of the misbehaving tenant."""
 
     fixture: DrillFixture
     base: str
@@ -91,7 +91,7 @@ def tenant_poison(context: DrillContext) -> DrillOutcome:
 
 
 def _poison(shared: SharedLlm) -> AbuseReport:
-    """Send each in turn; the report names those that ended the server or its engine."""
+    """Send each request in turn, and report those that ended the server or its engine."""
     report, answers = AbuseReport(), Counter[str]()
     well = shared.fixture.load_target(shared.bad, json.dumps(NEIGHBOUR).encode())
     for what, body in POISON.items():
@@ -165,14 +165,14 @@ def shared_llm(context: DrillContext) -> Iterator[SharedLlm]:
 
 
 def upload(fixture: DrillFixture, key: str, content: bytes) -> str:
-    """Put an object into the fixture's bucket; its URI."""
+    """Put an object into the fixture's bucket, and return its URI."""
     fixture.s3.put_object(Bucket=fixture.endpoint, Key=key, Body=content)
     return f"s3://{fixture.endpoint}/{key}"
 
 
 @contextmanager
 def _bucket(fixture: DrillFixture) -> Iterator[None]:
-    """A bucket named like the fixture's endpoint for the block; removed with its objects."""
+    """A bucket with the name of the fixture's endpoint, removed with its objects afterwards."""
     s3 = fixture.s3
     s3.create_bucket(Bucket=fixture.endpoint)
     try:

@@ -33,7 +33,7 @@ class LoadTarget:
 
 
 def outcome_of(call: Callable[[], object]) -> str:
-    """OK, or the code or class of what `call` raised."""
+    """OK, or the code or class of the error that `call` raised."""
     try:
         call()
     except ClientError as error:
@@ -44,9 +44,9 @@ def outcome_of(call: Callable[[], object]) -> str:
 
 
 class Load:
-    """Invocations without end, by each of `num_threads` threads one after the other.
+    """Endless invocations by `num_threads` threads, each with one invocation at a time.
 
-    A thread waits for `pause_s` between two of them.
+    A thread waits for `pause_s` between two invocations.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Load:
         return list(self._calls)
 
     def once(self) -> str:
-        """Invoke once; OK, or the code or class of the error."""
+        """Invoke once. Returns OK, or the code or class of the error."""
         named = (
             {}
             if self._load_target.component is None
@@ -88,7 +88,7 @@ class Load:
     def flowing(self) -> Iterator["Load"]:
         """Run the load for the block, which begins once every thread had an answer.
 
-        Raises TerminalError when the first answers do not come.
+        Raises TerminalError if the first answers do not come.
         """
         callers = (partial(self._run, number) for number in range(self._num_threads))
         with running_threads(self._stopping, *callers):
@@ -96,7 +96,7 @@ class Load:
             yield self
 
     def answers(self, more: int, within_s: float) -> None:
-        """Wait for `more` further answers; raises TerminalError when they do not come."""
+        """Wait for `more` further answers. Raises TerminalError if they do not come."""
         goal, deadline = sum(self._num_answers) + more, monotonic_s() + within_s
         while sum(self._num_answers) < goal:
             if monotonic_s() >= deadline:

@@ -1,6 +1,6 @@
 """Drill of many components that are declared at once, while the agent of their instance is killed.
 
-They are alike. Their instance has the memory for all but WITHOUT_ROOM of them.
+All components are alike. Their instance has the memory for all but WITHOUT_ROOM of them.
 """
 
 from collections.abc import Mapping
@@ -38,7 +38,7 @@ from hostelry_lab.threads import running_threads
 
 NAME = "many-copies"
 TARGET = "all start and end, none that served restarts, the others' clients see no error"
-INSTANCE_TYPE = "ml.m5.24xlarge"  # its CPUs are for 384 copies
+INSTANCE_TYPE = "ml.m5.24xlarge"  # its CPUs suffice for 384 copies
 WITHOUT_ROOM = 2
 LOAD_PAUSE_S = 0.05  # between a caller's calls, so that they leave CPUs for the copies
 LOOK_S = 0.1
@@ -88,7 +88,7 @@ class Crowd:
         self._left_out: str | None = None
 
     def outcome(self) -> DrillOutcome:
-        """Declare, kill, wait and delete; without what the load found."""
+        """Declare, kill, wait and delete. The outcome does not include the load's calls yet."""
         config, credentials = self._platform.config, self._platform.credentials
         api, endpoint = aws_client("sagemaker", config, credentials), self._fixture.endpoint
         describing = Repeated(lambda: api.describe_endpoint(EndpointName=endpoint))
@@ -136,7 +136,7 @@ class Crowd:
         )
 
     def left(self) -> list[str]:
-        """What is left of the drill: its endpoint, its instance, its processes."""
+        """The remains of the drill: its endpoint, its instance, its processes."""
         names = [it["name"] for it in self._state()["endpoints"]]
         left = [f"endpoint {it}" for it in names if it == self._fixture.endpoint]
         left += [f"the agent of {it}" for it in self._platform.agents() if it == self._instance]
@@ -158,13 +158,13 @@ class Crowd:
                 self._refused.append(outcome)
 
     def _when_serving(self, num: int) -> float | None:
-        """The instant at which so many components are InService."""
+        """The instant at which `num` components are InService."""
         return wait_for(
             lambda: monotonic_s() if self._num_serving() >= num else None, WATCH_S, LOOK_S
         )
 
     def _num_serving(self) -> int:
-        """How many components are InService; notes the processes of copies that serve."""
+        """The number of components InService. Also notes the processes of copies that serve."""
         state = self._platform.state()
         if state is None:
             return 0
@@ -175,7 +175,7 @@ class Crowd:
         return sum(it["status"] == "InService" for it in self._shown(state)["components"])
 
     def _kill_agent(self, began_at: float) -> float | None:
-        """Kill the instance's agent; the instant at which its successor was started."""
+        """Kill the instance's agent. Returns the instant at which its successor was started."""
         num_serving = self._num_serving()
         send([self._agent], SIGKILL)
         if num_serving >= self._num_copies:

@@ -1,10 +1,10 @@
 """Neighbours' calls before, during and after another tenant's abuse. Pure.
 
-Verdict of `slowdown`, `during` and `before` being the p99 of the calls that succeeded:
+Verdict of `slowdown`, where `during` and `before` are the p99 of the successful calls:
 
-    no p99 before or during               -> none: errors are judged elsewhere
-    CPUs saturated                        -> none: a slower answer does not show isolation
-    during <= max(2 x before, +50 ms)     -> none
+    no p99 before or during               -> None: errors are judged elsewhere
+    CPUs saturated                        -> None: a slower answer does not show isolation
+    during <= max(2 x before, +50 ms)     -> None
     otherwise                             -> the neighbours were slowed
 """
 
@@ -18,12 +18,12 @@ from hostelry_lab.call import OK, LoadCall
 
 MOST_TIMES = 2.0
 FLOOR_S = 0.05  # a few milliseconds may double
-SATURATED = 0.9  # of the machine's CPUs: above it latency does not show isolation
+SATURATED = 0.9  # of the machine's CPUs. Above it, latency does not show isolation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseCalls:
-    """The calls of one phase; `p99_s` is that of the calls that succeeded, None without any."""
+    """The calls of one phase. `p99_s` is the p99 of successful calls, or None without any."""
 
     num_calls: int
     errors: dict[str, int]
@@ -32,7 +32,7 @@ class PhaseCalls:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NeighbourReport:
-    """The three phases, and the busy share of the machine's CPUs during the second."""
+    """The three phases, and the busy share of the machine's CPUs during the second one."""
 
     before: PhaseCalls
     during: PhaseCalls
@@ -48,7 +48,7 @@ class NeighbourReport:
 def neighbour_report(
     calls: Iterable[LoadCall], began_at: float, ended_at: float, busy: float
 ) -> NeighbourReport:
-    """Calls by phase around an abuse; a call in flight during the abuse is of that phase."""
+    """Calls by phase around an abuse. A call in flight during the abuse belongs to that phase."""
     calls = list(calls)
     return NeighbourReport(
         before=phase_calls([it for it in calls if it.ended_at < began_at]),
@@ -72,7 +72,7 @@ def phase_calls(calls: Sequence[LoadCall]) -> PhaseCalls:
 
 
 def slowdown(found: NeighbourReport) -> str | None:
-    """The missed latency target in words; None where it is met or cannot be judged."""
+    """The missed latency target in words, or None if it is met or cannot be judged."""
     before_s, during_s = found.before.p99_s, found.during.p99_s
     if before_s is None or during_s is None or found.saturated:
         return None

@@ -1,6 +1,6 @@
 """Observes a running platform: its processes by identity, its state and its routes.
 
-Only processes that the home's own files name, by pid and start, are ever signalled.
+Signals go only to processes that the home's own files name, by pid and start.
 """
 
 import threading
@@ -43,14 +43,14 @@ class PlatformObserver:
     credentials: Credentials
 
     def internal(self, path: str, read_timeout_s: float = CALL_S) -> bytes | None:
-        """Control's answer to an internal GET; None while it does not answer."""
+        """Control's answer to an internal GET, or None while it does not answer."""
         try:
             answer = httpx.get(
                 f"{self.config.control_url}/internal/{path}",
                 headers={"X-Hostelry-Key": self.credentials.internal_key},
                 timeout=read_timeout_s,
                 trust_env=False,
-                verify=False,  # plain HTTP on loopback; reading certificates takes 30 ms of CPU
+                verify=False,  # plain HTTP on loopback. Reading certificates takes 30 ms of CPU
             )
             answer.raise_for_status()
         except httpx.HTTPError:
@@ -58,19 +58,19 @@ class PlatformObserver:
         return answer.content
 
     def state(self) -> dict[str, Any] | None:
-        """The platform's state by control; None while it does not answer."""
+        """The platform's state as control reports it, or None while control does not answer."""
         content = self.internal("state")
         return None if content is None else decode(content, dict[str, Any])
 
     def known_state(self) -> dict[str, Any]:
-        """As `state`; raises TerminalError where control does not answer."""
+        """The answer of `state`. Raises TerminalError if control does not answer."""
         state = self.state()
         if state is None:
             raise TerminalError("control does not answer; drills need a healthy platform")
         return state
 
     def services(self, name: str) -> list[RunFile]:
-        """The live processes of a service: of `gateway` each worker, of others one at most."""
+        """The live processes of a service: every worker of `gateway`, at most one of the others."""
         found = live_run_files(self.home)
         return [it for it in found if it.name == name or it.name.startswith(f"{name}-")]
 
@@ -99,7 +99,7 @@ def identity_of(record: RunFile) -> ProcessIdentity:
 
 @contextmanager
 def stopped(processes: Iterable[ProcessIdentity]) -> Iterator[None]:
-    """Stop the processes (SIGSTOP) for the block; those still alive continue after it."""
+    """Stop the processes (SIGSTOP) for the block. Afterwards the living ones continue."""
     victims = tuple(processes)
     try:
         send(victims, SIGSTOP)
@@ -134,7 +134,7 @@ def records_in(state: Mapping[str, Any]) -> frozenset[str]:
 
 
 def wait_for(check: Callable[[], T | None], within_s: float, pause_s: float = POLL_S) -> T | None:
-    """The first result of `check` that is not None; None after `within_s`."""
+    """The first result of `check` that is not None, or None after `within_s`."""
     deadline = monotonic_s() + within_s
     while (value := check()) is None and monotonic_s() < deadline:
         threading.Event().wait(pause_s)
@@ -151,7 +151,7 @@ class RouteWatch:
 
     @contextmanager
     def watching(self) -> Iterator["RouteWatch"]:
-        """Watch for as long as the block runs."""
+        """Watch while the block runs."""
         with running_threads(self._stopping, self._run):
             yield self
 

@@ -21,10 +21,10 @@ from hostelry_lab.rollout.rollout_ledger import RolloutLedger
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedCalls:
-    """Summary of the load's calls around a fault; instants are seconds after the fault.
+    """Summary of the load's calls around a fault. Instants are seconds after the fault.
 
-    `served_after_s`: begin of the last call that failed; 0 where none failed. `slowest_s`: duration
-    of the slowest successful call.
+    `served_after_s`: begin of the last call that failed, or 0 without failures. `slowest_s`:
+    duration of the slowest successful call.
     """
 
     num_calls: int
@@ -55,13 +55,13 @@ class DrillOutcome:
 
     `detected_s`: the fault was detected, for example the copy left the routes or a successor was
     started. `back_s`: all processes and copies were as before. `lost`: records and acknowledged
-    writes that are missing afterwards. `kept`: what kept running or was replaced, in words.
-    `beside`: the neighbours' calls, where a tenant misbehaved. `jobs`: the counts of requests and
-    records that were to outlive the faults. `rollout`: what became of updates.
-    `cluster`: the scenarios between hosts, and what their database kept. `missed`:
-    each target that was not met, `late`: those met too late; the drill passed where there is
-    neither. `not_run`: the reason why the drill could not run here; `left_out`: which parts of it
-    could not, and why: it did not pass then either.
+    writes that are missing afterwards. `kept`: the parts that kept running or were replaced, in
+    words. `beside`: the neighbours' calls, if a tenant misbehaved. `jobs`: the counts of requests
+    and records that were to outlive the faults. `rollout`: the outcome of updates. `cluster`: the
+    scenarios between hosts, and the writes that their database kept. `missed`: each target that was
+    not met. `late`: each target that was met too late. The drill passed if both are empty.
+    `not_run`: the reason why the drill could not run here. `left_out`: the parts of it that could
+    not run, and why. With either, it did not pass.
     """
 
     drill: str
@@ -98,9 +98,9 @@ class DrillOutcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrillLimits:
-    """Targets of a drill in seconds after the fault; None: no target of that kind.
+    """Targets of a drill in seconds after the fault. None: no target of that kind.
 
-    `errors` are the allowed kinds; no call that begins after `all_served_s` may fail.
+    `errors` are the allowed kinds. No call that begins after `all_served_s` may fail.
     """
 
     detected_s: float | None = None
@@ -110,7 +110,7 @@ class DrillLimits:
 
 
 def judge(outcome: DrillOutcome, limits: DrillLimits) -> DrillOutcome:
-    """The outcome with each target that it did not meet added to those it has."""
+    """The outcome, with each target that it missed added to its missed targets."""
     missed, late = list(outcome.missed), list(outcome.late)
     for what, measured_s, limit_s in (
         ("seen", outcome.detected_s, limits.detected_s),

@@ -16,7 +16,7 @@ from hostelry_lab.observer import PlatformObserver, identity_of, ready_pids
 from hostelry_lab.outcome import DrillLimits, DrillOutcome
 from hostelry_lab.runner import Fault, run_fault, started_at
 
-# Errors that a client may see of a gateway that is gone, and of one that hangs.
+# Errors that a client may see of a gateway that is gone, and of a gateway that hangs.
 NO_GATEWAY = frozenset({"EndpointConnectionError", "ConnectionClosedError", "ConnectTimeoutError"})
 LOG_LINES = 500
 SILENT_GATEWAY = NO_GATEWAY | {"ReadTimeoutError"}
@@ -132,7 +132,7 @@ def _gateway(
     old = {it.name: identity_of(it) for it in workers}
 
     def started() -> float | None:
-        """Start of the last successor, once every one is started."""
+        """Start of the last successor, once every successor has started."""
         found = [_successor_started(platform, it, identity) for it, identity in old.items()]
         instants = [it for it in found if it is not None]
         return max(instants) if len(instants) == len(old) else None
@@ -232,12 +232,12 @@ def _all_but_up(platform: PlatformObserver) -> dict[str, ProcessIdentity]:
 
 
 def _starts(platform: PlatformObserver) -> int:
-    """How often an `up` of this home became ready, by the end of its log."""
+    """How many times an `up` of this home became ready, by the end of its log."""
     return CopyLog(platform.home.logs / "up.log").tail(LOG_LINES).count(" ready at ")
 
 
 def service(platform: PlatformObserver, name: str) -> ProcessIdentity:
-    """The one process of a service; raises TerminalError where it does not run."""
+    """The one process of a service. Raises TerminalError if it does not run."""
     found = platform.services(name)
     if not found:
         raise TerminalError(f"{name} does not run; drills need a healthy platform")
@@ -245,7 +245,7 @@ def service(platform: PlatformObserver, name: str) -> ProcessIdentity:
 
 
 def _successor_started(platform: PlatformObserver, name: str, old: ProcessIdentity) -> float | None:
-    """Start of the process that has the name now; None while it is the old one."""
+    """Start of the process that has the name now, or None while it is the old one."""
     found = (identity_of(it) for it in platform.services(name) if it.name == name)
     now = next(found, old)
     return None if now == old else started_at(now) or monotonic_s()

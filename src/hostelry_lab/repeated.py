@@ -1,4 +1,4 @@
-"""A call that is made again and again beside a measurement, and how long each took."""
+"""A call that is repeated during a measurement, with the duration of each call."""
 
 import math
 import threading
@@ -12,7 +12,7 @@ PAUSE_S = 0.1
 
 
 class Repeated:
-    """A call that a thread makes again and again for a block; how long each took."""
+    """Repeats a call in a thread during the block, and notes the duration of each call."""
 
     def __init__(self, call: Callable[[], object]) -> None:
         self._call = call
@@ -30,7 +30,7 @@ class Repeated:
         self._thread.join()
 
     def at(self, share: float) -> float:
-        """The quantile of the seconds of calls that were answered; infinite without one."""
+        """The quantile of the seconds of answered calls, or infinity without any."""
         took = sorted(self._took)
         return took[min(int(len(took) * share), len(took) - 1)] if took else math.inf
 
@@ -40,6 +40,6 @@ class Repeated:
             try:
                 self._call()
             except (ClientError, BotoCoreError, OSError):
-                self.num_failed += bool(self._took)  # before the first answer nothing is there
+                self.num_failed += bool(self._took)  # no failure counts before the first answer
                 continue
             self._took.append(monotonic_s() - began_s)

@@ -30,10 +30,10 @@ LedgerFactory = Callable[[PlatformObserver], AbstractContextManager[WriteLedger 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """A fault by signal: SIGKILL of `victims`, or SIGSTOP where it `hangs`.
+    """A fault by signal: SIGKILL of `victims`, or SIGSTOP if it `hangs`.
 
-    `detected` returns the instant at which the platform noticed, or None; `recovered` whether all
-    is as before. Both are polled for at most `watch_s`.
+    `detected` returns the instant at which the platform noticed the fault, or None. `recovered`
+    returns whether all is as before. Both are polled for at most `watch_s`.
     """
 
     drill: str
@@ -49,7 +49,7 @@ class Fault:
 
 
 def run_fault(context: DrillContext, fault: Fault) -> DrillOutcome:
-    """Inject the fault and measure."""
+    """Inject the fault and measure its effects."""
     platform = context.platform
     before = platform.known_state()
     load = context.load()
@@ -92,7 +92,7 @@ def run_fault(context: DrillContext, fault: Fault) -> DrillOutcome:
 
 
 def started_at(process: ProcessIdentity) -> float | None:
-    """Start of a process, on the clock of `monotonic_s`; None when it is gone."""
+    """Start of a process, on the clock of `monotonic_s`, or None if it is gone."""
     stat = process_stat(process.pid)
     if stat is None or stat.start_ticks != process.start_ticks:
         return None

@@ -1,4 +1,4 @@
-"""Threads that run for as long as a block of code."""
+"""Threads that run during a block of code."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -7,10 +7,10 @@ from contextlib import contextmanager
 
 @contextmanager
 def running_threads(stopping: threading.Event, *work: Callable[[], None]) -> Iterator[None]:
-    """Run each of `work` in a thread for as long as the block.
+    """Run each of `work` in a thread during the block.
 
-    `stopping` is set and the threads are joined when the block ends, also where it raised or one
-    of them could not be started (RuntimeError).
+    When the block ends, `stopping` is set and the threads are joined. This also happens if the
+    block raises, or if a thread cannot be started (RuntimeError).
     """
     started: list[threading.Thread] = []
     try:

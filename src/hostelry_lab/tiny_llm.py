@@ -101,7 +101,7 @@ def _random(random: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def _tokenizer() -> Tokenizer:
-    """One token a byte of UTF-8, after the control tokens."""
+    """A tokenizer with one token for each byte of UTF-8, after the control tokens."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     vocabulary = {text: index for index, text in enumerate([*SPECIAL, *alphabet])}
     tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))

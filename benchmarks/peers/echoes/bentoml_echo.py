@@ -1,4 +1,4 @@
-"""An echo model on BentoML, for ``bentoml serve``; ECHO_WORKERS says with how many workers."""
+"""An echo model on BentoML, for ``bentoml serve``. ECHO_WORKERS is the number of workers."""
 
 import os
 
@@ -7,9 +7,9 @@ import bentoml
 
 @bentoml.service(workers=int(os.environ["ECHO_WORKERS"]), traffic={"timeout": 60})
 class Echo:
-    """Gives the numbers back."""
+    """Returns the numbers of a request."""
 
     @bentoml.api
     async def echo(self, data: list[float]) -> dict[str, list[float]]:
-        """One request."""
+        """Answer one request."""
         return {"data": data}

@@ -1,6 +1,6 @@
-"""An echo model on LitServe: ``litserve_echo.py PORT WORKERS``; runs in LitServe's own environment.
+"""An echo model on LitServe: ``litserve_echo.py PORT WORKERS``, in LitServe's own environment.
 
-The names of the methods' parameters are looked at, `request` and `output` among them.
+LitServe reads the names of the methods' parameters, `request` and `output` among them.
 """
 
 import sys
@@ -12,17 +12,17 @@ PORT, WORKERS = int(sys.argv[1]), int(sys.argv[2])
 
 
 class Echo(litserve.LitAPI):
-    """Gives the numbers back."""
+    """Returns the numbers of a request."""
 
     def setup(self, device: str) -> None:
-        """There is no model."""
+        """Do nothing, since the echo has no model."""
 
     def decode_request(self, request: dict[str, Any]) -> Any:
         """The numbers of a body."""
         return request["data"]
 
     def predict(self, x: Any) -> Any:
-        """The numbers again."""
+        """The same numbers."""
         return x
 
     def encode_response(self, output: Any) -> dict[str, Any]:

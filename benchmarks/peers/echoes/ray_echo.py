@@ -1,4 +1,4 @@
-"""An echo model on Ray Serve: ``ray_echo.py PORT WORKERS``; runs in Ray's own environment."""
+"""An echo model on Ray Serve: ``ray_echo.py PORT WORKERS``, run in Ray's own environment."""
 
 import sys
 import time
@@ -11,15 +11,15 @@ from starlette.requests import Request
 PORT, WORKERS = int(sys.argv[1]), int(sys.argv[2])
 
 
-# By default a replica takes five requests at a time, which would make the others wait.
+# By default a replica takes five requests at a time, and the others would wait.
 @serve.deployment(
     num_replicas=WORKERS, max_ongoing_requests=256, ray_actor_options={"num_cpus": 0.1}
 )
 class Echo:
-    """Gives the numbers back."""
+    """Returns the numbers of a request."""
 
     async def __call__(self, request: Request) -> dict[str, Any]:
-        """One request."""
+        """Answer one request."""
         asked = await request.json()
         return {"data": asked["data"]}
 

@@ -1,8 +1,8 @@
 """An echo model and compositions of it on Ray Serve: ``ray_graph.py PORT BRANCHES CHAIN...``.
 
-``/echo`` is the model, ``/scatter`` calls it BRANCHES times at once, ``/chain-N`` N times one after
-the other; ``?sleep_ms=N`` lets the model wait. Runs in Ray's own environment, by handles as its
-manual composes models. A chain awaits each answer: passed on unawaited they took longer here.
+``/echo`` is the model, ``/scatter`` calls it BRANCHES times at once, and ``/chain-N`` N times in
+turn. ``?sleep_ms=N`` lets the model wait. Runs in Ray's own environment, and composes models by
+handles as its manual does. A chain awaits each answer: passing them on unawaited was slower here.
 """
 
 import asyncio
@@ -18,17 +18,17 @@ PORT, BRANCHES = int(sys.argv[1]), int(sys.argv[2])
 CHAINS = [int(it) for it in sys.argv[3:]]
 
 
-# By default a replica takes five requests at a time, which would make the others wait.
+# By default a replica takes five requests at a time, and the others would wait.
 @serve.deployment(max_ongoing_requests=256, ray_actor_options={"num_cpus": 0.1})
 class Echo:
-    """Gives a value back."""
+    """Returns the value of a request."""
 
     async def __call__(self, request: Request) -> Any:
-        """One request over HTTP."""
+        """Answer one request over HTTP."""
         return await self.answer(await request.json(), sleep_of(request))
 
     async def answer(self, value: Any, sleep_s: float) -> Any:
-        """One call of a composition."""
+        """Answer one call of a composition."""
         if sleep_s:
             await asyncio.sleep(sleep_s)
         return value
@@ -42,7 +42,7 @@ class Composition:
         self._echo = serve.get_app_handle("echo")
 
     async def __call__(self, request: Request) -> Any:
-        """A scatter or a chain, by the path."""
+        """Answer a scatter or a chain, by the path."""
         value, sleep_s = await request.json(), sleep_of(request)
         name, _, length = request.url.path.strip("/").partition("-")
         if name == "scatter":
@@ -54,7 +54,7 @@ class Composition:
 
 
 def sleep_of(request: Request) -> float:
-    """Seconds that the model shall wait."""
+    """Seconds that the model is to wait."""
     return float(request.query_params.get("sleep_ms", 0)) / 1000
 
 

@@ -16,7 +16,7 @@ bucket, prefix, output, model_file, num_actors = sys.argv[1:]
 
 
 class Predictor:
-    """The model, loaded once an actor."""
+    """The model, which each actor loads once."""
 
     def __init__(self) -> None:
         self.model = joblib.load(model_file)

@@ -1,7 +1,7 @@
 """Ray Serve's model multiplexing: ``ray_models.py PORT MODELS BUCKET``, in Ray's own environment.
 
-As its manual has it: `get_model` downloads and loads the model that a request's header names, and a
-replica holds at most MODELS, the least recently used of which leaves.
+As in Ray's manual, `get_model` downloads and loads the model that a request's header names. A
+replica holds at most MODELS models, and evicts the least recently used one.
 """
 
 import asyncio
@@ -33,10 +33,10 @@ class Loaded:
         self.has_answered = False
 
 
-# By default a replica takes five requests at a time, which would make the others wait.
+# By default a replica takes five requests at a time, and the others would wait.
 @serve.deployment(num_replicas=1, max_ongoing_requests=256, ray_actor_options={"num_cpus": 0.1})
 class Models:
-    """Answers with what the named model predicts, and whether it was there."""
+    """Answers with the named model's prediction, and whether the model was loaded."""
 
     def __init__(self) -> None:
         self._s3 = boto3.client("s3", config=Config(s3={"addressing_style": "path"}))
@@ -47,7 +47,7 @@ class Models:
         return await asyncio.to_thread(self._fetched, name)
 
     async def __call__(self, request: Request) -> dict[str, Any]:
-        """One request."""
+        """Answer one request."""
         rows = await request.json()
         loaded = await self.get_model(serve.get_multiplexed_model_id())
         hit, loaded.has_answered = loaded.has_answered, True

@@ -1,7 +1,7 @@
 """Trains models of mixed sizes: ``train_models.py FOLDER SEED SCALE FIRST STEP END``.
 
 Runs in a runtime's own Python, from 3.8. Writes an archive for each model number of the range, and
-what the models predict for the row that every caller sends. A third each are linear (1 KB), nearest
+the models' predictions for the row that every caller sends. A third each are linear (1 KB), nearest
 neighbours and trees (up to 15 MB each, median 2 MB at a SCALE of 1).
 """
 
@@ -23,7 +23,7 @@ NUM_TREES = 20
 
 
 def trained(number, seed, scale):
-    """The model of a number; the same one for the same seed."""
+    """The model of a number. The same seed gives the same model."""
     chance = random.Random(f"{seed} {number}")
     spread = min(math.exp(chance.gauss(0, 1.0)), 10.0) * scale
     kind = chance.randrange(3)
@@ -36,7 +36,7 @@ def trained(number, seed, scale):
 
 
 def main(folder, seed, scale, numbers):
-    """Write the archives, and the answers."""
+    """Write the archives, and the predictions."""
     answers = {}
     for number in numbers:
         model = trained(number, seed, scale)

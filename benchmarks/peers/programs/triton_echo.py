@@ -1,4 +1,4 @@
-"""A step for Triton's Python backend: its input again, after the milliseconds in the file `ms`."""
+"""A step for Triton's Python backend: returns its input after the milliseconds in the file `ms`."""
 
 import time
 from pathlib import Path
@@ -9,7 +9,7 @@ import triton_python_backend_utils as triton
 
 
 class TritonPythonModel:
-    """Triton finds it by this name; with the inputs a, b, ... it stacks them."""
+    """The class that Triton finds by this name. It stacks the inputs a, b, ... if it has them."""
 
     def initialize(self, args: dict[str, str]) -> None:
         """Read how long a request takes."""
@@ -24,6 +24,6 @@ class TritonPythonModel:
 
 
 def stacked(request: Any) -> Any:
-    """The request's one input, or all of them as rows."""
+    """The request's one input, or all inputs as rows."""
     inputs = [it.as_numpy() for it in request.inputs()]
     return inputs[0] if len(inputs) == 1 else numpy.concatenate(inputs)

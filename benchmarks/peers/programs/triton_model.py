@@ -1,4 +1,4 @@
-"""A model for Triton's Python backend: the scikit-learn model beside this file."""
+"""A model for Triton's Python backend: the scikit-learn model in this file's folder."""
 
 import os
 from typing import Any
@@ -8,7 +8,7 @@ import triton_python_backend_utils as triton
 
 
 class TritonPythonModel:
-    """Triton finds it by this name, and gives it a process of its own."""
+    """The class that Triton finds by this name, and runs in a separate process."""
 
     def initialize(self, args: dict[str, str]) -> None:
         """Load the model."""

@@ -3,14 +3,14 @@
 observed                                                    promise
 ---------------------------------------------------------   --------------------------------------
 a call failed at a host that the fault does not cut off     none fails
-a call failed at a host that is cut off, drained or killed  counted; none that begins after its end
+a call failed at a host that is cut off, drained or killed  none that begins after the fault's end
 no new leader, a late one, or a thawed one that leads on    within the scenario's limit
 no acknowledged write that began after the fault            within the scenario's limit
-a call failed by another error than a modelled one          none, where the scenario has a list
-copies of a dead node are not there again, and answer       within the scenario's limit
-an acknowledged write is missing, or was made twice         each is there, once
-a write by an epoch that is not the newest, or is below     epochs of accepted writes never go back
-that of a write before
+a call failed by another error than a modelled one          none, if the scenario has a list
+copies of a dead node do not run and answer again           within the scenario's limit
+an acknowledged write is missing, or was made twice         each exists once
+a write by an epoch that is not the newest, or is less      epochs of accepted writes never go back
+than the epoch of an earlier write
 
 Instants are seconds since the fault.
 """
@@ -22,12 +22,12 @@ from itertools import pairwise
 
 from hostelry_lab.call import OK, LoadCall
 
-EFFECT_S = 1.0  # within which a fault takes effect
+EFFECT_S = 1.0  # in which a fault must take effect
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterWrite:
-    """A create of a record, by the gateway of `host`; OK, or the code or class of its error."""
+    """A create of a record through a host's gateway. Its outcome is OK or the error's code."""
 
     name: str
     host: str
@@ -38,21 +38,21 @@ class ClusterWrite:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaderSight:
-    """The lease as the database had it at an instant."""
+    """The lease in the database at an instant."""
 
     at: float
     epoch: int
     holder: str
 
 
-NO_LEASE = LeaderSight(at=0.0, epoch=0, holder="")  # where there is one control
+NO_LEASE = LeaderSight(at=0.0, epoch=0, holder="")  # for a platform with a single control
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AcceptedWrite:
-    """A row that the store accepted: by which epoch, and which was the newest then.
+    """A row that the store accepted: the epoch of its writer, and the newest epoch at that time.
 
-    `epoch` None: the writing transaction held no epoch.
+    `epoch` is `None` if the writing transaction held no epoch.
     """
 
     revision: int
@@ -63,13 +63,13 @@ class AcceptedWrite:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScenarioLimits:
-    """What a scenario promises, in seconds after the fault.
+    """A scenario's promises, in seconds after the fault.
 
     At the hosts of `cut_off` calls may fail until `served_s` after the fault's end. `leader_s`
-    None: no other leader is asked for. `fenced_s` counts from the fault's end. Within the fault no
-    call is answered at `no_calls`, no write acknowledged at `no_writes`: else it had no effect.
-    `errors` are the kinds by which calls may fail; None: any. `copies_s`: until all copies are
-    there again, and answer.
+    None: no other leader is required. `fenced_s` counts from the fault's end. During the fault no
+    call may be answered at `no_calls`, and no write acknowledged at `no_writes`: otherwise it had
+    no effect. `errors` are the kinds of errors by which calls may fail, or None for any. `copies_s`
+    is the limit until all copies run again, and answer.
     """
 
     leader_s: float | None = None
@@ -85,10 +85,10 @@ class ScenarioLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScenarioFacts:
-    """What was observed of one scenario, by the drill's clock; the fault was at `fault_at`.
+    """The observations of one scenario, by the drill's clock. The fault was at `fault_at`.
 
-    `fenced_at` is the instant at which the old leader's process had ended, `copies_at` that of an
-    answer of each copy. `trouble` is why the fault did not have its effect.
+    `fenced_at` is the instant at which the old leader's process had ended, and `copies_at` the
+    instant at which each copy had answered. `trouble` is why the fault did not have its effect.
     """
 
     name: str
@@ -106,10 +106,10 @@ class ScenarioFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScenarioReport:
-    """One scenario's row: what failed by host, how long what took, what was missed.
+    """One scenario's row: failures by host, durations, and missed promises.
 
-    `slowest_s`: of the calls that were answered. `served_s`: begin of the last call that failed.
-    `write_s`: by host, until one of its writes that began after the fault was acknowledged.
+    `slowest_s` is the slowest answered call. `served_s` is the begin of the last call that failed.
+    `write_s` is the time by host until a write that began after the fault was acknowledged.
     """
 
     name: str
@@ -130,7 +130,7 @@ class ScenarioReport:
 
 
 def not_run(name: str, means: str, why: str) -> ScenarioReport:
-    """The row of a scenario that cannot be run here."""
+    """The row of a scenario that cannot run here."""
     return ScenarioReport(
         name=name, means=means, fault_s=0.0, calls={}, failures={}, slowest_s=0.0, leader_s=None,
         write_s={}, fenced_s=None, served_s=0.0, acknowledged=0, refused={}, not_run=why,
@@ -236,7 +236,7 @@ def _missed_times(row: ScenarioReport, limits: ScenarioLimits) -> Iterable[str]:
 
 
 def in_progress(streams: Sequence[LoadCall], fault_at: float) -> str | None:
-    """What is wrong with streams of two copies, of which one's node died; None: nothing."""
+    """Why the streams of two copies break the promise after one's node died, or None."""
     touched = [it for it in streams if it.ended_at >= fault_at]
     failed = sum(1 for it in touched if it.outcome != OK)
     if failed == 0:
@@ -252,9 +252,9 @@ def _counted(outcomes: Iterable[str]) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreFindings:
-    """Of the database at the end: acknowledged writes, and the epochs of all accepted ones.
+    """The database at the end: acknowledged writes, and the epochs of all accepted ones.
 
-    `kept_unacknowledged`: writes that the client saw fail and that were made all the same.
+    `kept_unacknowledged` counts writes that exist although the client saw them fail.
     """
 
     acknowledged: int
@@ -266,7 +266,7 @@ class StoreFindings:
     two_leaders: Sequence[str]
 
     def broken_promises(self) -> list[str]:
-        """Each promise that was broken, in words."""
+        """A sentence for each broken promise."""
         found = []
         if self.lost:
             found.append(f"{len(self.lost)} acknowledged writes are lost, such as {self.lost[0]}")
@@ -278,7 +278,7 @@ class StoreFindings:
 
 
 def added(one: StoreFindings, other: StoreFindings) -> StoreFindings:
-    """Of two databases together."""
+    """The findings of two databases together."""
     return StoreFindings(
         acknowledged=one.acknowledged + other.acknowledged,
         lost=(*one.lost, *other.lost),
@@ -293,7 +293,7 @@ def added(one: StoreFindings, other: StoreFindings) -> StoreFindings:
 def findings(
     writes: Iterable[ClusterWrite], kept: Collection[str], accepted: Sequence[AcceptedWrite]
 ) -> StoreFindings:
-    """What became of `writes`: `kept` are the names that the store has at the end."""
+    """The findings about `writes`. `kept` are the names that the store has at the end."""
     tried = {it.name: it.outcome for it in writes}
     acknowledged = [name for name, outcome in tried.items() if outcome == OK]
     times = Counter(it.name for it in accepted if it.name in tried)
@@ -309,7 +309,7 @@ def findings(
 
 
 def epochs_back(accepted: Sequence[AcceptedWrite]) -> Iterable[str]:
-    """Each accepted write that a second leader can have made, in words."""
+    """A sentence for each accepted write that a second leader may have made."""
     ordered = sorted(accepted, key=lambda it: it.revision)
     for write in ordered:
         if write.epoch is None:
@@ -339,17 +339,17 @@ class ClusterLedger:
 
     @property
     def not_run(self) -> str | None:
-        """Why no scenario could be run; None where one was."""
+        """Why no scenario could run, or None if at least one ran."""
         reasons = {it.not_run: None for it in self.scenarios}
         return None if None in reasons else "; ".join(it for it in reasons if it)
 
     @property
     def left_out(self) -> str | None:
-        """Which scenarios could not be run, and why; None where all were."""
+        """The scenarios that could not run, with the reasons, or None if all ran."""
         found = [f"{it.name}: {it.not_run}" for it in self.scenarios if it.not_run is not None]
         return "; ".join(found) or None
 
     def broken_promises(self) -> list[str]:
-        """Each promise that was broken, in words."""
+        """A sentence for each broken promise."""
         found = [f"{it.name}: {why}" for it in self.scenarios for why in it.missed]
         return found if self.not_run is not None else [*found, *self.store.broken_promises()]

@@ -1,7 +1,7 @@
-"""The cluster's database as the drill reads it, past every link: the lease, what was written.
+"""The cluster's database, which the drill reads without any link: the lease, and the writes.
 
-Each write of the store is noted by a trigger, in the writing transaction itself: its revision, the
-epoch whose lock that transaction holds, and the newest epoch at that moment.
+A trigger notes each write of the store in the writing transaction itself: its revision, the epoch
+whose lock that transaction holds, and the newest epoch at that moment.
 """
 
 import threading
@@ -56,7 +56,7 @@ class ClusterStore:
 
     @contextmanager
     def noted(self) -> Iterator[None]:
-        """Note each write for the block."""
+        """Note each write during the block."""
         self._run(REMOVE)
         self._run(INSTALL)
         try:
@@ -66,12 +66,12 @@ class ClusterStore:
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Look at the lease for as long as the block runs: `sights` are its changes."""
+        """Watch the lease while the block runs. `sights` are its changes."""
         with running_threads(self._stopping, self._watch):
             yield
 
     def sight(self) -> LeaderSight:
-        """The lease now; raises TerminalError where there is none."""
+        """The lease now. Raises TerminalError if the database does not have a lease."""
         found = self._run(SIGHT)
         if not found:
             raise TerminalError("no control has ever led: the database has no lease")
@@ -89,7 +89,7 @@ class ClusterStore:
         return {it[0] for it in self._run(KEPT, kind)}
 
     def _run(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
-        import psycopg  # an extra, looked for before the cluster starts
+        import psycopg  # an optional dependency, checked before the cluster starts
 
         try:
             with psycopg.connect(self._url, autocommit=True, connect_timeout=CALL_S) as connection:
@@ -107,7 +107,7 @@ class ClusterStore:
                 if connection is None:
                     connection = psycopg.connect(self._url, autocommit=True, connect_timeout=2)
                 found = connection.execute(SIGHT.encode()).fetchone()
-            except psycopg.Error:  # it restarts
+            except psycopg.Error:  # the database restarts
                 if connection is not None:
                     connection.close()
                 connection = None

@@ -1,7 +1,7 @@
 """Requests and writes through the gateways of both hosts, as a load balancer sends them.
 
-A host whose /health is not 200 gets no request, as from any load balancer; it is asked ten times a
-second.
+A host whose /health is not 200 gets no request, as from any load balancer. The drill reads /health
+ten times a second.
 """
 
 import threading
@@ -45,7 +45,7 @@ class HostTraffic:
 
     @contextmanager
     def flowing(self, num_threads: int) -> Iterator[None]:
-        """Send for as long as the block runs."""
+        """Send while the block runs."""
         work: list[Callable[[], None]] = [self._ask, self._write, *[self._invoke] * num_threads]
         with running_threads(self._stopping, *work):
             yield
@@ -103,7 +103,7 @@ class ClusterTraffic:
 
     @contextmanager
     def flowing(self, num_threads: int) -> Iterator["ClusterTraffic"]:
-        """Send for as long as the block runs, by so many callers at each host."""
+        """Send while the block runs, by `num_threads` callers at each host."""
         with ExitStack() as stack:
             for host in self._hosts:
                 stack.enter_context(host.flowing(num_threads))
@@ -126,6 +126,6 @@ class ClusterTraffic:
 
 
 def _is_well(made: list[Any], instant: float, least: int) -> bool:
-    """Whether the last `least` of them began after `instant` and went well."""
+    """Whether the last `least` entries of `made` began after `instant` and succeeded."""
     last = made[-least:]
     return len(last) == least and all(it.outcome == OK and it.began_at >= instant for it in last)

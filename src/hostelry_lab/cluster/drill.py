@@ -45,7 +45,7 @@ TARGET = (
 )
 KIND = "endpoint_config"
 SETTLED_S = 60.0
-QUIET_S = 1.2  # more than a renewal of the lease
+QUIET_S = 1.2  # longer than the lease's renewal interval
 COPIES = 2
 
 
@@ -55,9 +55,9 @@ def run_cluster(
     store: str | None,
     say: Callable[[str], None],
 ) -> DrillOutcome:
-    """Start a cluster, play the scenarios on it, and judge; it is gone afterwards.
+    """Start a cluster, run the scenarios on it, and judge them. The cluster is removed afterwards.
 
-    Raises TerminalError where a cluster cannot be started here.
+    Raises TerminalError if a cluster cannot be started here.
     """
     between_hosts = [it for it in scenarios if it.fault is not None]
     apart = [it for it in scenarios if it.fault is None]
@@ -94,7 +94,7 @@ def play_between_hosts(
     store: str | None,
     say: Callable[[str], None],
 ) -> tuple[list[ScenarioReport], StoreFindings, str]:
-    """Play the scenarios on one small cluster; the rows, its database, what is between hosts."""
+    """Run the scenarios on a small cluster. Returns rows, findings, and how hosts are connected."""
     with small_cluster(store, say) as cluster:
         fixture = DrillFixture(cluster.observer(FIRST))
         name = deployed(fixture)
@@ -112,7 +112,7 @@ def play_between_hosts(
 def play_apart(
     scenario: ClusterScenario, num_threads: int, say: Callable[[str], None]
 ) -> tuple[ScenarioReport, StoreFindings]:
-    """The scenario on a cluster of its own, where Ray is installed."""
+    """Run the scenario on a separate cluster, if Ray is installed."""
     nothing = findings((), (), ())
     why_not = ray_missing()
     if why_not is not None:
@@ -126,7 +126,7 @@ def play_apart(
 
 
 def deployed(fixture: DrillFixture) -> str:
-    """The component that traffic invokes, made; raises TerminalError with its reason."""
+    """Create the component that traffic invokes. Raises TerminalError with its failure reason."""
     try:
         fixture.make()
         name = fixture.add(copies=COPIES)
@@ -142,7 +142,7 @@ def play(
     scenario: ClusterScenario,
     say: Callable[[str], None],
 ) -> ScenarioReport:
-    """One scenario, from a cluster that is well until it is well again."""
+    """Run one scenario, beginning and ending with a healthy cluster."""
     why_not = scenario.needs(scene.cluster)
     if why_not is not None:
         say(f"{scenario.name}: not run: {why_not}")
@@ -199,13 +199,13 @@ def settled(cluster: SmallCluster, traffic: ClusterTraffic) -> bool:
 
 
 def since(sights: Sequence[LeaderSight], before: LeaderSight) -> list[LeaderSight]:
-    """The changes of the lease after what was seen before."""
+    """The changes of the lease after the sight `before`."""
     return [it for it in tuple(sights) if it.epoch > before.epoch]
 
 
 @contextlib.contextmanager
 def ended_by_sigterm() -> Iterator[None]:
-    """Within the block SIGTERM is as Ctrl-C: what was started is ended."""
+    """Within the block, SIGTERM acts like Ctrl-C: all that the drill started is ended."""
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt

@@ -1,8 +1,8 @@
-"""TCP forwarders that stand for the network between two processes: they can hold it, or slow it.
+"""TCP forwarders that stand for the network between two processes: they can hold or slow it.
 
-A held connection gets no byte, in neither direction, and an end that is closed stays unknown to
-the other one: as where packets are lost. What was held is delivered when the link is whole again.
-Unlike a network, a forwarder accepts a new connection while it is held; nothing comes back on it.
+On a held connection no byte passes in either direction, and one end does not learn that the other
+one has closed, as if packets were lost. The held bytes are delivered when the link is whole again.
+Unlike a network, a held forwarder accepts new connections, but returns no bytes on them.
 """
 
 import asyncio
@@ -20,12 +20,12 @@ MakeSocket = Callable[[], socket.socket]
 
 
 class NetworkLink:
-    """One listening port, whose connections are passed to a target; made by `NetworkLinks`."""
+    """One listening port, whose connections are passed to a target. `NetworkLinks` makes it."""
 
     def __init__(self, target: tuple[str, int], make: MakeSocket) -> None:
         self._target = target
         self._make = make
-        self._held: bytes | None = None  # connections whose first bytes contain it
+        self._held: bytes | None = None  # connections whose first bytes contain it are held
         self._let_go = asyncio.Event()
         self.delay_s = 0.0  # before each piece of an answer
 
@@ -33,7 +33,7 @@ class NetworkLink:
         """Pass one connection on until one of its ends closes it."""
         writers = [writer]
         try:
-            head = await reader.read(CHUNK_BYTES)  # the client speaks first in all our protocols
+            head = await reader.read(CHUNK_BYTES)  # the client sends first in all our protocols
             if not head:
                 return
             await self._free(head)
@@ -49,16 +49,16 @@ class NetworkLink:
                 task.cancel()
             await asyncio.gather(there, back, return_exceptions=True)
         except OSError:
-            return  # the target does not listen, or an end is gone: so the connection ends
+            return  # the target does not listen, or an end is gone, so the connection ends
         finally:
             for each in writers:
                 with contextlib.suppress(OSError):
                     each.close()
 
     def hold(self, containing: bytes | None) -> None:
-        """Hold the connections whose first bytes contain these: all where they are empty.
+        """Hold the connections whose first bytes contain these, or all if they are empty.
 
-        None: pass on what was held, and all that comes.
+        None: deliver the held bytes, and pass on all later ones.
         """
         self._held = containing
         if containing is None:
@@ -97,7 +97,7 @@ class NetworkLink:
 
 
 class NetworkLinks:
-    """Links, whose bytes one thread moves; `running` is their life."""
+    """Links whose bytes one thread moves. They live as long as `running`."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -106,7 +106,7 @@ class NetworkLinks:
 
     @contextmanager
     def running(self) -> Iterator["NetworkLinks"]:
-        """Move bytes for as long as the block runs."""
+        """Move bytes while the block runs."""
         thread = threading.Thread(target=self._loop.run_forever, name="network links", daemon=True)
         thread.start()
         try:
@@ -124,7 +124,7 @@ class NetworkLinks:
         listen_in: Callable[[MakeSocket], socket.socket] = lambda make: make(),
         connect_in: Callable[[MakeSocket], socket.socket] = lambda make: make(),
     ) -> NetworkLink:
-        """Forward `port` to `target`; what is given makes each end's socket, in its network."""
+        """Forward `port` to `target`. `listen_in` and `connect_in` make both ends' sockets."""
         listener = listen_in(lambda: socket.create_server((LOOPBACK, port)))
 
         async def start() -> NetworkLink:
@@ -136,7 +136,7 @@ class NetworkLinks:
 
     @contextmanager
     def cut(self, *links: NetworkLink, containing: bytes = b"") -> Iterator[None]:
-        """Hold these links for the block."""
+        """Hold these links during the block."""
         self._run(holding(links, containing))
         try:
             yield
@@ -145,7 +145,7 @@ class NetworkLinks:
 
     @contextmanager
     def slowed(self, link: NetworkLink, delay_s: float) -> Iterator[None]:
-        """Delay each piece of the link's answers for the block."""
+        """Delay each piece of the link's answers during the block."""
         link.delay_s = delay_s
         try:
             yield
@@ -175,6 +175,6 @@ class NetworkLinks:
 
 
 async def holding(links: Iterable[NetworkLink], containing: bytes | None) -> None:
-    """Hold the links, or let them go, in the thread that moves their bytes."""
+    """Hold the links, or release them, in the thread that moves their bytes."""
     for link in links:
         link.hold(containing)

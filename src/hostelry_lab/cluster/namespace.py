@@ -1,6 +1,6 @@
-"""A network namespace of the drill's own: a host whose network is what the drill gives it.
+"""A separate network namespace for a host whose network the drill controls.
 
-A process of the drill holds it, so that it ends with the drill. Linux, root.
+A process of the drill holds the namespace, so that it ends with the drill. Needs Linux and root.
 """
 
 import ctypes
@@ -27,15 +27,15 @@ class NetworkNamespace:
 
     @property
     def prefix(self) -> tuple[str, ...]:
-        """What is put before a command that is to run in it."""
+        """The prefix of a command that runs in the namespace."""
         return ("nsenter", f"--net={self.path}")
 
     def make(self, make: Callable[[], socket.socket]) -> socket.socket:
-        """The socket that `make` makes, in this namespace; it stays there."""
+        """The socket that `make` makes in this namespace. It stays in the namespace."""
         made: list[socket.socket] = []
         failed: list[Exception] = []
 
-        def run() -> None:  # the namespace is a thread's own
+        def run() -> None:  # in a thread, since each thread has its own namespace
             try:
                 enter(self.path)
                 made.append(make())
@@ -51,7 +51,7 @@ class NetworkNamespace:
 
 
 def enter(path: str) -> None:
-    """Put the calling thread into a namespace; raises OSError."""
+    """Move the calling thread into a namespace. Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         libc = ctypes.CDLL(None, use_errno=True)
@@ -63,7 +63,7 @@ def enter(path: str) -> None:
 
 
 def cannot() -> str | None:
-    """Why there can be no namespace here; None where there can."""
+    """Why this machine cannot make a namespace, or None if it can."""
     missing = [it for it in PROGRAMS if shutil.which(it) is None]
     if missing:
         return f"network namespaces need {', '.join(missing)} (util-linux, iproute2)"

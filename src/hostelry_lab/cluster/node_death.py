@@ -1,7 +1,7 @@
-"""The death of a Ray node, on a small cluster of its own: `up --fleet ray` on three nodes.
+"""The death of a Ray node, on a separate small cluster: `up --fleet ray` on three nodes.
 
-Each node has room for one instance, the component has a copy on each of two, the third is spare.
-One that is not the head, on which the platform itself runs, loses all its processes.
+Each node has room for one instance. The component has a copy on each of two nodes, and the third is
+spare. A node other than the head, on which the platform itself runs, loses all its processes.
 """
 
 import json
@@ -58,9 +58,9 @@ class RayPlatform:
 def play_node_death(
     scenario: ClusterScenario, num_threads: int, say: Callable[[str], None]
 ) -> tuple[ScenarioReport, StoreFindings]:
-    """Start a cluster, kill a node of it under traffic, and judge; it is gone afterwards.
+    """Start a cluster, kill a node under traffic, and judge. The cluster is removed afterwards.
 
-    Raises TerminalError where the cluster cannot be started.
+    Raises TerminalError if the cluster cannot be started.
     """
     with ray_platform(say) as platform:
         fixture = DrillFixture(platform.observer)
@@ -85,7 +85,7 @@ def killed_node(
     traffic: ClusterTraffic,
     scenario: ClusterScenario,
 ) -> ScenarioFacts:
-    """Kill a node with a copy, and watch until it is well; raises TerminalError if never before."""
+    """Kill a copy's node, and wait until all is well. Raises TerminalError if it was not before."""
     nodes, began = platform.nodes, monotonic_s()
     if wait_for(lambda: traffic.is_well_since(began) or None, WELL_S) is None:
         raise TerminalError(f"the platform on Ray's nodes is not well within {WELL_S:g} s")
@@ -117,16 +117,16 @@ def killed_node(
 
 
 def ready(fixture: DrillFixture, component: str) -> set[int]:
-    """Pids of the component's copies that are ready."""
+    """Process ids of the component's copies that are ready."""
     copies = fixture.copies_of(component)
     return {it["pid"] for it in copies if it["phase"] == "ready" and it["pid"]}
 
 
 def whole(fixture: DrillFixture, component: str, lost: set[int]) -> float | None:
-    """The instant, where all copies are ready, none of them `lost`, and each answers a call."""
+    """The instant at which all copies were ready, none of them `lost`, and each answered a call."""
     try:
         pids = ready(fixture, component)
-    except TerminalError:  # control does not answer at once
+    except TerminalError:  # control does not answer yet
         return None
     if len(pids) != COPIES or pids & lost:
         return None
@@ -145,7 +145,7 @@ def whole(fixture: DrillFixture, component: str, lost: set[int]) -> float | None
 
 
 class NodeStreams:
-    """Streams that last, and what became of each; `begun` have sent their first part."""
+    """Long streams and their outcomes. The streams of `begun` have sent their first part."""
 
     def __init__(self, fixture: DrillFixture, component: str) -> None:
         self.calls: list[LoadCall] = []
@@ -158,11 +158,11 @@ class NodeStreams:
         }
 
     def once(self) -> None:
-        """Read one stream to its end, and note it."""
+        """Read one stream to its end, and note its outcome."""
         began_at = monotonic_s()
         try:
             outcome = outcome_of(self._read)
-        except HTTPError as error:  # botocore reads streams by urllib3, and passes its errors on
+        except HTTPError as error:  # botocore reads streams with urllib3, and passes its errors on
             outcome = type(error).__name__
         self.calls.append(LoadCall(began_at=began_at, ended_at=monotonic_s(), outcome=outcome))
 
@@ -179,14 +179,14 @@ class NodeStreams:
 
 
 def configurations(fixture: DrillFixture) -> set[str]:
-    """The names of the endpoint configurations that are there."""
+    """The names of the existing endpoint configurations."""
     pages = fixture.sagemaker.get_paginator("list_endpoint_configs").paginate(NameContains=PREFIX)
     return {it["EndpointConfigName"] for page in pages for it in page["EndpointConfigs"]}
 
 
 @contextmanager
 def ray_platform(say: Callable[[str], None]) -> Iterator[RayPlatform]:
-    """A platform on a Ray cluster of its own for the block; raises TerminalError."""
+    """A platform on a new Ray cluster for the block. Raises TerminalError."""
     say(f"starting Ray on {NODES} nodes, and a platform on them")
     with ExitStack() as parts:
         nodes = parts.enter_context(closing(RayNodes()))

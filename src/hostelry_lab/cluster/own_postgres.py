@@ -1,6 +1,6 @@
-"""A PostgreSQL of the process's own, from the machine's programs; it ends with the process.
+"""A PostgreSQL server that this process starts from the machine's programs, and ends with itself.
 
-The drill `cluster` and the tests start theirs by this.
+The drill `cluster` and the tests start their servers with this module.
 """
 
 import contextlib
@@ -21,17 +21,17 @@ from hostelry.base.ports import free_port
 
 USER = "hostelry"
 DATABASE = "postgres"
-DEBIAN = Path("/usr/lib/postgresql")  # its programs are outside of the PATH
+DEBIAN = Path("/usr/lib/postgresql")  # has its programs, which are not in the PATH
 READY = "database system is ready to accept connections"
 READY_S = 60.0
 UNPRIVILEGED = 65_534  # the user without rights, on each Linux
-STARTS = 20  # of a server whose predecessor was killed: its processes end by themselves
+STARTS = 20  # tries, since the processes of a killed predecessor end by themselves
 SETTINGS = ("shared_buffers=16MB", "max_connections=60", "jit=off", "listen_addresses=127.0.0.1")
 LOCALE = ("--locale", "C.UTF-8")
 
 
 def programs() -> Path:
-    """The folder of `initdb` and `postgres`; raises TerminalError where there is none."""
+    """The folder of `initdb` and `postgres`. Raises TerminalError if they are not installed."""
     found = [it.parent for it in sorted(DEBIAN.glob("*/bin/initdb"))]
     in_path = shutil.which("initdb")
     if in_path is not None:
@@ -45,10 +45,10 @@ def programs() -> Path:
 
 
 class OwnPostgres:
-    """One server on a free port of loopback, and a socket in its temporary folder.
+    """One server on a free port of loopback, and on a socket in its temporary folder.
 
-    `settings` are the server's, `locale` options of `initdb`; without `password` it has one of its
-    own.
+    `settings` are the server's, and `locale` has options of `initdb`. Without `password`, a random
+    one is made.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class OwnPostgres:
 
     @contextmanager
     def running(self) -> Iterator["OwnPostgres"]:
-        """Run it for the block; its folder is removed."""
+        """Run the server during the block. Its folder is removed afterwards."""
         try:
             self.begin()
             yield self
@@ -85,7 +85,7 @@ class OwnPostgres:
 
     @property
     def pid(self) -> int:
-        """The postmaster's process id; it was started."""
+        """The postmaster's process id. The server must have been started."""
         assert self._process is not None
         return self._process.pid
 
@@ -94,17 +94,17 @@ class OwnPostgres:
         return "".join(self._log)
 
     def begin(self) -> None:
-        """Make its data, and start it; raises TerminalError."""
+        """Make the server's data, and start it. Raises TerminalError."""
         self._initialize()
         self.start()
 
     def close(self) -> None:
-        """Stop it and remove its folder."""
+        """Stop the server and remove its folder."""
         self.stop()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def start(self) -> None:
-        """Start and return once it accepts connections; raises TerminalError."""
+        """Start and return once the server accepts connections. Raises TerminalError."""
         for _ in range(STARTS):
             if self._start():
                 return
@@ -115,14 +115,14 @@ class OwnPostgres:
         self._end(signal.SIGINT)
 
     def kill(self) -> None:
-        """As a power cut: no process of it runs on."""
+        """Kill all processes of the server at once, like a power cut."""
         for pid in self.processes():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         self._end(signal.SIGKILL)
 
     def processes(self) -> list[int]:
-        """The postmaster, then its children; none where it does not run."""
+        """The postmaster, then its children, or an empty list if it does not run."""
         if self._process is None or self._process.poll() is not None:
             return []
         pid = self._process.pid
@@ -191,7 +191,7 @@ class OwnPostgres:
             self._process.wait()
 
     def _as_owner(self) -> list[str]:
-        """The command's prefix: its user, and the end with this process."""
+        """The command's prefix, which sets the user, and ends the server with this process."""
         prefix = ["setpriv", "--pdeathsig", "INT"]
         if self._owner is not None:
             prefix += ["--reuid", str(self._owner.pw_uid), "--regid", str(self._owner.pw_gid)]
@@ -200,7 +200,7 @@ class OwnPostgres:
 
 
 def unprivileged() -> pwd.struct_passwd | None:
-    """Who runs the server; None: we ourselves. PostgreSQL refuses the superuser."""
+    """The user that runs the server, since PostgreSQL refuses root. None: this process's user."""
     if os.geteuid() != 0:
         return None
     names = {it.pw_name: it for it in pwd.getpwall()}

@@ -1,4 +1,4 @@
-"""Ray nodes of a drill's or test's own: processes on addresses of loopback, ended by their ids.
+"""Ray nodes of a drill or a test: processes on addresses of loopback, ended by their ids.
 
 `ray stop` would end every Ray of the machine.
 """
@@ -28,7 +28,7 @@ RAY_DRILL_MISSING = "Ray is not installed: pip install 'hostelry[ray]'"
 STARTED = "Ray runtime started"
 START_S = 120.0
 END_S = 10.0
-# A dead node is known in about three seconds, see docs/cluster.md.
+# A dead node is detected in about three seconds, see docs/cluster.md.
 HEALTH = {
     "RAY_health_check_period_ms": "1000",
     "RAY_health_check_failure_threshold": "3",
@@ -38,18 +38,18 @@ HEALTH = {
 
 
 def ray_missing() -> str | None:
-    """Why there can be no Ray cluster here; None where there can."""
+    """Why a Ray cluster cannot run here, or None if it can."""
     return None if importlib.util.find_spec("ray") is not None else RAY_DRILL_MISSING
 
 
 class RayNodes:
-    """Nodes by address, the first is the head; everything is in `folder`.
+    """Nodes by address, of which the first is the head. All their files are in `folder`.
 
-    `environment` is what a process needs to reach the cluster.
+    `environment` has the variables by which a process reaches the cluster.
     """
 
     def __init__(self) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="hr-"))  # short: it has sockets
+        self.folder = Path(tempfile.mkdtemp(prefix="hr-"))  # short, since it has sockets
         self.address = f"{_loopback()}:{free_port()}"
         others = clean_environment().items()
         self.environment: Mapping[str, str] = {
@@ -62,14 +62,14 @@ class RayNodes:
         self._nodes: dict[str, subprocess.Popen[bytes]] = {}
 
     def add(self, resources: Mapping[str, float], *more: str) -> str:
-        """Start a node, with `more` options of `ray start`, and wait until it runs; its address.
+        """Start a node with `more` options of `ray start`, wait until it runs, and return its IP.
 
-        Raises TerminalError where it does not start.
+        Raises TerminalError if it does not start.
         """
         is_head = not self._nodes
         node = self.head if is_head else _loopback()
         temporary, log = self.folder / node, self.folder / f"{node}.log"
-        temporary.mkdir()  # node homes of its instances are in it
+        temporary.mkdir()  # has the node homes of its instances
         where = [f"--address={self.address}"]
         if is_head:
             where = ["--head", f"--port={self.address.rpartition(':')[2]}"]
@@ -100,7 +100,7 @@ class RayNodes:
         return self.address.rpartition(":")[0]
 
     def processes(self, node: str) -> set[int]:
-        """Pids of the node: of Ray's own session, and agents, copies and watchdogs."""
+        """Pids of the node: Ray's own session, agents, copies and watchdogs."""
         folder, session = f"{self.folder / node}/".encode(), self._nodes[node].pid
         return {it.pid for it in processes() if it.session == session or names(it.pid, folder)}
 
@@ -109,9 +109,9 @@ class RayNodes:
         return {it for it in self._nodes if not self.processes(it).isdisjoint(pids)}
 
     def kill(self, node: str) -> None:
-        """Kill everything that runs on the node, as where a machine loses power.
+        """Kill everything that runs on the node, as if its machine lost power.
 
-        Raises TerminalError where something of it is left.
+        Raises TerminalError if a process is left.
         """
 
         def is_dead() -> bool | None:
@@ -125,7 +125,7 @@ class RayNodes:
             raise TerminalError(f"processes of the Ray node {node} do not end by kill -9")
 
     def close(self) -> None:
-        """Kill all nodes, and remove what they left."""
+        """Kill all nodes, and remove their processes and files."""
         for node in reversed(list(self._nodes)):
             with suppress(TerminalError):
                 self.kill(node)

@@ -1,4 +1,4 @@
-"""The scenarios: each fault is a function, which returns at its end, and has its promises."""
+"""The scenarios. Each fault is a function that returns at the fault's end, and has its promises."""
 
 import io
 import random
@@ -20,7 +20,7 @@ from hostelry_lab.observer import stopped
 FROZEN_S = 15.0
 CUT_S = 12.0
 DELAY_S = 0.5
-AWAY_S = 3.0  # of a host that was ended, until it is started again
+AWAY_S = 3.0  # between the end of a host and its restart
 CONTROL_NAME = b"\x00\x07control"  # the server name in a TLS hello, with its length before it
 FORWARDER = "a forwarder of the drill's holds every byte"
 BETWEEN = f"network namespace; {FORWARDER}"
@@ -28,7 +28,7 @@ BETWEEN = f"network namespace; {FORWARDER}"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterScene:
-    """What a fault acts on."""
+    """The parts of the platform on which a fault acts."""
 
     cluster: SmallCluster
     store: ClusterStore
@@ -45,9 +45,9 @@ Fault = Callable[[ClusterScene], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterScenario:
-    """A fault by name, by what means it is made, its limits; `needs` says why it cannot be here.
+    """A fault, the means by which it is made, its limits, and why it cannot run here (`needs`).
 
-    `fault` None: that of `node_death.py`, on a cluster of its own.
+    `fault` None: the fault of `node_death.py`, on a separate cluster.
     """
 
     name: str
@@ -58,12 +58,12 @@ class ClusterScenario:
 
 
 def killed_leader(scene: ClusterScene) -> None:
-    """Kill -9 of the control that leads; its supervisor starts it again."""
+    """Kill -9 the control that leads. Its supervisor restarts it."""
     send([scene.cluster.process(scene.leader(), "control")], SIGKILL)
 
 
 def frozen_leader(scene: ClusterScene) -> None:
-    """SIGSTOP of the leader and of its supervisor, which would end a control that hangs."""
+    """SIGSTOP the leader and its supervisor, which would end a control that hangs."""
     host = scene.leader()
     victims = [scene.cluster.process(host, it) for it in ("up", "control")]
     with stopped(victims):
@@ -71,7 +71,7 @@ def frozen_leader(scene: ClusterScene) -> None:
 
 
 def restarted_store(scene: ClusterScene) -> None:
-    """PostgreSQL stopped as its operator does, and started again."""
+    """Stop PostgreSQL as its operator does, and start it again."""
     postgres = scene.cluster.postgres
     assert postgres is not None
     postgres.stop()
@@ -79,7 +79,7 @@ def restarted_store(scene: ClusterScene) -> None:
 
 
 def killed_store(scene: ClusterScene) -> None:
-    """Kill -9 of every process of PostgreSQL, which recovers."""
+    """Kill -9 every process of PostgreSQL, which recovers."""
     postgres = scene.cluster.postgres
     assert postgres is not None
     postgres.kill()
@@ -87,7 +87,7 @@ def killed_store(scene: ClusterScene) -> None:
 
 
 def store_cut_off(scene: ClusterScene) -> None:
-    """The leader's host loses the database, the other keeps it."""
+    """Cut the leader's host off the database. The other host keeps it."""
     between = scene.cluster.between
     link = between.second_store if scene.leader() == SECOND else between.first_store
     with scene.cluster.links.cut(link):
@@ -95,7 +95,7 @@ def store_cut_off(scene: ClusterScene) -> None:
 
 
 def control_cut_off(scene: ClusterScene) -> None:
-    """The host of gateways loses every control, and keeps the copies."""
+    """Cut the host of gateways off every control. It keeps the copies."""
     links, between = scene.cluster.links, scene.cluster.between
     assert between.proxy is not None
     assert between.second is not None
@@ -104,7 +104,7 @@ def control_cut_off(scene: ClusterScene) -> None:
 
 
 def proxy_cut_off(scene: ClusterScene) -> None:
-    """The host of gateways loses the first host's node proxy, and it loses theirs."""
+    """Cut the node proxies of the first host and of the host of gateways off each other's host."""
     between = scene.cluster.between
     assert between.proxy is not None
     assert between.back is not None
@@ -113,7 +113,7 @@ def proxy_cut_off(scene: ClusterScene) -> None:
 
 
 def slow_objects(scene: ClusterScene) -> None:
-    """Each piece of the object store's answers is late; a component with an artifact starts."""
+    """Delay each piece of the object store's answers while a component with an artifact starts."""
     cluster, fixture = scene.cluster, scene.fixture
     bucket = new_name()
     fixture.s3.create_bucket(Bucket=bucket)
@@ -124,21 +124,21 @@ def slow_objects(scene: ClusterScene) -> None:
 
 
 def drained_gateways(scene: ClusterScene) -> None:
-    """`hostelry down` on the host of gateways, which drains; it is started again."""
+    """`hostelry down` on the host of gateways, which drains. Then start it again."""
     scene.cluster.stop_gateways()
     wait(AWAY_S)
     scene.cluster.start_gateways()
 
 
 def killed_gateways(scene: ClusterScene) -> None:
-    """Kill -9 of every process of the host of gateways; it is started again."""
+    """Kill -9 every process of the host of gateways. Then start it again."""
     send(scene.cluster.gateway_processes(), SIGKILL)
     wait(AWAY_S)
     scene.cluster.start_gateways()
 
 
 def archive() -> bytes:
-    """A model archive, of a size that comes in several pieces."""
+    """A model archive that is large enough for several pieces."""
     buffer, content = io.BytesIO(), random.randbytes(512 * 1024)
     with tarfile.open(fileobj=buffer, mode="w:gz") as made:
         member = tarfile.TarInfo("weights.bin")
@@ -153,12 +153,12 @@ def wait(for_s: float) -> None:
 
 
 def own_database(cluster: SmallCluster) -> str | None:
-    """Why PostgreSQL is not restarted; None where it is the drill's own."""
+    """Why PostgreSQL cannot be restarted, or None if the drill started it."""
     return None if cluster.postgres is not None else "the database of --store is not the drill's"
 
 
 def namespaces(cluster: SmallCluster) -> str | None:
-    """Why the host of gateways cannot be cut off; None where it has a network of its own."""
+    """Why the host of gateways cannot be cut off, or None if it has a separate network."""
     return cluster.without_namespace
 
 
@@ -240,9 +240,9 @@ SCENARIOS = (
 
 
 def chosen_scenarios(names: str | None) -> list[ClusterScenario]:
-    """The scenarios of a list with commas, in the drill's order; all without one.
+    """The scenarios of a list with commas, in the drill's order, or all without a list.
 
-    Raises TerminalError for a name that is none.
+    Raises TerminalError for an unknown name.
     """
     known = {it.name: it for it in SCENARIOS}
     wanted = set(known) if names is None else {it.strip() for it in names.split(",")}

@@ -2,10 +2,10 @@
 
 first     `hostelry up` with --cluster-host: a gateway, a control, the fleet's agents and copies
 second    `hostelry control`: a control alone
-gateways  a joined `hostelry gateway`, in a network namespace of its own where that can be
+gateways  a joined `hostelry gateway`, in a separate network namespace if one can be made
 
-The database and the object store are reached through `NetworkLinks`, as is all that passes between
-the host of gateways and the others.
+The database and the object store are reached through `NetworkLinks`, and so are all connections
+between the host of gateways and the others.
 """
 
 import contextlib
@@ -47,7 +47,7 @@ from hostelry_lab.observer import PlatformObserver, identity_of, wait_for
 
 FIRST, SECOND, GATEWAYS = "first", "second", "gateways"
 CLI = (sys.executable, "-m", "hostelry.cli.main")
-# The drill's hosts are none of the caller's platform or AWS account.
+# The drill's hosts must not use the caller's platform or AWS account.
 FOREIGN = ("AWS_", "HOSTELRY_", "OPENAI_", "SAGEMAKER_", "PG")
 COMMAND_S = 120.0
 CONTROLS_S = 60.0
@@ -59,11 +59,11 @@ POSTGRES_PORT = 5432
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Between:
-    """The links of the cluster: each is a forwarder of the drill's.
+    """The links of the cluster. Each is a forwarder of the drill.
 
     `proxy` and `second` lead from the host of gateways to the first host's node proxy and to the
-    second control, `back` from the first host to the node proxy of the host of gateways; None
-    where that host shares the machine's network.
+    second control, and `back` leads from the first host to the node proxy of the host of gateways.
+    They are `None` if that host shares the machine's network.
     """
 
     first_store: NetworkLink
@@ -75,7 +75,7 @@ class Between:
 
 
 class SmallCluster:
-    """The running cluster; made by `small_cluster`. `postgres` None: the database is another's."""
+    """The running cluster, made by `small_cluster`. `postgres` is `None` for a given database."""
 
     def __init__(
         self,
@@ -100,19 +100,19 @@ class SmallCluster:
         self._ports = dict(zip((*names, *more), free_ports(9), strict=True))
 
     def observer(self, host: str) -> PlatformObserver:
-        """Reader of one host's files; its configuration is that host's."""
+        """Reader of one host's files, with that host's configuration."""
         home = self.homes[host]
         return PlatformObserver(home=home, config=load_config(home), credentials=self._credentials)
 
     def process(self, host: str, name: str) -> ProcessIdentity:
-        """A live process of a host; raises TerminalError where it does not run."""
+        """A live process of a host. Raises TerminalError if it does not run."""
         record = live_run_file(self.homes[host], name)
         if record is None:
             raise TerminalError(f"{name} of the {host} host does not run")
         return identity_of(record)
 
     def control_pid(self, host: str) -> int | None:
-        """The pid of a host's control; None while there is none."""
+        """The pid of a host's control, or None while it does not run."""
         record = live_run_file(self.homes[host], "control")
         return None if record is None else record.pid
 
@@ -128,7 +128,7 @@ class SmallCluster:
         return f"http://{LOOPBACK}:{self._ports['second']}"
 
     def begin(self, parts: ExitStack, say: Callable[[str], None]) -> None:
-        """Start everything; what ends it is left in `parts`."""
+        """Start everything. `parts` gets the functions that end it."""
         say("starting the database, the object store and the first host")
         self._begin_store(parts)
         parts.callback(self._end, FIRST)
@@ -154,11 +154,11 @@ class SmallCluster:
         )  # fmt: skip
 
     def stop_gateways(self) -> None:
-        """End the host of gateways in good order, as its operator does."""
+        """End the host of gateways gracefully, as its operator does."""
         self._command("down", GATEWAYS)
 
     def gateway_processes(self) -> list[ProcessIdentity]:
-        """Every process of the host of gateways, the one first that starts others again."""
+        """Every process of the host of gateways, the supervisor that restarts the others first."""
         found = sorted(live_run_files(self.homes[GATEWAYS]), key=lambda it: it.name != "watcher")
         return [identity_of(it) for it in found]
 
@@ -189,7 +189,7 @@ class SmallCluster:
                 shutil.copy2(first.root / name, second.root / name)
         config = replace(
             load_config(first),
-            cluster_host=None,  # it is reached on loopback, as it is on the same machine
+            cluster_host=None,  # loopback is enough, since it is on the same machine
             cluster_port=0,
             peer_port=0,
             peer_address="",
@@ -219,7 +219,7 @@ class SmallCluster:
         def here(port: str) -> NetworkLink:
             return links.add(ports[port], (LOOPBACK, ports[port]), connect_in=inside.make)
 
-        here("gateways")  # clients, which no scenario cuts off
+        here("gateways")  # for clients, which no scenario cuts off
         self.between = replace(
             self.between,
             proxy=there("cluster"),
@@ -234,7 +234,7 @@ class SmallCluster:
         join(url, token, self.homes[GATEWAYS], PeerRole.GATEWAY, "drill-gateways")
 
     def _end(self, host: str) -> None:
-        """End a host and all that it started, whatever state it is in."""
+        """End a host and all processes that it started, whatever state it is in."""
         home = self.homes[host]
         if home.config.exists():
             with contextlib.suppress(TerminalError):
@@ -258,7 +258,7 @@ class SmallCluster:
             )  # fmt: skip
 
     def log(self, name: str) -> str:
-        """The end of what a process that the drill started has printed."""
+        """The end of the output of a process that the drill started."""
         return (self._root / f"{name}.log").read_text(errors="replace")[-800:]
 
     def _port(self, name: str) -> str:
@@ -270,10 +270,10 @@ class SmallCluster:
 
 @contextmanager
 def small_cluster(store: str | None, say: Callable[[str], None]) -> Iterator[SmallCluster]:
-    """A running cluster for the block, on the database at `store`, or on one of its own.
+    """A running cluster for the block, on the database at `store`, or on a new one.
 
-    Everything is ended when the block ends, however it ends. Raises TerminalError where it cannot
-    be started, with the reason.
+    Everything is ended when the block ends, however it ends. Raises TerminalError with the reason
+    if the cluster cannot be started.
     """
     with ExitStack() as parts:
         root = Path(tempfile.mkdtemp(prefix="hostelry-drill-"))
@@ -293,7 +293,7 @@ def small_cluster(store: str | None, say: Callable[[str], None]) -> Iterator[Sma
 
 
 def run_command(argv: Sequence[str], environment: Mapping[str, str], what: str) -> str:
-    """What the command printed; raises TerminalError, with its words, where it hangs or fails."""
+    """The output of a command. Raises TerminalError with its error output if it hangs or fails."""
     try:
         done = subprocess.run(
             argv, env=environment, capture_output=True, text=True, check=False,
@@ -319,7 +319,7 @@ def end(process: subprocess.Popen[bytes]) -> None:
 
 
 def end_all(root: bytes) -> None:
-    """Kill every process that names the cluster's folder: one that was interrupted as it started.
+    """Kill every process that names the cluster's folder, also one that was starting.
 
     No other process knows the folder's name, which is random.
     """
@@ -328,7 +328,7 @@ def end_all(root: bytes) -> None:
 
 
 def names(pid: int, text: bytes) -> bool:
-    """Whether a process's command line or environment holds `text`; False once it is gone."""
+    """Whether a process's command line or environment contains `text`. False once it is gone."""
     for name in ("cmdline", "environ"):
         with contextlib.suppress(OSError):
             if text in (PROC / str(pid) / name).read_bytes():
@@ -337,7 +337,7 @@ def names(pid: int, text: bytes) -> bool:
 
 
 def target_of(url: str) -> tuple[str, int]:
-    """Host and port of a store's URL; raises TerminalError where they are not one server's."""
+    """Host and port of a store's URL. Raises TerminalError if it does not name a single server."""
     parts = urlsplit(url)
     try:
         if parts.scheme in ("postgresql", "postgres") and parts.hostname:

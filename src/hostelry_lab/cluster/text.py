@@ -37,7 +37,7 @@ def cluster_lines(ledger: ClusterLedger) -> list[str]:
 
 
 def scenario_row(row: ScenarioReport) -> tuple[str, ...]:
-    """The cells of a scenario; seconds are after the fault, those of `fenced` after its end."""
+    """The cells of a scenario. Seconds count from the fault, but `fenced` from the fault's end."""
     if row.not_run is not None:
         return (row.name, *["-"] * (len(HEADINGS) - 2), "NOT RUN")
     failed = (f"{host} {counts_text(it)}" for host, it in row.failures.items() if it)
@@ -59,7 +59,7 @@ def scenario_row(row: ScenarioReport) -> tuple[str, ...]:
 
 
 def store_lines(found: StoreFindings) -> list[str]:
-    """What the database kept."""
+    """The lines about the records that the database kept."""
     return [
         f"writes    {found.acknowledged} acknowledged: {len(found.lost)} lost,"
         f" {len(found.doubled)} made twice; {found.kept_unacknowledged} more were kept whose"
@@ -75,5 +75,5 @@ def counts_text(counts: Mapping[str, int]) -> str:
 
 
 def seconds_text(value: float | None) -> str:
-    """A duration in seconds; - for none."""
+    """A duration in seconds, or - for None."""
     return "-" if value is None else f"{value:.1f}"

@@ -1,4 +1,4 @@
-"""Resources of the drill: bucket, topics, asynchronous endpoint, transform job; removed after."""
+"""Resources of the drill: bucket, topics, asynchronous endpoint and transform job."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -25,7 +25,7 @@ REQUESTS, FILES, ANSWERS, RECORDS = "requests/", "files/", "answers/", "records/
 
 
 class JobsDeployment:
-    """Names and clients of the drill's resources; one name serves all of them."""
+    """Names and clients of the drill's resources. All of them have the same name."""
 
     def __init__(self, platform: PlatformObserver) -> None:
         self._platform = platform
@@ -34,7 +34,7 @@ class JobsDeployment:
         self.sagemaker = make("sagemaker", tries=TRIES, read_timeout_s=60.0)
         self.sns = make("sns", tries=TRIES)
         self.s3 = make("s3", tries=TRIES)
-        # Submissions are repeated by the drill alone, which counts what was acknowledged.
+        # Only the drill repeats submissions, since it counts the acknowledged ones.
         self.runtime = make("sagemaker-runtime")
         self._undo: list[Callable[[], object]] = []
 
@@ -44,14 +44,14 @@ class JobsDeployment:
         return f"transform-job/{self.name}"
 
     def topic_files(self, end: str) -> list[Path]:
-        """The files of a topic's notifications, the oldest first; `end` is ok or error."""
+        """The files of a topic's notifications, the oldest first. `end` is ok or error."""
         path = self._platform.home.root / "topics" / f"{self.name}-{end}.jsonl"
         older = sorted(path.parent.glob(f"{path.name}.[0-9]"), reverse=True)
         return [*older, *([path] if path.exists() else [])]
 
     @contextlib.contextmanager
     def deployed(self) -> Iterator["JobsDeployment"]:
-        """Deploy all but the transform job for the block; TerminalError where that fails."""
+        """Deploy all but the transform job for the block. Raises TerminalError if that fails."""
         try:
             self._make()
             yield self

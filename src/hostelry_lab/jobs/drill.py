@@ -32,14 +32,14 @@ from hostelry_lab.outcome import DrillOutcome
 
 NAME = "jobs"
 TARGET = "each request and record answered once, failures only where the model refuses"
-UNANSWERED_SHARE, MIN_UNANSWERED = 0.1, 50  # of the requests, at once
+UNANSWERED_SHARE, MIN_UNANSWERED = 0.1, 50  # of the requests may wait at once
 STUCK_S = 180.0  # without any progress
 NOTIFIED_S = 60.0  # without any new notification
 POLL_S = 0.2
 
 
 def jobs(context: DrillContext) -> DrillOutcome:
-    """Submit requests and a batch, kill processes meanwhile, and count what became of each."""
+    """Submit requests and a batch, kill processes meanwhile, and count the outcome of each."""
     with JobsDeployment(context.platform).deployed() as deployment:
         ledger = JobsDrill(context, deployment).run()
     return DrillOutcome(
@@ -120,7 +120,7 @@ class JobsDrill:
     def _wait(
         self, what: str, is_over: Callable[[], bool], changed_at: Callable[[], float]
     ) -> None:
-        """Wait until it is over; what makes no progress any more is a broken promise."""
+        """Wait until it is over. Work that makes no more progress is a broken promise."""
         while not is_over():
             if monotonic_s() - changed_at() > STUCK_S:
                 self._stuck.append(
@@ -168,9 +168,9 @@ class JobsDrill:
 
 
 def is_end_due(files: Sequence[PlannedFile], status: str, reason: str) -> bool:
-    """Whether a batch of these files ends so: Failed, with the number of files that must fail.
+    """Whether a batch of these files must end so: Failed, with the number of files that must fail.
 
-    The reason names one of them, and the model's own words.
+    The reason names one of them, and has the model's own words.
     """
     refused = [it for it in files if it.refused is not None]
     if not refused:

@@ -19,7 +19,7 @@ NOTIFIED = {"ok": "Completed", "error": "Failed"}
 
 @dataclass(slots=True)
 class NotificationFindings:
-    """Ids of the messages of each InferenceId, by topic; `repeats` had an id that was seen."""
+    """Message ids of each InferenceId, by topic. `repeats` counts messages with a known id."""
 
     ids: Mapping[str, dict[str, set[str]]] = field(
         default_factory=lambda: {end: defaultdict(set) for end in NOTIFIED}
@@ -29,7 +29,7 @@ class NotificationFindings:
     unreadable: int = 0
 
     def of(self, end: str, inference_id: str) -> int:
-        """The number of messages of different ids."""
+        """The number of messages with different ids."""
         return len(self.ids[end].get(inference_id, ()))
 
     def total(self) -> int:
@@ -53,7 +53,7 @@ def _count_line(found: NotificationFindings, end: str, status: str, line: bytes)
         envelope = msgspec.json.decode(line)
         message = msgspec.json.decode(envelope["Message"])
     except msgspec.DecodeError:
-        found.unreadable += 1  # one that a kill cut off; it is sent again
+        found.unreadable += 1  # a message that a kill cut off, and that is sent again
         return
     if message.get("invocationStatus") != status:
         return  # the test notification of CreateEndpoint
@@ -65,7 +65,7 @@ def _count_line(found: NotificationFindings, end: str, status: str, line: bytes)
 
 @dataclass(frozen=True, slots=True)
 class ObjectFindings:
-    """Each try's objects, by InferenceId: whether the bytes are due; `strays` belong to none."""
+    """Each try's objects by InferenceId: whether the bytes are right. `strays` belong to no try."""
 
     outputs: Mapping[str, bool]
     failures: Mapping[str, bool]
@@ -100,7 +100,7 @@ def read_answers(deployment: JobsDeployment, tries: Sequence[SubmissionTry]) -> 
 def read_records(
     deployment: JobsDeployment, files: Sequence[PlannedFile]
 ) -> tuple[Mapping[str, LineFacts], int]:
-    """The records of every output of the batch, by its file's name; and the outputs of none."""
+    """The records of every batch output, by its file's name, and the number of stray outputs."""
     planned = {RECORDS + it.name + OUT: it for it in files}
     found: dict[str, LineFacts] = {}
     strays: list[str] = []
@@ -133,7 +133,7 @@ def write_files(deployment: JobsDeployment, files: Sequence[PlannedFile]) -> Non
 def request_facts(
     tries: Sequence[SubmissionTry], objects: ObjectFindings, notes: NotificationFindings
 ) -> Iterator[RequestFacts]:
-    """What was seen of each try."""
+    """The observed facts of each try."""
     for submission in tries:
         yield RequestFacts(
             acknowledged=submission.acknowledged,

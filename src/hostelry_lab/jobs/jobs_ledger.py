@@ -1,13 +1,13 @@
 """The drill's counts, and the promises that they break. Pure.
 
-A request is counted under the InferenceId that the drill chose for it, another one for each try:
+A request is counted under the InferenceId that the drill chose. Each try has another one:
 
 acknowledged   output     failure object   counted as
-------------   --------   --------------   ----------------------------------------------------
-yes            as due     none             answered; of one that is to be refused: wrong
-yes            none       as due           failed as the model was to; of another: failed otherwise
+------------   --------   --------------   ------------------------------------------------------
+yes            as due     none             answered, or wrong if the model was to refuse it
+yes            none       as due           failed as due, or otherwise if the model was to answer
 yes            none       none             missing
-yes            there      there            doubled
+yes            exists     exists           doubled
 no             none       none             never kept, which is right: the client tried again
 no             otherwise                   as above, and kept: its client does not count it twice
 -              -          -                two notifications of different ids: doubled
@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, fields
 
 from hostelry_lab.jobs.plan import JobsSizes, PlannedFile
 
-# A client of AWS tries again by itself on these, so they refuse nothing for good.
+# AWS's clients repeat calls with these errors by themselves, so such a refusal is not final.
 RETRIED = frozenset(
     {
         "ServiceUnavailable",
@@ -37,7 +37,7 @@ RETRIED = frozenset(
 class RequestFacts:
     """One try at a request as seen afterwards.
 
-    `output` and `failure`: whether the object has the bytes that are due; None where there is none.
+    `output` and `failure`: whether the object has the expected bytes, or None without an object.
     `successes` and `errors`: notifications of different ids.
     """
 
@@ -51,7 +51,7 @@ class RequestFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineFacts:
-    """Records of one output by what is wrong with them; `answered` are right and in order."""
+    """Records of one output by their defect. `answered` are right and in order."""
 
     answered: int = 0
     missing: int = 0
@@ -62,7 +62,7 @@ class LineFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkCounts:
-    """Requests, or records of a batch, by what became of them."""
+    """Requests, or records of a batch, by their outcome."""
 
     submitted: int
     kept_unacknowledged: int = 0
@@ -78,7 +78,7 @@ class WorkCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KillReport:
-    """A kill: after `at_s` of the work; `back_s` later its process was as before, or None."""
+    """A kill after `at_s` of the work. `back_s` later its process was back (None: never)."""
 
     kind: str
     name: str
@@ -91,8 +91,8 @@ class JobsLedger:
     """All that the drill counted.
 
     `refusals`: submissions without an acknowledgement, by error. `messages`: lines of
-    notifications, of which `repeats` had an id that was there before. `job_end`: the batch's status
-    and reason, and `job_as_due` whether that is the one that its refused records give.
+    notifications, of which `repeats` had a known id. `job_end`: the batch's status and reason.
+    `job_as_due`: whether `job_end` is the end that its refused records must cause.
     """
 
     sizes: JobsSizes
@@ -111,12 +111,12 @@ class JobsLedger:
     stuck: Sequence[str] = field(default=())
 
     def lost(self) -> list[str]:
-        """What was acknowledged and never answered, in words."""
+        """A sentence for each kind of acknowledged work that was never answered."""
         missing = ((self.requests.missing, "requests"), (self.records.missing, "records"))
         return [f"{number} {what}" for number, what in missing if number]
 
     def broken(self) -> list[str]:
-        """Each promise that was broken, in words."""
+        """A sentence for each broken promise."""
         found = [*self.stuck]
         for what, counts in (("requests", self.requests), ("records", self.records)):
             found += [f"{number} {what} {words}" for words, number in _wrong(counts) if number]
@@ -144,7 +144,7 @@ def _wrong(counts: WorkCounts) -> list[tuple[str, int]]:
 
 
 def count_requests(facts: Iterable[RequestFacts]) -> WorkCounts:
-    """The counts; those of tries that were not acknowledged are of broken promises only."""
+    """The counts. Tries without an acknowledgement count only for broken promises."""
     counts: Counter[str] = Counter()
     for seen in facts:
         end, is_notified = _end_of(seen), seen.successes + seen.errors > 0
@@ -161,7 +161,7 @@ def count_requests(facts: Iterable[RequestFacts]) -> WorkCounts:
 
 
 def _end_of(facts: RequestFacts) -> str:
-    """The field of `WorkCounts` that the try is counted in."""
+    """The field of `WorkCounts` in which the try is counted."""
     if facts.output is None and facts.failure is None:
         return "missing"
     messages = facts.successes + facts.errors
@@ -175,7 +175,7 @@ def _end_of(facts: RequestFacts) -> str:
 
 
 def compare_lines(due: Sequence[bytes], found: Sequence[bytes]) -> LineFacts:
-    """The lines of an output against those that are due, which differ from each other."""
+    """Compare the lines of an output with the expected lines, which differ from each other."""
     places = {line: number for number, line in enumerate(due)}
     seen: Counter[int] = Counter()
     wrong = doubled = out_of_order = 0
@@ -201,13 +201,13 @@ def compare_lines(due: Sequence[bytes], found: Sequence[bytes]) -> LineFacts:
 
 
 def count_records(files: Iterable[PlannedFile], found: Mapping[str, LineFacts]) -> WorkCounts:
-    """The counts over all files; `found` has those with an output, by name."""
+    """The counts over all files. `found` has the files with an output, by name."""
     counts: Counter[str] = Counter()
     for file in files:
         counts["submitted"] += file.num_records
         lines = found.get(file.name)
         if file.refused is not None:
-            # By AWS's rule the whole file fails: an output of it would be wrong.
+            # By AWS's rule the whole file fails, so an output of it would be wrong.
             counts["failed_as_due" if lines is None else "wrong"] += file.num_records
         elif lines is None:
             counts["missing"] += file.num_records

@@ -1,4 +1,4 @@
-"""Kills of the platform's processes while it works, each with the time until all is as before."""
+"""Kills of the platform's processes while it works, each with the time until it is back."""
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -21,7 +21,7 @@ from hostelry_lab.observer import PlatformObserver, identity_of
 from hostelry_lab.threads import running_threads
 
 SERVICES = ("gateway", "control", "jobs")
-OWN_STORE = ("objectstore", "s3door")  # there without an S3 of the operator's
+OWN_STORE = ("objectstore", "s3door")  # run only without an S3 of the operator
 FLEET = ("agent", "copy")
 POLL_S = 0.05
 BACK_S = 90.0
@@ -29,7 +29,7 @@ BACK_S = 90.0
 
 @dataclass(frozen=True, slots=True)
 class Victim:
-    """A process of the platform; `is_back` once its successor does its work."""
+    """A process of the platform. `is_back` is true once its successor works."""
 
     name: str
     process: ProcessIdentity
@@ -117,8 +117,8 @@ class Victims:
 class KillRun:
     """Makes the planned kills, each once its share of the work is done.
 
-    Kills do not wait for each other: a process may die while another comes back. Only a kind of
-    which none is alive is waited for.
+    Kills do not wait for each other: a process may die while another comes back. A kill waits only
+    if no process of its kind is alive.
     """
 
     def __init__(
@@ -146,13 +146,13 @@ class KillRun:
 
     @contextmanager
     def running(self) -> Iterator["KillRun"]:
-        """Kill for as long as the block runs."""
+        """Kill while the block runs."""
         self._began_at = monotonic_s()
         with running_threads(self._stopping, self._run):
             yield self
 
     def reports(self) -> list[KillReport]:
-        """Every kill that was made."""
+        """Every kill so far."""
         return [
             KillReport(
                 kind=kind,

@@ -1,7 +1,7 @@
 """The drill's requests, files and kills, which follow from sizes and a seed. Pure.
 
-The model answers a text with its digest, and refuses what asks for it. So each answer is known
-beforehand, to the byte, as is each failure.
+The model answers a text with its digest, and refuses a text that asks for a refusal. So every byte
+of each answer and each failure is known beforehand.
 """
 
 import hashlib
@@ -19,12 +19,12 @@ RECORDS_A_FILE = 250  # on average
 MIN_FILES = 4
 FILES_A_REFUSAL = 20
 RECORD_BYTES = 200  # at most
-FIRST_KILL, LAST_KILL = 0.02, 0.9  # shares of the work that is done
+FIRST_KILL, LAST_KILL = 0.02, 0.9  # shares of the finished work
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobsSizes:
-    """Sizes of the drill; the same ones with the same seed are the same work and kills."""
+    """Sizes of the drill. The same sizes and seed give the same work and kills."""
 
     num_requests: int
     num_records: int
@@ -38,7 +38,7 @@ SHORT = JobsSizes(num_requests=400, num_records=4_000, num_kills=14, seed=1)
 
 @dataclass(frozen=True, slots=True)
 class PlannedRequest:
-    """An asynchronous request of `filler_bytes`; some give their input by its location."""
+    """An asynchronous request of `filler_bytes`. Some requests give their input by its location."""
 
     name: str
     filler_bytes: int
@@ -52,27 +52,27 @@ class PlannedRequest:
 
     @property
     def answer(self) -> bytes:
-        """The output, or the reason that the model gives where it refuses."""
+        """The output, or the model's reason if it refuses the request."""
         return _answer(self.name, self.filler_bytes, self.is_refused)
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedFile:
-    """An input of the batch; `refused` is the number of the record that the model refuses."""
+    """An input of the batch. `refused` is the number of the record that the model refuses."""
 
     name: str
     num_records: int
     refused: int | None
 
     def inputs(self) -> Iterator[bytes]:
-        """Each record, without its line's end."""
+        """Each record, without the end of its line."""
         for number in range(self.num_records):
             yield _instruction(
                 self._record(number), self._filler_bytes(number), number == self.refused
             )
 
     def answers(self) -> Iterator[bytes]:
-        """Each record's answer, without its line's end."""
+        """Each record's answer, without the end of its line."""
         for number in range(self.num_records):
             yield _answer(self._record(number), self._filler_bytes(number), is_refused=False)
 
@@ -97,7 +97,7 @@ class PlannedKill:
 
 
 def planned_requests(sizes: JobsSizes) -> Sequence[PlannedRequest]:
-    """The requests: one of a thousand, and at least one, is refused; as many are of 9 MiB."""
+    """The requests. A thousandth, and at least one, is refused, and as many have 9 MiB."""
     random, count = Random(f"{sizes.seed} requests"), sizes.num_requests
     drawn = random.sample(range(count), min(count, 2 * max(1, count // REQUESTS_A_REFUSAL)))
     refused, large = set(drawn[::2]), set(drawn[1::2])
@@ -112,7 +112,7 @@ def planned_requests(sizes: JobsSizes) -> Sequence[PlannedRequest]:
 
 
 def planned_files(sizes: JobsSizes) -> Sequence[PlannedFile]:
-    """The files, of random sizes: one of twenty, and at least one, has a record that is refused."""
+    """The files, of random sizes. A twentieth, and at least one, has a record that is refused."""
     random = Random(f"{sizes.seed} files")
     count = min(sizes.num_records, max(MIN_FILES, sizes.num_records // RECORDS_A_FILE))
     cuts = [0, *sorted(random.sample(range(1, sizes.num_records), count - 1)), sizes.num_records]
@@ -127,7 +127,7 @@ def planned_files(sizes: JobsSizes) -> Sequence[PlannedFile]:
 
 
 def planned_kills(sizes: JobsSizes, kinds: Sequence[str]) -> Sequence[PlannedKill]:
-    """The kills: of every kind equally often, as far as the number allows, in random order."""
+    """The kills in random order, with equally many of every kind as far as possible."""
     random, drawn = Random(f"{sizes.seed} kills"), list[str]()
     while len(drawn) < sizes.num_kills:
         drawn += random.sample(kinds, len(kinds))
@@ -151,6 +151,6 @@ def _answer(name: str, filler_bytes: int, is_refused: bool) -> bytes:
 
 
 def _text(name: str, filler_bytes: int) -> str:
-    """A text of that name, and of that many bytes more, which are others for other names."""
+    """A text of that name and `filler_bytes` more bytes, which differ for other names."""
     seed = hashlib.sha256(name.encode()).hexdigest()
     return f"{name} {(seed * (filler_bytes // len(seed) + 1))[:filler_bytes]}"

@@ -19,13 +19,13 @@ OVER = ("Completed", "Failed", "Stopped")
 
 
 class JobsProgress:
-    """Watches the endpoint and the transform job `name`; what was seen last holds.
+    """Watches the endpoint and the transform job `name`. The latest observation is kept.
 
     Args:
-        platform: is asked.
-        name: of both.
-        num_requests: that are to be submitted.
-        acknowledged: how many are.
+        platform: the observed platform.
+        name: of the endpoint and the job.
+        num_requests: number of requests to submit.
+        acknowledged: returns the number of acknowledged requests.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class JobsProgress:
 
     @property
     def share(self) -> float:
-        """The share of the work that is done, requests and files counting alike."""
+        """The share of the work that is done, in which requests and files count alike."""
         done = 0.0
         if self.job is not None:
             progress = self.job["progress"]
@@ -66,12 +66,12 @@ class JobsProgress:
 
     @property
     def is_over(self) -> bool:
-        """Whether every request has ended, and the job, too."""
+        """Whether every request and the job have ended."""
         return self.ended == self._num_requests and self.job_over_at is not None
 
     @contextmanager
     def watching(self) -> Iterator["JobsProgress"]:
-        """Watch for as long as the block runs."""
+        """Watch while the block runs."""
         with self._http, running_threads(self._stopping, self._run):
             yield self
 
@@ -84,7 +84,7 @@ class JobsProgress:
                 self.changed_at = monotonic_s()
 
     def _look_at_queue(self) -> None:
-        acknowledged = self._acknowledged()  # before the look: what comes later is not counted
+        acknowledged = self._acknowledged()  # first, so that later ones do not count
         shown = self._asked(f"{self._platform.config.jobs_url}/internal/jobs?limit=1")
         if shown is None:
             return

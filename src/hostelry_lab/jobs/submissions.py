@@ -1,8 +1,8 @@
 """Submits the drill's requests, each until it is acknowledged, while processes are killed.
 
-A try that is not acknowledged may have been kept all the same. So each try has an InferenceId of
-its own, NAME-TRY: whatever was kept shows under its own name, and none is taken for another's
-double.
+A try that is not acknowledged may have been kept all the same. So each try has a unique
+InferenceId, NAME-TRY: every kept try is found under its own name, and is not mistaken for a double
+of another.
 """
 
 import threading
@@ -19,7 +19,7 @@ from hostelry_lab.jobs.plan import PlannedRequest
 from hostelry_lab.threads import running_threads
 
 PAUSE_S = 0.2  # before another try
-GIVEN_UP_S = 180.0  # of one request
+GIVEN_UP_S = 180.0  # for one request
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class SubmissionTry:
 
 
 class DrillSubmissions:
-    """Submits `requests` from threads, as long as `has_room`, which bounds those unanswered."""
+    """Submits `requests` from threads while `has_room`, which bounds the unanswered ones."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class DrillSubmissions:
 
     @contextmanager
     def running(self, num_threads: int) -> Iterator["DrillSubmissions"]:
-        """Submit for as long as the block runs."""
+        """Submit while the block runs."""
         with running_threads(self._stopping, *([self._run] * num_threads)):
             yield self
 

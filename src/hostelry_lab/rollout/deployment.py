@@ -1,4 +1,4 @@
-"""Resources of the drill `rollout`: an endpoint, its versions, an alarm; removed afterwards."""
+"""Resources of the drill `rollout`: an endpoint, its versions, and an alarm."""
 
 import contextlib
 import json
@@ -18,7 +18,7 @@ from hostelry_lab.observer import PlatformObserver, wait_for
 INSTANCE_TYPE = "ml.m5.large"
 READY_S, GONE_S = 120.0, 60.0
 TRIES = 8
-STARTS_S = 6.0  # of a new version, so that processes can be killed while it comes up
+STARTS_S = 6.0  # start time of a new version, so that processes can be killed during it
 STEP_S = 12.0
 ALARM_PERIOD_S = 10
 LIMIT_S = 600
@@ -41,7 +41,7 @@ class RolloutDeployment:
 
     @contextlib.contextmanager
     def deployed(self, instances: int) -> Iterator["RolloutDeployment"]:
-        """The endpoint with its first version for the block; TerminalError where that fails."""
+        """The endpoint with its first version for the block. Raises TerminalError if that fails."""
         try:
             self.configure(FIRST, instances)
             config = self.config(FIRST)
@@ -56,11 +56,11 @@ class RolloutDeployment:
                 outcome_of(undo)
 
     def config(self, version: str) -> str:
-        """The configuration, and model, of a version."""
+        """The name of a version's configuration and model."""
         return f"{self.name}-{version}"
 
     def configure(self, version: str, instances: int) -> None:
-        """Create the model and the configuration of a version, on so many instances."""
+        """Create the model and the configuration of a version, on `instances` instances."""
         api, config = self.sagemaker, self.config(version)
         environment = {"DRILL_ANSWER": version}
         if version != FIRST:
@@ -89,9 +89,9 @@ class RolloutDeployment:
         self._undo.append(partial(api.delete_endpoint_config, EndpointConfigName=config))
 
     def update(self, version: str, traffic: Mapping[str, Any] | None) -> None:
-        """Ask for an update, watched by an alarm on the version's own errors.
+        """Request an update, watched by an alarm on the version's own errors.
 
-        In steps of `traffic`; in batches of one instance where that is None.
+        Its steps are `traffic`, or batches of one instance if `traffic` is `None`.
         """
         wait_s = round(STEP_S * self._pace)
         limit_s = max(LIMIT_S, 4 * wait_s)
@@ -107,14 +107,14 @@ class RolloutDeployment:
         )
 
     def shown(self) -> dict[str, Any] | None:
-        """The endpoint as control shows it; None while control does not answer."""
+        """The endpoint in control's state, or None while control does not answer."""
         state = self._platform.state()
         if state is None:
             return None
         return next((it for it in state["endpoints"] if it["name"] == self.name), None)
 
     def settled(self) -> None:
-        """Wait until the endpoint is InService; raises TerminalError where it never is."""
+        """Wait until the endpoint is InService. Raises TerminalError if it never is."""
 
         def status() -> str | None:
             shown = self.shown()
@@ -155,7 +155,7 @@ class RolloutDeployment:
 
 
 def gradual(traffic: Mapping[str, Any], wait_s: int, limit_s: int) -> dict[str, Any]:
-    """The policy of an update in steps."""
+    """The policy of an update in steps of traffic."""
     return {
         "BlueGreenUpdatePolicy": {
             "TrafficRoutingConfiguration": {**traffic, "WaitIntervalInSeconds": wait_s},
@@ -166,7 +166,7 @@ def gradual(traffic: Mapping[str, Any], wait_s: int, limit_s: int) -> dict[str, 
 
 
 def rolling(wait_s: int, limit_s: int) -> dict[str, Any]:
-    """The policy of an update one instance after the other."""
+    """The policy of an update in batches of one instance."""
     return {
         "RollingUpdatePolicy": {
             "MaximumBatchSize": {"Type": "INSTANCE_COUNT", "Value": 1},

@@ -40,7 +40,7 @@ class RolloutPlan:
     traffic: Mapping[str, Any] | None
 
 
-# A canary of a fleet of one instance has the percentage itself; of two it would have half.
+# A canary of a one-instance fleet gets the whole percentage. With two instances, it gets half.
 LINEAR = RolloutPlan(
     name="a linear update to a good version",
     version=GOOD,
@@ -59,7 +59,7 @@ ROLLING = RolloutPlan(
 
 
 def rollout(context: DrillContext) -> DrillOutcome:
-    """Update under load while processes are killed, and count what became of each request."""
+    """Update under load while processes are killed, and count the outcome of each request."""
     parts = []
     with RolloutDeployment(context.platform).deployed(LINEAR.instances) as deployment:
         traffic = RolloutTraffic(deployment, context.num_threads)
@@ -106,7 +106,7 @@ def run_part(
 
 
 def _ended_update(deployment: RolloutDeployment, plan: RolloutPlan) -> dict[str, Any] | None:
-    """What control has recorded of the update, once it is over."""
+    """Control's record of the update, once it is over."""
     shown = deployment.shown()
     wanted = deployment.config(plan.version)
     found = [] if shown is None else [it for it in shown["updates"] if it["to_config"] == wanted]

@@ -6,7 +6,7 @@ without an answer, while a gateway worker was killed       its sockets: no serve
 with the model's own error, in an update to a broken one   the broken version
 any other                                                  its error: a broken promise
 
-Instants are seconds since the update was asked for.
+Instants are seconds since the update was requested.
 """
 
 from collections import Counter
@@ -18,8 +18,8 @@ BROKEN = "answered 500 by the broken version"
 MODEL_ERROR = "ModelError"
 # Errors of a client whose connection ends, or is refused.
 NO_ANSWER = frozenset({"EndpointConnectionError", "ConnectionClosedError", "ConnectTimeoutError"})
-NOTICED_S = 0.5  # after a kill, within which clients of its sockets see their end
-SETTLED_S = 1.0  # after a rollback, within which every gateway worker has the routes
+NOTICED_S = 0.5  # after a kill, in which clients of its sockets must see their end
+SETTLED_S = 1.0  # after a rollback, in which every gateway worker must get the routes
 BUCKET_S = 1.0
 
 
@@ -35,7 +35,7 @@ class RolloutCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutKill:
-    """A kill in a step of the update; `back_s` later the process had a successor, or None."""
+    """A kill in a step of the update. `back_s` later the process had a successor (None: never)."""
 
     kind: str
     name: str
@@ -58,8 +58,8 @@ class RolloutStep:
 class RolloutPart:
     """One update: to a good version, which must serve in the end, or a broken one, which must not.
 
-    `outcome` and `cause` are control's. `shares` are those of the requests that the new version
-    got in each `BUCKET_S`, None where no model got one; `failed` the failures in each.
+    `outcome` and `cause` are control's. `shares` has the new version's share of the requests in
+    each `BUCKET_S`, or None if no model got a request. `failed` has the failures in each.
     `rollback_s` is the time from the new version's first request to the end of the update.
     """
 
@@ -80,7 +80,7 @@ class RolloutPart:
     failed: Sequence[int] = field(default=())
 
     def broken_promises(self) -> list[str]:
-        """Each promise that was broken, in words."""
+        """A sentence for each broken promise."""
         found = []
         wanted = "complete" if self.is_good else "rolled back"
         if self.outcome != wanted:
@@ -102,7 +102,7 @@ class RolloutPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutFacts:
-    """What was observed of one update, and what was asked for."""
+    """The settings and the observations of one update."""
 
     name: str
     new_version: str
@@ -143,7 +143,7 @@ def count_part(facts: RolloutFacts) -> RolloutPart:
 
 
 def is_of_new(call: RolloutCall, facts: RolloutFacts) -> bool:
-    """Whether the new version got the request; of a broken one, by its error."""
+    """Whether the new version got the request. A broken version is recognized by its error."""
     return call.version == facts.new_version or (not facts.is_good and call.error == MODEL_ERROR)
 
 
@@ -178,5 +178,5 @@ class RolloutLedger:
     parts: Sequence[RolloutPart]
 
     def broken_promises(self) -> list[str]:
-        """Each promise that was broken, in words."""
+        """A sentence for each broken promise."""
         return [line for it in self.parts for line in it.broken_promises()]

@@ -16,7 +16,7 @@ PAUSE_S = 0.02
 
 
 class RolloutTraffic:
-    """Requests without end; `calls` are those that have ended, on the clock of `monotonic_s`."""
+    """Endless requests. `calls` are the calls that have ended, on the clock of `monotonic_s`."""
 
     def __init__(self, deployment: RolloutDeployment, num_threads: int) -> None:
         self._deployment = deployment
@@ -26,7 +26,7 @@ class RolloutTraffic:
 
     @contextmanager
     def flowing(self) -> Iterator["RolloutTraffic"]:
-        """Send requests for as long as the block runs."""
+        """Send requests while the block runs."""
         with running_threads(self._stopping, *[self._run] * self._num_threads):
             yield self
 

@@ -18,7 +18,7 @@ BACK_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class StepVictim:
-    """A process; `is_back` once its successor does its work."""
+    """A process. `is_back` is true once its successor works."""
 
     name: str
     process: ProcessIdentity
@@ -26,7 +26,7 @@ class StepVictim:
 
 
 class StepKills:
-    """Kills one process of each kind in each step that is seen, and waits until it is back."""
+    """Kills one process of each kind in each step that it sees, and waits until each is back."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class StepKills:
         self._num_steps = 0
 
     def through(self, since: float) -> list[RolloutKill]:
-        """Kill in every step until the update is over; instants are seconds after `since`."""
+        """Kill in every step until the update is over. Instants are seconds after `since`."""
         made: list[RolloutKill] = []
         seen: set[str] = set()
         while (step := self._next_step(seen)) is not None:
@@ -51,7 +51,7 @@ class StepKills:
         return made
 
     def _next_step(self, seen: set[str]) -> str | None:
-        """The present step, once it is none of `seen`; None once the update is over."""
+        """The present step, once it is not one of `seen`. None once the update is over."""
 
         def found() -> str | None:
             shown = self._deployment.shown()
@@ -98,7 +98,7 @@ class StepKills:
         return StepVictim(name, old, is_back)
 
     def _agent(self, kind: str) -> StepVictim | None:
-        """An agent of the newest fleet, or of the one before; None where there is none."""
+        """An agent of the newest or the oldest fleet, or None without one."""
         shown, agents = self._deployment.shown(), self._platform.agents()
         fleets = fleets_of(shown or {"copies": []})
         if len(fleets) < 2:

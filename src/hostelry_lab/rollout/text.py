@@ -82,7 +82,7 @@ def picture_lines(part: RolloutPart) -> list[str]:
 
 
 def place_letter(row: list[str], place: int, letter: str) -> None:
-    """Put a letter into the row at its place, or the next free one."""
+    """Put a letter into the row at its place, or at the next free one."""
     free = (it for it in range(max(0, place), len(row)) if row[it] == " ")
     found = next(free, None)
     if found is not None:
@@ -90,7 +90,7 @@ def place_letter(row: list[str], place: int, letter: str) -> None:
 
 
 def shares_row(shares: Sequence[float | None], per_column: int) -> list[str]:
-    """The share of each column in eighths; a dot where no model got a request."""
+    """The share of each column in eighths, or a dot if no model got a request."""
     row = []
     for first in range(0, len(shares), per_column):
         known = [it for it in shares[first : first + per_column] if it is not None]
@@ -98,7 +98,7 @@ def shares_row(shares: Sequence[float | None], per_column: int) -> list[str]:
             row.append(NOTHING)
             continue
         share = sum(known) / len(known)
-        # Any share shows, however small, and only all of it is full.
+        # Every share above 0 is visible, and only a share of 1 is full.
         row.append(EIGHTHS[0 if share == 0 else max(1, min(7 + int(share == 1), round(8 * share)))])
     return row
 
