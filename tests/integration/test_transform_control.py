@@ -100,6 +100,14 @@ def ends(control: ControlUnderTest, runner: Runner, name: str) -> None:
     control.until(lambda: name not in runner.jobs(), "the runner has it no more")
 
 
+def num_streams(control: ControlUnderTest, prefix: str) -> int:
+    """The number of log streams. 0 before the first line makes their group."""
+    logs = control.client("logs")
+    groups = logs.describe_log_groups(logGroupNamePrefix=GROUP)["logGroups"]
+    named = {"logGroupName": GROUP, "logStreamNamePrefix": prefix}
+    return len(logs.describe_log_streams(**named)["logStreams"]) if groups else 0
+
+
 def test_a_job_outlives_control_and_takes_its_instances_away(control: ControlUnderTest) -> None:
     sagemaker, runner = control.client(), Runner(control)
     create(sagemaker, "nightly", instances=2)
@@ -131,9 +139,7 @@ def test_a_job_outlives_control_and_takes_its_instances_away(control: ControlUnd
     ends(control, runner, "nightly")
     found = described(sagemaker, "nightly")
     assert found["TransformStartTime"] <= found["TransformEndTime"]
-    logs = control.client("logs")
-    streams = logs.describe_log_streams(logGroupName=GROUP, logStreamNamePrefix="nightly/i-")
-    assert len(streams["logStreams"]) == 2
+    control.until(lambda: num_streams(control, "nightly/i-") == 2, "each copy has its log")
 
 
 def test_a_model_server_that_cannot_start_fails_the_job(control: ControlUnderTest) -> None:

@@ -230,7 +230,8 @@ class Reply:
         return self.error or BrokenError("The answer broke off.")
 
     def _resume(self) -> None:
-        if self._paused and self._buffered_bytes < RESUME_BELOW_BYTES:
+        wants_all = self._limit_bytes is not None  # `body` takes no piece before the last arrives
+        if self._paused and (wants_all or self._buffered_bytes < RESUME_BELOW_BYTES):
             self._paused = False
             self._line.resume_reading()
 

@@ -233,6 +233,17 @@ async def test_reading_pauses_while_the_chunks_are_not_taken() -> None:
     assert await rig.reply.next_chunk() is None
 
 
+async def test_a_whole_body_is_read_although_reading_had_paused_before() -> None:
+    rig = Rig()
+    rig.connection.data_received(OK.replace(b"5", b"300005") + b"a" * 300_000)
+    assert not rig.transport.reading
+    waiting = asyncio.ensure_future(rig.reply.body(400_000))
+    await asyncio.sleep(0)
+    assert rig.transport.reading
+    rig.connection.data_received(b"hello")
+    assert await waiting == b"a" * 300_000 + b"hello"
+
+
 @cases(
     "timeouts, received",
     case("no answer in time", Timeouts(total_s=0), b""),
