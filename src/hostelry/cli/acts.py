@@ -1,4 +1,4 @@
-"""`hostelry restart` and `hostelry drain`: acts that control confirms, audits and carries out."""
+"""`hostelry restart` and `hostelry drain`: requests that control confirms, audits and performs."""
 
 import getpass
 import os
@@ -81,7 +81,7 @@ def drain(
 def _act(
     act: str, name: str, target: Target, home: Path | None, *, yes: bool, as_json: bool
 ) -> None:
-    """Show the act, ask for confirmation, and have control carry it out.
+    """Show the act, ask for confirmation, and request it from control.
 
     Raises TerminalError if control refuses.
     """
@@ -195,7 +195,7 @@ def _scope(endpoint: Mapping[str, Any]) -> dict[str, str]:
 
 
 def act_lines(act: Mapping[str, Any]) -> list[str]:
-    """Lines that say what an act does in general and to each copy, and its cost."""
+    """The text of an act: the act itself, its steps for each copy, and its cost."""
     steps: Sequence[Mapping[str, Any]] = act["steps"]
     head = f"{VERBS[act['act']]} {act['target']} of endpoint {act['endpoint']}"
     lines = [head, f"  {printable(act['summary'])}"]

@@ -1,4 +1,4 @@
-"""`hostelry backup`: a home's state into a folder, and such a folder proved whole."""
+"""`hostelry backup`: copy a home's state into a folder, or verify such a folder."""
 
 import time
 from pathlib import Path
@@ -106,7 +106,7 @@ def progress_in(display: WaitDisplay, verb: str) -> Report:
 
 
 def counts(manifest: BackupManifest) -> dict[str, object]:
-    """A manifest's numbers, for programs."""
+    """A manifest's sizes, for JSON output."""
     return {
         "files": len(manifest.files),
         "bytes": manifest.num_bytes,
@@ -116,6 +116,6 @@ def counts(manifest: BackupManifest) -> dict[str, object]:
 
 
 def describe_manifest(manifest: BackupManifest) -> str:
-    """A manifest in some words."""
+    """A manifest in one phrase."""
     num = bytes_text(manifest.num_bytes)
     return f"{len(manifest.files)} files, {num}, of Hostelry {manifest.version}"

@@ -1,4 +1,4 @@
-"""`hostelry check`: run a program or notebook here and report, cell by cell, what is served."""
+"""`hostelry check`: run a program or notebook, and report for each cell which calls fail."""
 
 import asyncio
 import tempfile
@@ -46,7 +46,7 @@ def check(
     Example: hostelry check my_notebook.ipynb --python ~/work/.venv/bin/python
     """
     from hostelry.cli.program.child import CannotRunError
-    from hostelry.cli.program.run import run_program  # TLS and HTTP, which no other command needs
+    from hostelry.cli.program.run import run_program  # TLS and HTTP, which other commands skip
 
     at = home_at(home)
     if not program.is_file():
@@ -83,7 +83,7 @@ def check(
 
 
 class Note(msgspec.Struct, frozen=True):
-    """A line of the runner's: with `first_line` a cell's start, with `error` its end."""
+    """A line that the runner wrote: `first_line` marks a cell's start, `error` its end."""
 
     cell: int
     first_line: str | None = None
@@ -92,7 +92,7 @@ class Note(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True, kw_only=True)
 class CellRun:
-    """A cell, its calls, and the last line of its error, which is empty if the cell succeeded."""
+    """A cell, its calls, and the last line of its error. Empty if the cell succeeded."""
 
     number: int
     first_line: str
@@ -101,12 +101,12 @@ class CellRun:
 
     @property
     def passed(self) -> bool:
-        """Whether it did not fail and all its calls are served."""
+        """Whether the cell did not fail and all its calls are served."""
         return not self.error and not self.calls.unserved
 
 
 class CellRuns:
-    """The cells so far. Calls belong to the cell that runs when they end."""
+    """The cells so far. A call belongs to the cell that is running when the call ends."""
 
     def __init__(self, notes: Path) -> None:
         self._notes = notes
@@ -147,12 +147,12 @@ def cell_lines(cell: CellRun) -> Iterator[str]:
 
 
 def result_text(row: Row) -> str:
-    """The result of a call, with the message of one that is not served."""
+    """The result of a call. An unserved call also has its message."""
     return " ".join(filter(None, [row.verdict, row.error, row.message]))
 
 
 def cell_json(cell: CellRun) -> dict[str, Any]:
-    """A cell for programs."""
+    """A cell for JSON output."""
     return {
         "cell": cell.number,
         "first_line": cell.first_line,

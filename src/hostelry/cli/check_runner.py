@@ -1,7 +1,8 @@
-"""Run a notebook or program cell by cell, and note each cell in a file; run by the user's Python.
+"""Run a notebook or program cell by cell in the user's Python, and record each cell in a file.
 
-It stands alone: it runs on Python 3.8 or newer and needs nbclient and ipykernel for notebooks
-only. Usage: check_runner.py NOTES goes-on|stops FILE. The program's output goes to stderr.
+This file imports nothing of hostelry. It runs on Python 3.8 or newer, and needs nbclient and
+ipykernel for notebooks only. The program's output goes to stderr.
+Usage: check_runner.py NOTES goes-on|stops FILE
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import runpy
 import shutil
 import sys
 
-TYPE_CHECKING = False  # type checkers assume True. This file runs in programs of others
+TYPE_CHECKING = False  # type checkers assume True. Importing typing would affect user programs
 if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any
@@ -28,13 +29,13 @@ class Notes:
         self._path = path
 
     def add(self, **note: Any) -> None:
-        """Append a note, and flush it before the next step."""
+        """Append a note and flush it, so that it survives a crash of the next step."""
         with open(self._path, "a", encoding="utf-8") as file:
             file.write(json.dumps(note) + "\n")
 
 
 def run_program(path: str, notes: Notes) -> None:
-    """Run a program as its only cell, as `python FILE` does. Passes on its exception."""
+    """Run a program as one cell, as `python FILE` does. Passes its exception on."""
     sys.argv = [path]
     sys.path[0] = os.path.dirname(os.path.abspath(path))
     report = sys.excepthook
@@ -56,7 +57,7 @@ def run_program(path: str, notes: Notes) -> None:
 
 
 def run_notebook(path: str, notes: Notes, goes_on: bool) -> bool:
-    """Run a notebook's code cells in order, in this Python's kernel."""
+    """Run a notebook's code cells in order, in the kernel of this Python."""
     nbformat: Any = importlib.import_module("nbformat")
     nbclient: Any = importlib.import_module("nbclient")
     errors: Any = importlib.import_module("nbclient.exceptions")
@@ -87,9 +88,9 @@ def run_notebook(path: str, notes: Notes, goes_on: bool) -> bool:
 
 
 def find_own_commands() -> None:
-    """Let `!pip` and `!aws` be those beside this Python, as in an environment that is activated.
+    """Let `!pip` and `!aws` find the commands of this Python's environment first.
 
-    Else `!pip install` would change another environment, such as the hostelry's own.
+    Otherwise `!pip install` would change another environment, such as hostelry's own.
     """
     folder, name = os.path.split(sys.executable)
     if os.path.dirname(shutil.which(name) or "") != folder:
@@ -97,7 +98,7 @@ def find_own_commands() -> None:
 
 
 def one_line(name: str, text: str) -> str:
-    """An error's name with the last line of its text that is not empty."""
+    """An error's name with the last non-empty line of its text."""
     lines = [line.strip() for line in text.split("\n") if line.strip()]
     return f"{name}: {lines[-1]:.1000}" if lines else name
 

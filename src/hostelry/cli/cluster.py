@@ -1,4 +1,4 @@
-"""`hostelry join-token` and `hostelry certificates`: who belongs to a platform of several hosts."""
+"""`hostelry join-token` and `hostelry certificates`: membership of hosts in a platform."""
 
 from datetime import UTC, datetime
 from typing import Annotated, Any

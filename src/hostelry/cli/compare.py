@@ -1,4 +1,4 @@
-"""`hostelry compare`: whether one version of an endpoint is worse than another."""
+"""`hostelry compare`: decide whether one version of an endpoint is worse than another."""
 
 import time
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from hostelry.home.home import Credentials, UpConfig
 
 PATH = "/internal/comparison"
 LOOK_EVERY_S = 1.0
-EXIT_CODES = {"no worse": 0, "worse": 1, "undecided": 3}  # 2 is wrong usage
+EXIT_CODES = {"no worse": 0, "worse": 1, "undecided": 3}  # typer uses 2 for wrong usage
 US_PER_MS = 1000.0
 
 
@@ -107,7 +107,7 @@ def comparison(
 
 
 def comparison_lines(old: str, new: str, found: Mapping[str, Any]) -> list[str]:
-    """The verdict in words, and a table of the measures, with their bounds in brackets."""
+    """The verdict in words, and a table of the measures. Confidence bounds are in brackets."""
     requests = found["requests"]
     rows = [["", f"{old} ({requests['old']} requests)", f"{new} ({requests['new']})", ""]]
     rows += [
@@ -119,7 +119,7 @@ def comparison_lines(old: str, new: str, found: Mapping[str, Any]) -> list[str]:
 
 
 def _divergence_rows(found: Mapping[str, Any] | None) -> list[list[str]]:
-    """The rows of answers to the same requests. Empty if no answers were compared."""
+    """The rows about answers to the same requests. Empty if no answers were compared."""
     if found is None:
         return []
     of = f"of {found['pairs']} pairs, {found['exact']} equal"
@@ -131,7 +131,7 @@ def _divergence_rows(found: Mapping[str, Any] | None) -> list[list[str]]:
 
 
 def _side(measure: Mapping[str, Any], who: str) -> str:
-    """What was seen of a version, and between which bounds it is."""
+    """The measured value of a version, and its confidence bounds."""
     if measure["measure"] == "errors":
         return _bounds_text(measure[who], "%", 100)
     return _bounds_text(measure[who], "ms", 1 / US_PER_MS)

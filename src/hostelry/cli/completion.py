@@ -1,7 +1,7 @@
-"""Completion in shells: the script for a shell, names of a running platform, words of bash.
+"""Completion in shells: the scripts, the names on a running platform, and bash's split words.
 
-Every command that takes a name imports this module, so it imports no HTTP client and no AWS.
-Names complete quickly, and not at all if the platform does not answer.
+Every command with a NAME argument imports this module, so it imports neither an HTTP client nor
+botocore. If the platform does not answer quickly, no name is completed.
 """
 
 import os
@@ -22,7 +22,7 @@ from hostelry.home.home import Credentials, Home
 from hostelry.home.run_file import recorded_names
 
 COMPLETE_VARIABLE = "_HOSTELRY_COMPLETE"
-# The part of the last word, up to its last colon, that bash keeps and a completion leaves out.
+# bash keeps the last word's part up to its last colon, so completions leave out this part.
 KEPT_VARIABLE = "_HOSTELRY_COMPLETE_KEPT"
 WITHIN_S = 1.0
 MAX_JOBS, MAX_CALLS = 100, 50
@@ -32,9 +32,9 @@ NamesOf = Callable[[Home], Iterable[str]]
 
 
 def join_words(environment: MutableMapping[str, str]) -> None:
-    """Join COMP_WORDS that bash has split at colons, and set COMP_CWORD and the kept part.
+    """Join the words in COMP_WORDS that bash has split at colons, and set COMP_CWORD.
 
-    `hostelry chat base:es` comes as five words, one of them `:`. No-op for words that are no such.
+    bash splits `hostelry chat base:es` into five words. KEPT_VARIABLE gets the part that bash keeps.
     Source: Bash Reference Manual, COMP_WORDBREAKS.
     """
     words = environment.get("COMP_WORDS", "").split("\n")
@@ -60,10 +60,10 @@ def join_words(environment: MutableMapping[str, str]) -> None:
 
 
 def completer(names_of: NamesOf) -> Completer:
-    """A typer completion of the names in the command's home."""
+    """Build a typer completion from the names that `names_of` returns for the command's home."""
 
     def complete(ctx: typer.Context, incomplete: str) -> list[str]:
-        home = ctx.params.get("home")  # typer before 0.29 leaves it a text here
+        home = ctx.params.get("home")  # typer before 0.29 leaves a text here
         try:
             names = names_of(home_at(None if home is None else Path(home)))
         except (HostelryError, OSError, msgspec.MsgspecError):
@@ -80,7 +80,7 @@ def filter_names(names: Iterable[str], incomplete: str, kept: str) -> list[str]:
 
 
 def _list_known(home: Home, *kinds: str) -> list[str]:
-    """Control's names of these kinds."""
+    """The names of resources of these kinds, as control lists them."""
     config, credentials = load_home(home)
     found = _ask(config.control_url, "/internal/names", credentials)
     return [name for kind in kinds for name in found.get(kind, ())]
@@ -110,7 +110,7 @@ def _list_watched(home: Home) -> list[str]:
 
 
 def _list_traced(home: Home) -> list[str]:
-    """Ids of calls, and endpoints whose calls can be listed."""
+    """Ids of recent calls, and endpoints whose calls `hostelry trace` can list."""
     config, credentials = load_home(home)
     path = f"/traces?order=slowest&limit={MAX_CALLS}"
     found = _ask(config.gateway_url, path, credentials)
@@ -121,7 +121,7 @@ def _list_traced(home: Home) -> list[str]:
 
 
 def _ask(url: str, path: str, credentials: Credentials) -> Mapping[str, Any]:
-    """The JSON object at a process of the platform. Raises OSError if it does not answer."""
+    """The JSON answer of a platform process. Raises OSError if the process does not answer."""
     import http.client
 
     address = urlsplit(url)
@@ -139,7 +139,7 @@ def _ask(url: str, path: str, credentials: Credentials) -> Mapping[str, Any]:
 
 endpoints = completer(lambda home: _list_known(home, "endpoints"))
 components = completer(lambda home: _list_known(home, "components"))
-# What serves: endpoints, and components with those that are adapters.
+# Names that can be called: endpoints, and components including adapters.
 served = completer(lambda home: _list_known(home, "endpoints", "components"))
 restarted = completer(lambda home: _list_known(home, "copies", "components", "endpoints"))
 instances = completer(lambda home: _list_known(home, "instances"))
@@ -152,7 +152,7 @@ traced = completer(_list_traced)
 
 
 class ShellName(StrEnum):
-    """Shells that can be given a script."""
+    """Shells with a completion script."""
 
     BASH = "bash"
     ZSH = "zsh"

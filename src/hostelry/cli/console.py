@@ -10,7 +10,7 @@ from hostelry.base.files import write_whole
 from hostelry.cli.control_requests import document, send
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, load_home, print_json
 
-# A link in a command line would be read by other users of this machine: a browser gets this page.
+# Other users of this machine can read a command line, so the browser opens a page with the link.
 PAGE = (
     '<!doctype html><meta charset="utf-8"><meta name="referrer" content="no-referrer">'
     '<meta http-equiv="refresh" content="0; url={url}"><title>Hostelry</title>'

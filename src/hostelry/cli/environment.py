@@ -18,7 +18,7 @@ from hostelry.home.home import Credentials, UpConfig
 from hostelry.home.ports import reachable_host
 from hostelry.home.run_file import live_run_files
 
-# Settings of the user that would override ours, or that do not fit another endpoint.
+# The user's settings that would override ours, or that do not fit another endpoint.
 REMOVED = (
     "AWS_PROFILE",
     "AWS_DEFAULT_PROFILE",
@@ -33,7 +33,7 @@ REMOVED = (
     "AWS_USE_DUALSTACK_ENDPOINT",
     "AWS_CA_BUNDLE",
 )
-# A comment in every shell. It is the last line, so that `eval $(hostelry env)` reads it last, too.
+# Every shell takes this line as a comment. It is last, as `eval $(hostelry env)` joins all lines.
 HINT = (
     "# The SageMaker SDKs also call AWS's own hosts, which no variable changes: run programs that"
     " use them with `hostelry exec -- PROGRAM`."
@@ -90,7 +90,7 @@ def exec_(
 
     Example: hostelry exec --report -- aws sagemaker list-endpoints
     """
-    # Imported here: `env` needs neither TLS nor HTTP.
+    # Imported here, because `env` needs neither TLS nor HTTP.
     import asyncio
 
     from hostelry.cli.program.run import run_program
@@ -113,7 +113,7 @@ def exec_(
 
 def client_variables(config: UpConfig, credentials: Credentials) -> dict[str, str]:
     """The variables that `hostelry env` prints."""
-    # boto3 reads the one, OpenAI's client the other.
+    # boto3 reads the first variable, OpenAI's client reads the second.
     bundle = ("AWS_CA_BUNDLE", "SSL_CERT_FILE") if config.https_ca else ()
     return {
         "AWS_ENDPOINT_URL": config.client_url,
@@ -138,7 +138,7 @@ def without_users_aws(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def no_proxy(environment: Mapping[str, str], host: str) -> str:
-    """NO_PROXY with this hostelry's host added, so that loopback is reached without a proxy."""
+    """NO_PROXY with this platform's host added, so that requests to loopback use no proxy."""
     present = environment.get("NO_PROXY") or environment.get("no_proxy") or ""
     entries = [entry for entry in present.split(",") if entry]
     own = ["127.0.0.1", "localhost", reachable_host(host)]
@@ -146,9 +146,9 @@ def no_proxy(environment: Mapping[str, str], host: str) -> str:
 
 
 def no_proxy_for_program(environment: Mapping[str, str], host: str) -> str:
-    """NO_PROXY of a program whose HTTPS goes through a proxy of ours: without AWS's own hosts.
+    """NO_PROXY, without AWS's hosts, for a program whose HTTPS goes through our proxy.
 
-    The proxy itself minds the user's NO_PROXY for every other host.
+    For other hosts our proxy applies the user's NO_PROXY.
     """
     kept = [entry for entry in no_proxy(environment, host).split(",") if not covers_aws(entry)]
     return ",".join(kept)

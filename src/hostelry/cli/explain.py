@@ -1,4 +1,4 @@
-"""`hostelry explain`: reasons of copies' places, of missing copies, and of their number."""
+"""`hostelry explain`: why copies are where they are, why some are missing, and their number."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -140,7 +140,7 @@ def _component_names(endpoint: Mapping[str, Any]) -> list[str]:
 def explanation_lines(endpoint: JsonObject, now: float, component: str | None = None) -> list[str]:
     """An endpoint's placement as text: a table, each copy's place, and copies without a place.
 
-    With `component`, its copies and its missing ones only.
+    With `component`, only its copies and its missing copies.
     """
     base = _get_base(endpoint, component)
     lines = [f"endpoint {endpoint['name']}  {endpoint['status']}"]
@@ -162,7 +162,7 @@ def explanation_lines(endpoint: JsonObject, now: float, component: str | None = 
 
 
 def explanation_document(endpoint: JsonObject, component: str | None = None) -> dict[str, Any]:
-    """The same for programs."""
+    """The placement for JSON output."""
     base = _get_base(endpoint, component)
     placement = endpoint["placement"]
     return {
@@ -292,7 +292,7 @@ def _moving(account: JsonObject) -> str:
 def _unplaced_lines(endpoint: JsonObject, unplaced: JsonObject) -> list[str]:
     name, count, desired = unplaced["component"], unplaced["count"], unplaced["wanted"]
     component = next(it for it in endpoint["components"] if it["name"] == name)
-    # The component's own words come first: `reasons_once` may have shortened them.
+    # The component's own reason is preferred, because `reasons_once` may have shortened the other.
     note = component["placement_note"] if unplaced["obstacle"] else None
     why = note or unplaced["why_not"]
     copies, have = "copy" if desired == 1 else "copies", "has" if count == 1 else "have"
@@ -345,7 +345,7 @@ def _belongs_to(copy: JsonObject, component: str | None) -> bool:
 
 
 def models_by_copy(endpoints: Sequence[JsonObject], key: str) -> dict[str, Any]:
-    """The models of each multi-model copy by its id. A text says why an agent gave no answer."""
+    """The models of each multi-model copy by copy id, or a text if its agent did not answer."""
     return {
         copy["id"]: ask_agent(
             copy["models_address"].partition("/target-models/")[0],
@@ -359,7 +359,7 @@ def models_by_copy(endpoints: Sequence[JsonObject], key: str) -> dict[str, Any]:
 
 
 def model_lines(copy_id: str, found: JsonObject | str) -> list[str]:
-    """A copy's models as text: those in memory by their last use, and the last evictions."""
+    """A copy's models as text: the loaded models by their last use, and the last evictions."""
     if isinstance(found, str):
         return [f"  models of {copy_id}: {found}"]
     models = sorted(found["models"], key=lambda it: (not it["loaded"], it["last_used_s"]))

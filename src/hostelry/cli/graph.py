@@ -1,4 +1,4 @@
-"""`hostelry graph check`: a graph.yaml checked before its archive is uploaded."""
+"""`hostelry graph check`: check a graph.yaml before its archive is uploaded."""
 
 from pathlib import Path
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""The --home and --json options of commands, and the home that a command works on."""
+"""The --home and --json options of commands, and the home that a command uses."""
 
 import os
 import shlex
@@ -38,7 +38,7 @@ def home_at(option: Path | None) -> Home:
 
 
 def home_flag(home: Path) -> str:
-    """` --home DIR` for a shell. Empty if commands find the home without it."""
+    """The text ` --home DIR` for a shell. Empty if commands find the home without the option."""
     try:
         is_default = home == Home.default().root
     except TerminalError:
@@ -49,7 +49,7 @@ def home_flag(home: Path) -> str:
 def addresses(config: UpConfig) -> dict[str, str]:
     """The gateway's and the object store's address, under their names in JSON output."""
     console = {"console": config.console_url} if config.has_console else {}
-    return dict(  # kwargs are names
+    return dict(  # keyword arguments, because the lint of words reads only texts
         door=config.client_url, object_store=config.client_s3_url, **console
     )
 

@@ -1,4 +1,4 @@
-"""`hostelry control`: a further control of a platform, on this host."""
+"""`hostelry control` and `hostelry gateway`: further processes of a platform, on this host."""
 
 import os
 from typing import Annotated, Any
@@ -89,7 +89,7 @@ def control(
             print_ready(at, load_config(at), "`hostelry down` stops it.", as_json=as_json)
             return
 
-        # Imported here: a start in the background leaves all of it to that process.
+        # Imported here: a start in the background leaves this work to the started process.
         import asyncio
 
         from hostelry.processes.control_host import run_control
@@ -109,7 +109,7 @@ def control(
 
 
 def print_ready(home: Home, config: UpConfig, stopped_by: str, *, as_json: bool) -> None:
-    """Print where control is, and what stops it."""
+    """Print control's address, and how to stop control."""
     if as_json:
         shown = {"ready": True, "control": config.control_url, "home": str(home.root)}
         typer.echo(msgspec.json.encode(shown))
@@ -145,9 +145,9 @@ def gateway(
 def join_platform(
     home: Home, url: str | None, token: str | None, role: PeerRole, name: str | None
 ) -> None:
-    """Have `home` join the platform at `url`, unless it has. Raises HostelryError.
+    """Join the platform at `url`, unless `home` has joined it before. Raises HostelryError.
 
-    A new token lets it join again.
+    With a new token the home joins again.
     """
     if url is None:
         if name is not None and not home.config.exists():
@@ -160,7 +160,7 @@ def join_platform(
             "--join needs a token: print one on the platform's host by `hostelry join-token"
             f" --role {role.value}`"
         )
-    # Imported where a host joins: certificates take longer to import than the rest.
+    # Imported here, because the certificates' package takes longer to import than all else.
     from hostelry.cluster.joining import join, must_join
 
     with lock_home(make_home(home.root)):

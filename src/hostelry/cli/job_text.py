@@ -1,4 +1,4 @@
-"""Transform jobs as text: a line each for status, and a bar. Pure."""
+"""Transform jobs, batches and asynchronous requests as text for the terminal. Pure."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,12 +16,12 @@ HEAD = ["INFERENCE ID", "ENDPOINT", "STATE", "ATTEMPT", "ACCEPTED", "REASON"]
 
 
 def running_jobs(jobs: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The jobs that are not over."""
+    """The jobs that have not ended."""
     return [it for it in jobs if it["status"] in RUNNING_JOB]
 
 
 def transform_lines(jobs: Sequence[Mapping[str, Any]], now: float, *, most_alike: int) -> list[str]:
-    """Every job that is not over, with its instances."""
+    """The lines of every unfinished job, with its instances."""
     lines: list[str] = []
     for job in running_jobs(jobs):
         lines.append(
@@ -36,7 +36,7 @@ def transform_lines(jobs: Sequence[Mapping[str, Any]], now: float, *, most_alike
 
 
 def transform_progress(job: Mapping[str, Any], now: float) -> str:
-    """How far the job is, how fast, and how long it still takes."""
+    """The job's progress, its rate, and the remaining time."""
     started_at, progress = job.get("started_at"), job["progress"]
     if started_at is None:
         return f"its instances come up; age {duration(now - job['created_at'])}"
@@ -59,14 +59,14 @@ def transform_progress(job: Mapping[str, Any], now: float) -> str:
 
 
 def bytes_text(progress: Mapping[str, Any]) -> str:
-    """Bytes done, and the total if it is known."""
+    """Finished bytes, and the total if it is known."""
     total = progress["bytes_total"]
     done = memory_text(progress["bytes"])
     return done if total is None else f"{done} of {memory_text(total)}"
 
 
 def share_done(progress: Mapping[str, Any]) -> float | None:
-    """The finished share, 0 to 1, of the bytes or else of the objects. None while it is unknown."""
+    """The finished share, 0 to 1, of the bytes or else of the objects. None if it is unknown."""
     for name in ("bytes", "objects"):
         total = progress[f"{name}_total"]
         if total:
@@ -75,7 +75,7 @@ def share_done(progress: Mapping[str, Any]) -> float | None:
 
 
 def seconds_left(job: Mapping[str, Any], now: float) -> float | None:
-    """Seconds until the end, at the rate so far. None while that is unknown."""
+    """Seconds until the end, at the rate so far. None if the time is unknown."""
     share = share_done(job["progress"])
     if job["status"] != "InProgress" or not share or job.get("started_at") is None:
         return None
@@ -84,12 +84,12 @@ def seconds_left(job: Mapping[str, Any], now: float) -> float | None:
 
 
 def transform_bar(job: Mapping[str, Any], now: float) -> str:
-    """One line with a bar, for a job that is watched."""
+    """One line with a bar, for `hostelry jobs watch`."""
     return f"{job['status']} {bar(share_done(job['progress']))}  {transform_progress(job, now)}"
 
 
 def bar(share: float | None) -> str:
-    """A bar that is filled to a share, and the share in per cent."""
+    """A bar filled to `share`, and the share in per cent."""
     filled = round(BAR_CHARS * (share or 0.0))
     percent = "  ? %" if share is None else f"{100 * share:3.0f} %"
     return f"[{'#' * filled}{'.' * (BAR_CHARS - filled)}] {percent}"
@@ -101,7 +101,7 @@ def batch_lines(batches: Sequence[Row], now: float) -> list[str]:
 
 
 def batch_cells(batch: Row, now: float) -> list[str]:
-    """One batch's cells."""
+    """The cells of one batch."""
     reason = " ".join(batch_reasons(batch)[:1]) or "-"
     short = reason if len(reason) <= MAX_REASON_CHARS else f"{reason[: MAX_REASON_CHARS - 3]}..."
     return [
@@ -117,12 +117,12 @@ def batch_cells(batch: Row, now: float) -> list[str]:
 
 
 def batch_line(batch: Row, now: float) -> str:
-    """One batch that has not ended, for `hostelry status`."""
+    """The line of an unfinished batch, for `hostelry status`."""
     return f"batch {batch['id']}  {batch['status']}  {batch_progress(batch, now)}"
 
 
 def batch_progress(batch: Row, now: float) -> str:
-    """How far a batch is, how fast, how long it still takes, and what holds it up."""
+    """A batch's progress, its rate, the remaining time, and the cause of a delay."""
     parts = [f"{batch['completed']:,} of {batch['total']:,} answered"]
     parts += [f"{batch['failed']:,} failed"] if batch["failed"] else []
     rate, left = rate_text(batch, now), left_text(batch, now)
@@ -132,14 +132,14 @@ def batch_progress(batch: Row, now: float) -> str:
 
 
 def batch_bar(batch: Row, now: float) -> str:
-    """One line with a bar, for a batch that is watched."""
+    """One line with a bar, for `hostelry jobs watch`."""
     ended, total = batch["completed"] + batch["failed"], batch["total"]
     share = ended / total if total else None
     return f"{batch['status']} {bar(share)}  {batch_progress(batch, now)}"
 
 
 def batch_facts(batch: Row, now: float) -> list[str]:
-    """Everything known of one batch."""
+    """All known facts about one batch."""
     ended_at = batch["ended_at"]
     facts = {
         "batch": batch["id"],
@@ -161,7 +161,7 @@ def batch_facts(batch: Row, now: float) -> list[str]:
 
 
 def batch_reasons(batch: Row) -> list[str]:
-    """Why a batch waits, or the faults of its file."""
+    """Why a batch waits, or the faults of its input file."""
     if batch["trouble"]:
         return [" ".join(batch["trouble"].split())]
     return [fault_text(it) for it in batch["faults"]]
@@ -174,7 +174,7 @@ def fault_text(fault: Row) -> str:
 
 
 def rate_text(batch: Row, now: float) -> str:
-    """Requests a second since the batch began."""
+    """Requests per second since the batch began."""
     rate = get_rate(batch, now)
     return "-" if rate is None else f"{rate:,.1f}/s"
 
@@ -187,7 +187,7 @@ def tokens_text(batch: Row, now: float) -> str:
 
 
 def left_text(batch: Row, now: float) -> str:
-    """The time that the rest takes at the rate so far."""
+    """The remaining time at the rate so far."""
     rate = get_rate(batch, now)
     if not rate or batch["status"] != "in_progress":
         return "-"
@@ -195,13 +195,13 @@ def left_text(batch: Row, now: float) -> str:
 
 
 def get_rate(batch: Row, now: float) -> float | None:
-    """Finished requests per second since the batch began. None before that."""
+    """Finished requests per second since the batch began. None before it begins."""
     elapsed_s = get_elapsed_s(batch, now)
     return None if elapsed_s is None else float((batch["completed"] + batch["failed"]) / elapsed_s)
 
 
 def get_elapsed_s(batch: Row, now: float) -> float | None:
-    """Seconds from the batch's begin to its end or to now. None before it begins."""
+    """Seconds from the begin of the batch to its end, or to now. None before it begins."""
     if batch["begun_at"] is None:
         return None
     return float(max(0.001, (batch["ended_at"] or now) - batch["begun_at"]))
@@ -213,10 +213,10 @@ def list_lines(
     finished: Sequence[Row],
     trouble: str | None = None,
 ) -> list[str]:
-    """A line for each request, then one for each endpoint with unfinished ones.
+    """A line for each request, and a line for each endpoint with unfinished requests.
 
-    `finished` has the requests of each endpoint that ended in the last minute, `trouble` why all
-    wait.
+    `finished` has the requests of each endpoint that ended in the last minute. `trouble` says why
+    all requests wait.
     """
     lines = columns([HEAD, *map(row_cells, rows)]) if rows else [NOTHING]
     rates = {get_place(count): count["number"] for count in finished}
@@ -230,7 +230,7 @@ def trouble_lines(trouble: str | None) -> list[str]:
 
 
 def row_cells(row: Row) -> list[str]:
-    """One request's cells."""
+    """The cells of one request."""
     reason = " ".join((row["reason"] or "-").split())
     short = reason if len(reason) <= MAX_REASON_CHARS else f"{reason[: MAX_REASON_CHARS - 3]}..."
     return [
@@ -244,7 +244,7 @@ def row_cells(row: Row) -> list[str]:
 
 
 def backlog_line(queue: Row, finished_a_minute: int) -> str:
-    """An endpoint's queue, and when it will be empty at the rate of the last minute."""
+    """An endpoint's queue, and when it will be empty at the last minute's rate."""
     unfinished = queue["waiting"] + queue["running"]
     if finished_a_minute:
         left_s = unfinished / finished_a_minute * 60
@@ -256,7 +256,7 @@ def backlog_line(queue: Row, finished_a_minute: int) -> str:
 
 
 def show_lines(row: Row) -> list[str]:
-    """Everything known of one request."""
+    """All known facts about one request."""
     given = row["input_uri"] or f"{row['body_bytes']} bytes with the request"
     facts = {
         "id": row["id"],
@@ -278,5 +278,5 @@ def show_lines(row: Row) -> list[str]:
 
 
 def get_place(row: Row) -> tuple[str, str, str]:
-    """The endpoint that a row is about."""
+    """Account, region and endpoint of a row."""
     return row["scope"]["account"], row["scope"]["region"], row["endpoint_name"]

@@ -180,7 +180,7 @@ jobs.command("watch", short_help="Show the progress of a transform job or a batc
 def _answer(
     home: HomeOption, method: str, path: str, query: dict[str, str] | None = None
 ) -> dict[str, Any]:
-    """The answer's JSON, empty without a body. Raises TerminalError for a refusal."""
+    """The JSON of the answer, empty without a body. Raises TerminalError for a refusal."""
     config, credentials = load_home(home_at(home))
     response = send(
         config,
@@ -198,7 +198,7 @@ def _answer(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchedKind:
-    """A kind of job: the process that knows it, its line, its end.
+    """A kind of job: which process reports it, how it is printed, and when it has ended.
 
     Without a terminal a line is printed when `key` changes. `reason` explains the end.
     """
@@ -240,7 +240,7 @@ def follow_job(
     """Show the progress of a job until it ends, and return the job.
 
     `look` returns None while the process does not answer, for example during a restart. Raises
-    TerminalError if that takes longer.
+    TerminalError if the process stays silent longer than a restart takes.
     """
     clock, shown, silent = SystemClock(), None, 0
     while True:

@@ -1,4 +1,4 @@
-"""`hostelry kernel`: Jupyter kernels that run under `hostelry exec`, whatever started Jupyter."""
+"""`hostelry kernel`: Jupyter kernels that run under `hostelry exec`, however Jupyter is started."""
 
 import os
 import re
@@ -19,7 +19,7 @@ from hostelry.cli.home_option import HomeOption, home_at, load_home
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
 PROBE_WITHIN_S = 60.0
-# What marks a kernel as one of ours, in its metadata.
+# The key in a kernel's metadata that marks it as ours.
 MARK = "hostelry_home"
 
 kernel = typer.Typer(
@@ -81,9 +81,9 @@ def remove(name: NameOption = "hostelry", prefix: PrefixOption = None) -> None:
 
 
 def kernel_specification(python: str, home: Path, name: str) -> dict[str, Any]:
-    """The contents of kernel.json. Pure but for this process's own Python.
+    """The contents of kernel.json. Pure, except for the path of this process's Python.
 
-    An interrupt comes as a message, since a signal to the process group would come twice.
+    Jupyter sends an interrupt as a message, because a signal to the group would arrive twice.
     """
     own = [sys.executable, "-P", "-m", "hostelry.cli.main", "exec", "--home", str(home), "--"]
     return {
@@ -96,7 +96,7 @@ def kernel_specification(python: str, home: Path, name: str) -> dict[str, Any]:
 
 
 def kernel_folder(name: str, prefix: Path | None, environment: Mapping[str, str]) -> Path:
-    """Where Jupyter looks for a kernel: below `prefix`, else among the user's own."""
+    """The folder of a kernel: below `prefix`, or among the user's own kernels."""
     if not NAME.fullmatch(name):
         raise UsageError(f"--name {name:.100}: expected small letters, digits, '-', '.' and '_'")
     if prefix is not None:
@@ -105,7 +105,7 @@ def kernel_folder(name: str, prefix: Path | None, environment: Mapping[str, str]
 
 
 def user_data(environment: Mapping[str, str]) -> Path:
-    """Jupyter's data folder of the user, as Jupyter finds it."""
+    """The user's data folder, found as Jupyter finds it."""
     if environment.get("JUPYTER_DATA_DIR"):
         return Path(environment["JUPYTER_DATA_DIR"])
     if sys.platform == "darwin":
@@ -127,7 +127,7 @@ def is_ours(folder: Path) -> bool:
 
 
 def python_with(python: str, *modules: str) -> str:
-    """The path of a Python that has `modules`. Raises TerminalError that says what to install."""
+    """The path of a Python that has `modules`. Raises TerminalError with the install command."""
     found = shutil.which(os.path.expanduser(python))
     if found is None:
         raise UsageError(f"--python {python}: command not found")

@@ -1,4 +1,4 @@
-"""A group of commands, each imported when it is run or completed, not to list it."""
+"""A group of commands. Each command is imported when it runs, not when the group is listed."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ from hostelry.base.errors import UsageError
 
 @dataclass(frozen=True, slots=True)
 class CommandEntry:
-    """A command in the list: `target` is MODULE:NAME of its function, or of its group."""
+    """A command in the list. `target` is MODULE:NAME of its function or group."""
 
     name: str
     target: str
@@ -39,10 +39,10 @@ class CommandEntry:
 
 
 class CheckedCommand(TyperCommand):
-    """A command whose numbers are numbers: every bound lets NaN pass."""
+    """A command that refuses NaN as a number, because NaN passes every bound check."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """The arguments that are left. Raises UsageError for NaN."""
+        """Parse the options and return the other arguments. Raises UsageError for NaN."""
         rest = super().parse_args(ctx, args)
         for option in self.params:
             value = ctx.params.get(option.name)
@@ -52,7 +52,7 @@ class CheckedCommand(TyperCommand):
 
 
 class ListedCommand(TyperCommand):
-    """Name and short help of a command that was not imported yet."""
+    """Name and short help of a command that is not imported yet."""
 
     def __init__(self, entry: CommandEntry) -> None:
         super().__init__(entry.name, short_help=entry.short_help)
@@ -60,7 +60,7 @@ class ListedCommand(TyperCommand):
 
 
 class LazyGroup(TyperGroup):
-    """The commands of `entries`, a table that a subclass has, after those registered with typer."""
+    """Commands registered with typer, then the commands in `entries`, which a subclass sets."""
 
     entries: tuple[CommandEntry, ...] = ()
 
@@ -70,12 +70,12 @@ class LazyGroup(TyperGroup):
         self.commands = {it.name: ListedCommand(it) for it in self.entries} | registered
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """The command that `args` begin with, imported."""
+        """Import and return the command that `args` begin with."""
         name, command, rest = super().resolve_command(ctx, args)
         return name, _load(command), rest
 
     def load_all(self) -> None:
-        """Import every command, for who looks at all of them."""
+        """Import every command, for callers that look at all commands."""
         self.commands = {name: _load(command) for name, command in self.commands.items()}
 
 

@@ -23,11 +23,11 @@ from hostelry.logs.store import BEGIN, END, LogStore
 FOLLOW_PAUSE_S = 0.2
 TAIL_BYTES_PER_LINE = 400
 MAX_TAIL_BYTES = 8 * 1024 * 1024
-MAX_LINES = MAX_TAIL_BYTES  # all that are in so many bytes
+MAX_LINES = MAX_TAIL_BYTES  # no limit: these bytes cannot hold more lines
 COPY_ID = re.compile(r"c-[0-9a-f]{8,}")
 INSTANCE_ID = re.compile(r"i-[0-9a-f]{8,}")
 Read = Callable[[LogStore, LogStream], list[str]]
-# A traceback is its heading, indented lines, and the line after one of these.
+# A traceback has a heading, indented lines, and the line after one of these lines.
 HEADING, INDENTS = "Traceback (most recent", (" ", "\t")
 
 
@@ -131,7 +131,7 @@ class LinePrinter:
             typer.echo(f"==> {title} <==")
 
     def line(self, title: str, text: str, *, follows: bool = False) -> None:
-        """Print one line, with its title in front if it `follows` lines of other logs."""
+        """Print one line. If it `follows` lines of other logs, its title comes first."""
         if self.as_json:
             typer.echo(msgspec.json.encode({"log": title, "line": text}))
             return
@@ -208,10 +208,10 @@ def serving_component(state: Mapping[str, Any] | None, name: str) -> str:
 
 
 def find_logs(home: Home, state: Mapping[str, Any] | None, name: str | None) -> dict[str, Path]:
-    """Title and path of each log that `name` means. None means the logs of all processes.
+    """Title and path of each log that `name` selects. None selects the logs of all processes.
 
-    A copy or instance may be named by the start of its id. Raises TerminalError with all names
-    when none matches.
+    A copy or instance may be named by the start of its id. If nothing matches, raises TerminalError
+    with all names.
     """
     platform, fleet = platform_logs(home), fleet_logs(home)
     if name is None:
@@ -228,7 +228,7 @@ def find_logs(home: Home, state: Mapping[str, Any] | None, name: str | None) -> 
 
 
 def why_none(state: Mapping[str, Any] | None, name: str) -> str:
-    """Why no log has the name, as far as that is known."""
+    """Why no log has the name, if the reason is known."""
     if COPY_ID.fullmatch(name):
         return "this copy is gone, and no line of its log is kept"
     if INSTANCE_ID.fullmatch(name):
@@ -251,7 +251,7 @@ def why_none(state: Mapping[str, Any] | None, name: str) -> str:
 def kept_logs(home: Home, name: str, count: int) -> Mapping[str, Sequence[str]]:
     """The last `count` lines of each log stream of an endpoint, component, job, instance or copy.
 
-    Keys name stream and group. Empty if nothing is kept or the file cannot be read now.
+    Keys name stream and group. Empty if nothing is kept, or the file cannot be read now.
     """
     return _read(
         home,
@@ -267,7 +267,7 @@ def logs_between(
 ) -> dict[str, list[str]]:
     """As `kept_logs`, the lines from `since` to `until`, in seconds since the epoch.
 
-    Streams without any are left out.
+    Streams without such lines are left out.
     """
     start, end = (int(since * 1000), 0), (int(until * 1000), 0)
     found = _read(
@@ -296,7 +296,7 @@ def _read(home: Home, name: str, read: Read) -> dict[str, list[str]]:
 
 
 def request_lines(lines: Iterable[str], request_id: str) -> list[str]:
-    """The records that name the request, each with the lines that belong to it."""
+    """The lines that name the request, each with its continuation lines."""
     found: list[str] = []
     belongs = was_indented = False
     for line in lines:

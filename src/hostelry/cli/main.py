@@ -15,9 +15,9 @@ from hostelry.base.system import failure_text
 from hostelry.cli.lazy_group import CommandEntry, LazyGroup, lazy_group
 from hostelry.cli.printable import printable_stream
 
-# All arguments after the program's name are the program's, with or without `--`.
+# All arguments after the program's name belong to the program, with or without `--`.
 PASS_ON = {"ignore_unknown_options": True, "allow_interspersed_args": False}
-# Short helps fit the list of commands within 80 columns. A command is imported when it is used.
+# Short helps fit the list of commands into 80 columns. A command is imported when it is used.
 COMMANDS = tuple(
     CommandEntry(name, f"hostelry.cli.{place}", text, PASS_ON if name == "exec" else {})
     for name, place, text in (
@@ -84,7 +84,7 @@ app = typer.Typer(
 
 
 def print_version(wanted: bool) -> None:
-    """Print the version and end, if it is wanted."""
+    """Print the version and exit, if the option is given."""
     if wanted:
         version()
         raise typer.Exit
@@ -112,7 +112,7 @@ def version(
 
 
 def command_tree() -> LazyGroup:
-    """Every command, imported: for tests and for what documents them."""
+    """Every command, imported, for tests and for the generated reference."""
     tree = get_command(app)
     assert isinstance(tree, LazyGroup)
     tree.load_all()
@@ -120,9 +120,9 @@ def command_tree() -> LazyGroup:
 
 
 def main() -> None:
-    """Run the command line. An expected error is printed in one line."""
+    """Run the command line. An expected error is printed as one line."""
     if os.environ.get("_HOSTELRY_COMPLETE") == "complete_bash":
-        # Imported here: no other start of the command needs it.
+        # Imported here, because only a completing shell needs it.
         from hostelry.cli.completion import join_words
 
         join_words(os.environ)

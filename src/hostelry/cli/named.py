@@ -1,7 +1,7 @@
-"""The endpoint, component or adapter that a NAME stands for which a person types.
+"""Resolve a NAME argument to an endpoint, component or adapter.
 
 A NAME is an endpoint, an inference component, or COMPONENT:ADAPTER. `endpoint/NAME` and
-`component/NAME` choose where both exist. `resolve` decides over listed names. `find_named` lists.
+`component/NAME` choose if both exist. `resolve` decides over listed names. `find_named` lists them.
 """
 
 import difflib
@@ -20,7 +20,7 @@ from hostelry.home.home import Credentials, UpConfig
 from hostelry.home.json_client import JsonClient
 
 MAX_SUGGESTIONS = 3
-PATIENT_TRIES = 6  # the gateway holds each for ten seconds while control is away
+PATIENT_TRIES = 6  # the gateway holds each try for ten seconds while control is away
 AWAY_NOTE = "hostelry: control does not answer; waiting for it"
 NAME_OF = {
     "inference_component": "InferenceComponentName",
@@ -29,7 +29,7 @@ NAME_OF = {
     "model": "ModelName",
 }
 AWAY_CODES = ("ServiceUnavailable", "ServiceUnavailableException", "503")
-LEAST_LIKENESS = 0.6  # of difflib's 0 to 1
+LEAST_LIKENESS = 0.6  # difflib's ratio, from 0 to 1
 
 
 class NameKind(StrEnum):
@@ -53,7 +53,7 @@ class ListedComponent:
 
 @dataclass(frozen=True, slots=True)
 class ListedNames:
-    """Every name that a NAME may stand for."""
+    """All names that a NAME may resolve to."""
 
     endpoints: Sequence[str] = ()
     components: Sequence[ListedComponent] = ()
@@ -64,12 +64,12 @@ class NamedModel:
     """A resolved NAME.
 
     Args:
-        kind: ADAPTER is an adapter inside COMPONENT's archive, or, once `find_named` looked, a
-            component that is an adapter.
-        endpoint: the endpoint that it is, or is on.
-        component: None of an endpoint.
+        kind: ADAPTER is an adapter inside COMPONENT's archive. After `find_named` has looked, it is
+            also a component that is an adapter.
+        endpoint: the endpoint itself, or the component's endpoint.
+        component: None for an endpoint.
         adapter: its name inside the component's archive. None if the component is an adapter.
-        base: the base component of a component that is an adapter.
+        base: the base component of an adapter component.
     """
 
     kind: NameKind
@@ -80,13 +80,13 @@ class NamedModel:
 
     @property
     def openai_model(self) -> str:
-        """The `model` of OpenAI clients: the component, or the endpoint if it has no component."""
+        """The `model` of OpenAI clients: the component, or the endpoint if it has no components."""
         name = self.component or self.endpoint
         return f"{name}:{self.adapter}" if self.adapter else name
 
 
 class NoControlAnswerError(TerminalError):
-    """The gateway answers, and control does not."""
+    """The gateway answers, but control does not."""
 
 
 class UnknownModelNameError(TerminalError):
@@ -97,8 +97,8 @@ def resolve(name: str, listed: ListedNames, prefer: NameKind = NameKind.COMPONEN
     """The resource that `name` stands for.
 
     `prefer` decides between an endpoint and the component of the same name on it. Raises
-    UnknownModelNameError with near misses, TerminalError where a component of that name is on
-    another endpoint, or the name has no meaning.
+    UnknownModelNameError with near misses. Raises TerminalError if a component of that name is on
+    another endpoint, or if the name has an invalid form.
     """
     kind, whole, adapter = _parse_name(name)
     component = next((it for it in listed.components if it.name == whole), None)
@@ -135,7 +135,7 @@ def suggestions(name: str, names: Iterable[str]) -> list[str]:
 def find_named(sagemaker: Any, name: str, prefer: NameKind = NameKind.COMPONENT) -> NamedModel:
     """The resource that `name` stands for on the platform. `sagemaker` is a client.
 
-    Raises as `resolve` does, and botocore's errors: see `api_errors`.
+    Raises the errors of `resolve`, and botocore's errors (see `api_errors`).
     """
     _, whole, adapter = _parse_name(name)
     parts = [whole] if adapter is None else [whole, adapter]
@@ -151,7 +151,7 @@ def find_named(sagemaker: Any, name: str, prefer: NameKind = NameKind.COMPONENT)
 
 
 def listed_names(sagemaker: Any, parts: Sequence[str] | None = None) -> ListedNames:
-    """Every endpoint and component, or those alone whose names contain one of `parts`."""
+    """Every endpoint and component, or only those whose names contain one of `parts`."""
     wanted: list[dict[str, str]] = [{}] if parts is None else [{"NameContains": it} for it in parts]
     endpoints = dict.fromkeys(
         row["EndpointName"]
@@ -167,13 +167,13 @@ def listed_names(sagemaker: Any, parts: Sequence[str] | None = None) -> ListedNa
 
 
 def list_rows(sagemaker: Any, call: str, member: str, **like: str) -> Iterator[dict[str, Any]]:
-    """The entries of all pages of one list operation, by its name in Python."""
+    """The entries of all pages of a list operation. `call` is the operation's name in boto3."""
     for page in sagemaker.get_paginator(call).paginate(**like):
         yield from page[member]
 
 
 def describe(sagemaker: Any, kind: str, name: str) -> dict[str, Any] | None:
-    """The description of a resource by its kind's name in Python. None if it does not exist."""
+    """The description of a resource. None if it does not exist. `kind` is as in boto3's names."""
     if isinstance(sagemaker, JsonClient):
         return sagemaker.find(f"describe_{kind}", **{NAME_OF[kind]: name})
     from botocore.exceptions import ClientError
@@ -188,9 +188,9 @@ def describe(sagemaker: Any, kind: str, name: str) -> dict[str, Any] | None:
 
 
 def called_model(sagemaker: Any, name: str) -> NamedModel:
-    """The model that calls of NAME go to: an endpoint's only component stands for it.
+    """The model that calls of NAME go to. An endpoint's only component stands for the endpoint.
 
-    Raises as `find_named` does, and TerminalError where the endpoint has several.
+    Raises the errors of `find_named`, and TerminalError if the endpoint has several components.
     """
     found = find_named(sagemaker, name)
     if found.kind is not NameKind.ENDPOINT:
@@ -211,7 +211,7 @@ def called_model(sagemaker: Any, name: str) -> NamedModel:
 
 
 def patient_client(service: str, config: UpConfig, credentials: Credentials) -> Any:
-    """A client whose calls wait about a minute for a control that restarts, and note that once."""
+    """A client whose calls wait about a minute for a restarting control, and report that once."""
     client = aws_client(service, config, credentials, tries=PATIENT_TRIES)
     noted: list[str] = []
 
@@ -227,7 +227,7 @@ def patient_client(service: str, config: UpConfig, credentials: Credentials) -> 
 
 @contextmanager
 def api_errors(config: UpConfig) -> Iterator[None]:
-    """Within it, botocore's errors are TerminalErrors of one line, also of no answer."""
+    """Convert botocore's errors, including missing answers, to TerminalErrors of one line."""
     from botocore.exceptions import (
         BotoCoreError,
         ClientError,
@@ -275,7 +275,7 @@ def _parse_name(name: str) -> tuple[NameKind | None, str, str | None]:
 
 
 def _find_adapter(component: ListedComponent, adapter: str, listed: ListedNames) -> NamedModel:
-    """The adapter component of that name on the endpoint, else one inside the archive."""
+    """The adapter component of that name on the endpoint, or else an adapter in the archive."""
     own = next((it for it in listed.components if it.name == adapter), None)
     if own is not None and own.endpoint == component.endpoint:
         return NamedModel(kind=NameKind.ADAPTER, endpoint=own.endpoint, component=own.name)

@@ -1,14 +1,14 @@
-"""Text of models, containers and users as a terminal may get it.
+"""Remove control characters from the text of models, containers and users before it is printed.
 
-All that commands print goes through `PrintableStream`. Text of a model that is passed on in pieces,
-and what rich draws, goes through `printable` first.
+`PrintableStream` filters all output of commands. Pieces of a streamed answer, and text that rich
+draws, pass through `printable` first.
 """
 
 import re
 import unicodedata
 from typing import Any, TextIO, cast
 
-# Joiners of scripts and emoji are of category Cf, too, and change no other character.
+# Joiners in scripts and emoji are of category Cf, too, but change no other character.
 JOINERS = frozenset("\u200c\u200d")
 KEPT = frozenset("\n\t")
 BREAKS = {"\u2028": "\n", "\u2029": "\n"}
@@ -21,11 +21,11 @@ DROPPED_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn"})
 
 
 def printable(text: str) -> str:
-    """`text` without characters that steer a terminal or its reader's eye.
+    """`text` without characters that control a terminal or mislead its reader.
 
-    Control characters, escape sequences' first bytes, changes of writing direction, invisible
-    characters and lone surrogates are left out. Newlines and tabs stay. As it looks at single
-    characters, pieces of a stream may be given one by one.
+    Removes control characters, the first bytes of escape sequences, changes of writing direction,
+    invisible characters and lone surrogates. Newlines and tabs stay. The function looks at single
+    characters, so the pieces of a stream may be given one by one.
     """
     if OTHER.search(text) is None:
         return text
@@ -33,9 +33,9 @@ def printable(text: str) -> str:
 
 
 class PrintableStream:
-    """A text stream that drops what steers a terminal.
+    """A text stream that drops characters which control a terminal.
 
-    Colours pass, and what begins a line again if it is written by itself, as commands do.
+    Colours pass. The codes that begin a line again pass if they are written alone, as commands do.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -47,24 +47,24 @@ class PrintableStream:
     def write(self, text: str) -> int:
         """Write the printable part of `text`. Returns the number of characters given."""
         if OTHER.search(text) is not None and OWN_LINE_START.fullmatch(text) is None:
-            parts = COLOUR.split(text)  # a colour at each odd place
+            parts = COLOUR.split(text)  # every odd part is a colour
             parts[::2] = map(printable, parts[::2])
             text = "".join(parts)
         return self.whole.write(text)
 
 
 def printable_stream(stream: TextIO) -> TextIO:
-    """`stream` without what steers a terminal."""
+    """`stream` without characters that control a terminal."""
     return cast("TextIO", PrintableStream(stream))
 
 
 def whole_stream(stream: TextIO) -> TextIO:
-    """The stream below a printable one, for rich, which moves the cursor."""
+    """The unfiltered stream below a printable one, for rich, which moves the cursor."""
     return stream.whole if isinstance(stream, PrintableStream) else stream
 
 
 def terminal_lines(text: str) -> list[str]:
-    """The lines that a terminal makes of `text`."""
+    """The lines of `text` as a terminal shows them."""
     return BREAK.split(text.removesuffix("\n"))
 
 

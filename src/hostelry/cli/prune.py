@@ -23,10 +23,10 @@ from hostelry.home.upload_lock import removing
 
 HOUR_S = 3600.0
 DEFAULT_HOURS = 24.0
-MAX_AT_ONCE = 1000  # objects, of DeleteObjects
+MAX_AT_ONCE = 1000  # objects in one DeleteObjects call
 KEPT_MODELS = 2
 DEPLOYED, ADAPTERS = "deploy", "adapters"
-# Of the digest in `deploy/DIGEST/`, and of the other two: with another length it is a program's.
+# Lengths of the digest in `deploy/DIGEST/`, and of the other digests. Other lengths are not ours.
 DEPLOYED_LETTERS, DIGEST_LETTERS = 16, 32
 HEX = frozenset("0123456789abcdef")
 ARCHIVE = ".tar.gz"
@@ -76,7 +76,7 @@ def prune(
 
 
 def check_store(config: UpConfig, *, sole_platform: bool) -> None:
-    """Raise TerminalError for objects that the records of another platform may name."""
+    """Raise TerminalError if the records of another platform may name the objects."""
     if config.s3_endpoint is not None and not sole_platform:
         raise TerminalError(
             f"the objects are in {config.s3_endpoint}, and another platform that uses it may need"
@@ -86,7 +86,7 @@ def check_store(config: UpConfig, *, sole_platform: bool) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UploadObject:
-    """An object, or the parts of one whose upload has not ended."""
+    """An object, or the parts of an unfinished upload."""
 
     key: str
     num_bytes: int
@@ -96,7 +96,7 @@ class UploadObject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredUpload:
-    """Everything below one digest: what one command has uploaded for one artifact."""
+    """All objects below one digest: one command uploaded them for one artifact."""
 
     bucket: str
     prefix: str
@@ -104,17 +104,17 @@ class StoredUpload:
 
     @property
     def uri(self) -> str:
-        """Its address."""
+        """The address of the upload."""
         return f"{S3}{self.bucket}/{self.prefix}"
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of all its objects."""
+        """The size of all its objects."""
         return sum(it.num_bytes for it in self.objects)
 
     @property
     def newest_at(self) -> float:
-        """When its newest object was put."""
+        """When its newest object was written."""
         return max((it.modified_at for it in self.objects), default=0.0)
 
 
@@ -130,7 +130,7 @@ class DeployedModel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrunePlan:
-    """What goes, each with the reason, and what stays."""
+    """The uploads and models to remove, with reasons, and those that stay."""
 
     models: tuple[tuple[DeployedModel, str], ...] = ()
     uploads: tuple[tuple[StoredUpload, str], ...] = ()
@@ -138,7 +138,7 @@ class PrunePlan:
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of all objects that go."""
+        """The size of all objects to remove."""
         return sum(it.num_bytes for it, _ in self.uploads)
 
 
@@ -146,7 +146,7 @@ def look(running: tuple[UpConfig, Credentials], least_age_s: float) -> PrunePlan
     """Plan which uploads and models are removed, from the platform's present state."""
     now, credentials = SystemClock().now(), running[1]
     s3 = aws_client("s3", *running, read_timeout_s=60.0)
-    # Uploads before uses: an object that is put and named meanwhile is not among them.
+    # Uploads are listed before uses, so that an upload used in between is seen as used.
     uploads = found_uploads(s3, f"sagemaker-{credentials.region}-{credentials.account_id}")
     sagemaker = aws_client("sagemaker", *running, tries=2)
     uses = control_answer(*running, "/internal/artifact-uses", knows="what records name")
@@ -157,7 +157,7 @@ def look(running: tuple[UpConfig, Credentials], least_age_s: float) -> PrunePlan
 def remove(
     plan: PrunePlan, running: tuple[UpConfig, Credentials], phase: Callable[[str], None]
 ) -> None:
-    """Remove models first: then nothing names the uploads that go."""
+    """Remove models first, so that nothing names the removed uploads."""
     sagemaker = aws_client("sagemaker", *running, tries=2)
     s3 = aws_client("s3", *running, read_timeout_s=60.0)
     for model, _ in plan.models:
@@ -169,7 +169,7 @@ def remove(
 
 
 def show(plan: PrunePlan, *, as_json: bool, removed: bool) -> None:
-    """Print what went, or would go, and what stays."""
+    """Print what was or would be removed, and what stays."""
     now = SystemClock().now()
     if as_json:
         print_json(document(plan, removed=removed))
@@ -198,7 +198,7 @@ def size_text(upload: StoredUpload, now: float) -> str:
 
 
 def document(plan: PrunePlan, *, removed: bool) -> dict[str, Any]:
-    """A plan for programs."""
+    """A plan for JSON output."""
 
     def rows(uploads: tuple[tuple[StoredUpload, str], ...]) -> list[dict[str, Any]]:
         return [
@@ -251,7 +251,7 @@ def remove_upload(s3: Any, upload: StoredUpload) -> None:
 
 
 def has_bucket(s3: Any, bucket: str) -> bool:
-    """Whether there is such a bucket."""
+    """Whether the bucket exists."""
     from botocore.exceptions import ClientError
 
     try:
@@ -314,7 +314,7 @@ def plan_prune(
 def former_models(
     models: Sequence[DeployedModel], now: float, least_age_s: float
 ) -> tuple[tuple[DeployedModel, str], ...]:
-    """The former models that go: all but the newest of each name that nothing uses."""
+    """The former models to remove: unused models, except the newest of each name."""
     unused: dict[str, list[DeployedModel]] = {}
     for model in sorted(models, key=lambda it: (-it.created_at, it.model)):
         if not model.users:
@@ -328,7 +328,7 @@ def former_models(
 
 
 class AddressUses:
-    """The records that name addresses, except records of the models in `gone`."""
+    """The records that name addresses, without the records of the models in `gone`."""
 
     def __init__(self, uses: Mapping[str, Sequence[str]], gone: Set[str] = frozenset()) -> None:
         kept = {uri: [it for it in users if it not in gone] for uri, users in uses.items()}
@@ -336,7 +336,7 @@ class AddressUses:
         self._sorted = sorted(self._users)
 
     def user_of(self, uri: str) -> str | None:
-        """A record that names an upload, a folder that it is in, or a part of it."""
+        """A record that names an upload, a folder around it, or a part of it."""
         whole = uri.rstrip("/")
         at = bisect_left(self._sorted, whole)
         if at < len(self._sorted) and self._sorted[at].startswith(whole):
@@ -346,9 +346,9 @@ class AddressUses:
 
 
 def upload_prefix(key: str, *, applied: bool) -> str | None:
-    """The prefix of the upload that an object belongs to. None if no command has uploaded it.
+    """The prefix of the upload that an object belongs to. None if no command uploaded the object.
 
-    `applied` is of the bucket of `hostelry apply`, in which digests come first.
+    `applied` is true for the bucket of `hostelry apply`, where keys begin with digests.
     """
     parts = key.split("/")
     if applied:
@@ -362,14 +362,14 @@ def upload_prefix(key: str, *, applied: bool) -> str | None:
 
 
 def is_digest(text: str, letters: int) -> bool:
-    """True if a text is a digest with this number of letters."""
+    """True if `text` is a digest of this many letters."""
     return len(text) == letters and HEX.issuperset(text)
 
 
 def group_uploads(
     bucket: str, objects: Iterable[UploadObject], *, applied: bool
 ) -> list[StoredUpload]:
-    """The uploads in a bucket. Objects that no command has uploaded are left out."""
+    """The uploads in a bucket. Objects that no command uploaded are left out."""
     found: dict[str, list[UploadObject]] = {}
     for one in objects:
         prefix = upload_prefix(one.key, applied=applied)
@@ -384,7 +384,7 @@ def group_uploads(
 def broken_off(
     uploads: Iterable[StoredUpload], now: float, least_age_s: float
 ) -> list[StoredUpload]:
-    """The parts of each upload that have not become an object in time."""
+    """The old parts of uploads that never became objects."""
     found = []
     for upload in uploads:
         parts = (it for it in upload.objects if it.upload_id)

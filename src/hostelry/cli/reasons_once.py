@@ -1,6 +1,6 @@
-"""Deduplication of failure reasons in control's state: later ones name the first. Pure.
+"""Shorten repeated failure reasons in control's state to a reference to the first one. Pure.
 
-For text only. Programs get every reason. Reasons are compared by their causes.
+Used for text only. JSON output has every reason. Reasons are equal if their causes are equal.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,13 +10,13 @@ from hostelry.domain.trouble import find_cause
 
 
 def reasons_once(endpoints: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """`endpoints` with each repeated reason as "the same reason as ..."."""
+    """`endpoints` with each repeated reason replaced by "the same reason as ..."."""
     seen = _Seen()
     return [_endpoint(it, seen) for it in endpoints]
 
 
 class _Seen:
-    """The causes so far, each with the first resource that failed for it."""
+    """The causes so far, each with the first resource that failed for this cause."""
 
     def __init__(self) -> None:
         self._first: dict[tuple[str, str], str] = {}
@@ -65,7 +65,7 @@ def _names(copy: Mapping[str, Any], endpoint: str) -> Sequence[str]:
 
 
 def _adapter(adapter: Mapping[str, Any], names: Sequence[str], seen: _Seen) -> dict[str, Any]:
-    """An adapter on a copy. Its component, which comes first, may have the reason already."""
+    """An adapter on a copy. Its component comes first, and may have the same reason."""
     reason, alias = adapter.get("reason"), adapter["id"].partition("@")[0]
     if not reason:
         return dict(adapter)

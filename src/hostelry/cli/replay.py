@@ -1,4 +1,4 @@
-"""`hostelry replay`: a trace against the real policies, placement and routing, in virtual time."""
+"""`hostelry replay`: run a trace against real policies, placement and routing in virtual time."""
 
 from pathlib import Path
 from typing import Annotated
@@ -122,7 +122,7 @@ def replay(  # noqa: PLR0913 - one parameter an option of the command
 
     Example: hostelry replay --calibrate chat/assistant --service assistant.json
     """
-    # Imported here, since no other command needs the simulator and numpy.
+    # Imported here, because no other command needs the simulator and numpy.
     from hostelry.cli import replay_run as at_work
     from hostelry.sim.fleet import SimulatedDeployment
 

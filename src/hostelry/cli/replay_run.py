@@ -59,7 +59,7 @@ class Against(NamedTuple):
 
 @contextmanager
 def possible() -> Iterator[None]:
-    """Turn a ValueError of an option into an error of the command line."""
+    """Convert a ValueError of an option into an error of the command line."""
     try:
         yield
     except ValueError as error:
@@ -67,17 +67,17 @@ def possible() -> Iterator[None]:
 
 
 def chosen_seed(seed: int | None) -> int:
-    """The seed, or the one that every replay without a seed has."""
+    """The given seed, or the default seed."""
     return DEFAULT_SEED if seed is None else seed
 
 
 def service_model(path: Path | None) -> ServiceModel:
-    """The calibration of a file, or the one that is shipped."""
+    """The calibration in a file, or the shipped calibration."""
     return default_service() if path is None else load_service(path)
 
 
 def requirements(cpus: float, memory_mib: int, accelerators: int) -> Requirements:
-    """The reservation of a copy. Raises ValueError for values out of range."""
+    """The resources that a copy reserves. Raises ValueError for values out of range."""
     if not (0.0 <= cpus <= 4096.0 and 0 < memory_mib <= 1 << 24 and 0 <= accelerators <= 64):
         raise ValueError(
             f"a copy of {cpus:g} CPUs, {memory_mib} MiB and {accelerators} accelerators; it must "
@@ -117,7 +117,7 @@ def compare(
 def chosen_trace(
     path: Path | None, scenario: str | None, seed: int, limit: int | None
 ) -> Callable[[], Trace]:
-    """A function that makes the trace once per policy. Raises TerminalError without one trace."""
+    """A function that builds the trace anew for each policy. Raises TerminalError if it cannot."""
     if (path is None) is (scenario is None):
         raise UsageError(
             "give one of --trace FILE and --scenario NAME; --list prints the scenarios"
@@ -134,7 +134,7 @@ def write(trace: Trace, path: Path) -> None:
 
 
 def named_apart(policies: Sequence[PolicySet]) -> list[PolicySet]:
-    """The policies, with a number behind each repeated name."""
+    """The policies. Repeated names get a number at their end."""
     found: list[PolicySet] = []
     for policy in policies:
         same = sum(known.name.partition(" #")[0] == policy.name for known in found)
@@ -143,7 +143,7 @@ def named_apart(policies: Sequence[PolicySet]) -> list[PolicySet]:
 
 
 def run(fresh: Callable[[], Trace], setup: ReplaySetup) -> ReplayOutcome:
-    """One replay, with its progress on standard error."""
+    """Run one replay, with its progress on standard error."""
     return replay_trace(fresh(), setup, progress_printer(setup.policies.name))
 
 
@@ -205,7 +205,7 @@ def write_calibration(aim: str, home: Path | None, path: Path | None) -> None:
 
 
 def comparison_lines(outcomes: Sequence[ReplayOutcome]) -> list[str]:
-    """A row a figure, a column a policy."""
+    """A table with a row per figure and a column per policy."""
     rows = [("", *(it.policy for it in outcomes))]
     cells = zip(*(_cells(it) for it in outcomes), strict=True)
     rows += [(row[0][0], *(text for _, text in row)) for row in cells]
@@ -277,10 +277,10 @@ def _act_row(act: SimulatedAct) -> tuple[str, ...]:
 
 
 def calibrate(endpoint: str, component: str | None, home: Path | None, say: Say) -> ServiceModel:
-    """The service model of a running component (None: of the endpoint's model) that streams.
+    """Measure the service model of a running component, or of the endpoint's model if None.
 
-    Sends about eighty requests, one to eight at a time. Raises TerminalError if one fails, or
-    an answer is not a chat stream of an LMI container.
+    The model must stream. Sends about eighty requests, one to eight at a time. Raises TerminalError
+    if a request fails, or an answer is not a chat stream of an LMI container.
     """
     config, credentials = load_home(home_at(home))
     runtime = aws_client("sagemaker-runtime", config, credentials, read_timeout_s=READ_TIMEOUT_S)
@@ -299,7 +299,7 @@ def calibrate(endpoint: str, component: str | None, home: Path | None, say: Say)
 
 
 class ChatClient:
-    """Client that streams chats whose prompts share no prefix, so that none is cached."""
+    """Client that streams chats. Their prompts share no prefix, so that no prompt is cached."""
 
     def __init__(self, runtime: Any, endpoint: str, component: str | None) -> None:
         self._runtime = runtime
@@ -344,7 +344,7 @@ class ChatClient:
         )
 
     def together(self, beside: int) -> list[Measured]:
-        """Send several chats at a time, in rounds. The first round does not count."""
+        """Send several chats at a time, in rounds. The first round is not measured."""
         with ThreadPoolExecutor(beside) as pool:
             rounds = [
                 list(pool.map(lambda _: self.one(WORDS_BESIDE, beside), range(beside)))
@@ -354,7 +354,7 @@ class ChatClient:
 
 
 def _chunks(events: Any) -> Iterator[dict[str, Any]]:
-    """The JSON objects of a stream of lines, with or without the prefix of server-sent events."""
+    """The JSON objects in a stream of lines, with or without the prefix of server-sent events."""
     pending = b""
     for event in events:
         pending += event["PayloadPart"]["Bytes"]

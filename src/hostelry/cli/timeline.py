@@ -1,6 +1,6 @@
-"""A target's load, capacity and acts over time as a chart of characters. Pure.
+"""A target's load, capacity and activities over time as a chart of characters. Pure.
 
-Each line has a style, for terminals.
+On terminals each line has a style.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,7 +13,7 @@ EIGHTHS = " ▁▂▃▄▅▆▇█"
 SERVING, COMING, NONE = "█", "░", " "
 LOAD_ROWS, MOST_CAPACITY_ROWS = 6, 6
 LEAST_WIDTH, MARGIN = 20, 9
-HOLDS_S = 15.0  # a load without a report for longer counts as none
+HOLDS_S = 15.0  # a load value holds for this time, then it counts as zero
 NAMES_OF_ACTS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 MARKS = (
     ("t0", "t0", "load rose"),
@@ -48,7 +48,7 @@ def chart(timeline: Mapping[str, Any], since: float, now: float, width: int) -> 
 
 
 def heading(timeline: Mapping[str, Any]) -> str:
-    """The target and its bounds."""
+    """The title line: the target and its bounds."""
     return f"{timeline['resource_id']}  {timeline['min']} to {timeline['max']} {get_unit(timeline)}"
 
 
@@ -60,9 +60,9 @@ def get_unit(timeline: Mapping[str, Any]) -> str:
 def spread(
     points: Iterable[Sequence[float]], edges: Sequence[float], holds_s: float | None = None
 ) -> list[float]:
-    """The greatest value of each column. A column without a point has the value before it.
+    """The maximum of each column. A column without a point repeats the value before it.
 
-    That value holds for `holds_s` seconds, or for ever if it is None.
+    A value is repeated for `holds_s` seconds, or without limit if it is None.
     """
     found: list[float] = []
     ordered = sorted((float(at), float(value)) for at, value in points)
@@ -80,7 +80,7 @@ def spread(
 
 
 def load_rows(values: Sequence[float]) -> list[ChartLine]:
-    """In flight: bars in eighths of a row."""
+    """The rows of requests in flight, as bars in eighths of a row."""
     top = max([1.0, *values])
     rows = [ChartLine("requests in flight", "dim")]
     for level in range(LOAD_ROWS, 0, -1):
@@ -96,7 +96,7 @@ def eighth(share: float) -> str:
 
 
 def capacity_rows(desired: Sequence[float], serving: Sequence[float], unit: str) -> list[ChartLine]:
-    """Serving capacity, and desired capacity above it."""
+    """Rows of the serving capacity, with the desired capacity above it."""
     top = max(1, *(round(it) for it in (*desired, *serving)))
     num_rows = min(top, MOST_CAPACITY_ROWS)
     rows = [ChartLine(f"{unit} ({SERVING} serving, {COMING} wanted)", "dim")]
@@ -111,7 +111,7 @@ def capacity_rows(desired: Sequence[float], serving: Sequence[float], unit: str)
 
 
 def mark_rows(acts: Sequence[Mapping[str, Any]], edges: Sequence[float]) -> list[ChartLine]:
-    """One row each for t0, t1 and t2, with the acts' letters at their times."""
+    """A row each for t0, t1 and t2, with each act's letter at its time."""
     rows: list[ChartLine] = []
     for key, short, _ in MARKS:
         cells = [" "] * (len(edges) - 1)
@@ -125,13 +125,13 @@ def mark_rows(acts: Sequence[Mapping[str, Any]], edges: Sequence[float]) -> list
 
 
 def axis(since: float, now: float, columns: int) -> str:
-    """The times of both ends."""
+    """The axis line, with the times of both ends."""
     start, end = clock_text(since), clock_text(now)
     return " " * MARGIN + start + " " * max(1, columns - len(start) - len(end)) + end
 
 
 def act_rows(acts: Sequence[Mapping[str, Any]]) -> list[ChartLine]:
-    """Each act with its receipt, after the meaning of t0, t1 and t2."""
+    """The acts with their receipts, below a line that explains t0, t1 and t2."""
     if not acts:
         return [ChartLine("no acts in this time", "dim")]
     meaning = ", ".join(f"{short}: {words}" for _, short, words in MARKS)
@@ -143,7 +143,7 @@ def act_rows(acts: Sequence[Mapping[str, Any]]) -> list[ChartLine]:
 
 
 def act_lines(name: str, act: Mapping[str, Any]) -> list[str]:
-    """One act: time, change, status and receipt."""
+    """The lines of an act: time, change, status and receipt."""
     head = f"{name}  {clock_text(act['started_at'])}  {act['from']} -> {act['to']}  {act['status']}"
     lines = [f"{head}  {receipt_text(act.get('receipt'))}".rstrip(), f"     {act['cause']}"]
     if act["status"] not in ("Successful", "InProgress"):
@@ -152,7 +152,7 @@ def act_lines(name: str, act: Mapping[str, Any]) -> list[str]:
 
 
 def receipt_text(receipt: Mapping[str, Any] | None) -> str:
-    """The durations and the cost of an act."""
+    """The durations and the cost of an activity."""
     if receipt is None:
         return ""
     parts = []
@@ -184,7 +184,7 @@ def update_rows(endpoint: str, updates: Sequence[Mapping[str, Any]]) -> list[Cha
 
 
 def update_lines(update: Mapping[str, Any]) -> list[str]:
-    """One update: its configurations and outcome, its steps, its cause and alarms."""
+    """The lines of an update: its configurations, outcome, steps, cause and alarms."""
     change = f"{update['from_config']} -> {update['to_config']}"
     head = f"  {clock_text(update['began_at'])}  {change}  {update['outcome']}"
     lines = [head + length_text(update, " after")]
@@ -204,13 +204,13 @@ def update_lines(update: Mapping[str, Any]) -> list[str]:
 
 
 def length_text(it: Mapping[str, Any], word: str = "") -> str:
-    """How long an update or a step took. Empty while it is in progress."""
+    """The duration of an update or a step. Empty while it is in progress."""
     if it["ended_at"] is None:
         return ""
     return f"{word} {max(0.0, it['ended_at'] - it['began_at']):.1f} s"
 
 
 def share_text(step: Mapping[str, Any]) -> str:
-    """The new fleet's share of the traffic, of the variants from the least to the most."""
+    """The new fleet's share of the traffic, from the smallest to the largest of the variants."""
     least, most = (f"{100 * step[it]:.0f}" for it in ("least_share", "most_share"))
     return f"{most} %" if least == most else f"{least} to {most} %"

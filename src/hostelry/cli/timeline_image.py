@@ -1,4 +1,4 @@
-"""A target's load, capacity and acts over time as a picture, by matplotlib (extra `charts`)."""
+"""A target's load, capacity and activities over time as a picture (extra `charts`)."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -38,7 +38,7 @@ def save(timelines: Sequence[Mapping[str, Any]], since: float, now: float, path:
 
 
 def draw_load(axes: Axes, timeline: Mapping[str, Any]) -> None:
-    """Requests in flight, and those that arrive each second."""
+    """Draw the requests in flight, and the arrivals per second."""
     series = timeline["series"]
     axes.set_title(heading(timeline), loc="left", fontsize=10)
     axes.plot(*split_points(series.get("in_flight", ())), label="in flight", color="tab:blue")
@@ -51,7 +51,7 @@ def draw_load(axes: Axes, timeline: Mapping[str, Any]) -> None:
 
 
 def draw_capacity(axes: Axes, timeline: Mapping[str, Any], now: float) -> None:
-    """Desired and serving capacity, as steps up to now."""
+    """Draw desired and serving capacity as steps up to now."""
     for name, color in (("desired", "tab:orange"), ("serving", "tab:green")):
         points = list(timeline["series"].get(name, ()))
         points += [(now, points[-1][1])] if points else []
@@ -63,7 +63,7 @@ def draw_capacity(axes: Axes, timeline: Mapping[str, Any], now: float) -> None:
 
 
 def draw_acts(axes: Axes, acts: Sequence[Mapping[str, Any]]) -> None:
-    """A line at each of an act's instants, with the act's letter at the top of t1."""
+    """Draw a line at each instant of an act, with the act's letter at the top of t1."""
     for name, act in zip(NAMES_OF_ACTS, acts, strict=False):
         receipt = act.get("receipt") or {}
         for key, _, _ in MARKS:
@@ -84,10 +84,10 @@ def draw_acts(axes: Axes, acts: Sequence[Mapping[str, Any]]) -> None:
 
 
 def split_points(points: Sequence[Sequence[float]]) -> tuple[list[Any], list[float]]:
-    """Instants and values."""
+    """Instants and values of `points`."""
     return [instant(at) for at, _ in points], [value for _, value in points]
 
 
 def instant(at: float) -> Any:
-    """An instant as matplotlib takes it."""
+    """An instant in the form that matplotlib takes."""
     return datetime.fromtimestamp(at, UTC)

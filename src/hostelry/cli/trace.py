@@ -1,4 +1,4 @@
-"""`hostelry trace`: one call by its request id, or the slowest and the failed ones."""
+"""`hostelry trace`: one call by its request id, or the slowest and failed calls."""
 
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,15 +17,15 @@ from hostelry.cli.logs import logs_between
 from hostelry.cli.status_text import columns
 from hostelry.home.home import Credentials, Home, UpConfig
 
-LOG_BEFORE_S, LOG_AFTER_S = 0.5, 2.5  # lines are collected each second, at their file's last write
+LOG_BEFORE_S, LOG_AFTER_S = 0.5, 2.5  # lines are collected every second, with the file's time
 MAX_LOG_LINES = 20  # of a copy
 MAX_LOG_COPIES = 12
-WIDTH = 120  # where there is no terminal
+WIDTH = 120  # without a terminal
 JsonObject = Mapping[str, Any]
 LEAST_BAR, LEAST_WIDTH = 12, 60
 MAX_LABEL = 44
-MAX_CHOICES = 6  # copies of a choice that are shown
-MAX_ERROR = 80  # of a row of a list
+MAX_CHOICES = 6  # copies that a choice shows
+MAX_ERROR = 80  # characters in a row of a list
 GOOD = frozenset({None, "ok", "answered", "streams"})
 NOTHING = "No such call is kept."
 
@@ -113,7 +113,7 @@ def ask_gateway(
 
 
 def find_logs(home: Home, call: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Log lines of the copies of a call, and of the calls it made, around its time, by stream."""
+    """Log lines by stream, around the call's time, of the copies of a call and of its calls."""
     found: dict[str, list[str]] = {}
     windows = dict(_windows(call))
     for copy_id, (since, until) in list(windows.items())[:MAX_LOG_COPIES]:
@@ -122,7 +122,7 @@ def find_logs(home: Home, call: Mapping[str, Any]) -> dict[str, list[str]]:
 
 
 def _windows(call: Mapping[str, Any]) -> Iterator[tuple[str, tuple[float, float]]]:
-    """Each copy that a call used, or one that it made, with the time to look at."""
+    """Each copy that the call, or a call that it made, used, with the time range to look at."""
     since, until = call["at"] - LOG_BEFORE_S, call["at"] + call["ms"] / 1000 + LOG_AFTER_S
     for copy_id in call["copies"]:
         yield copy_id, (since, until)
@@ -131,7 +131,7 @@ def _windows(call: Mapping[str, Any]) -> Iterator[tuple[str, tuple[float, float]
 
 
 def list_calls(call: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """The calls that a call made itself."""
+    """The calls that this call made."""
     yield from call.get("calls", ())
     waiting = list(call["spans"])
     while waiting:
@@ -143,7 +143,7 @@ def list_calls(call: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """A line of the tree. `at_ms` is since the arrival of the call at the top."""
+    """A line of the tree. `at_ms` counts from the arrival of the topmost call."""
 
     label: str
     at_ms: float
@@ -151,9 +151,9 @@ class _Row:
 
 
 def call_lines(call: JsonObject, width: int) -> list[str]:
-    """The call: what it was, its spans as a tree with bars, how copies were chosen, and its error.
+    """A call as text: its facts, a tree of its spans with bars, choices of copies, and its error.
 
-    Lines are at most `width` wide but for names, reasons and errors.
+    Lines are at most `width` wide, except names, reasons and errors.
     """
     rows = list(_rows(call["spans"], 0.0, "", call["at"]))
     rows += _call_rows(call, "", call["at"])
@@ -178,7 +178,7 @@ def failure_text(call: JsonObject) -> str:
 
 
 def list_lines(calls: Sequence[JsonObject]) -> list[str]:
-    """A line for each call."""
+    """A line for each call of a list."""
     if not calls:
         return [NOTHING]
     head = ["REQUEST ID", "STARTED", "MS", "STATUS", "ENDPOINT", "TARGET", "ERROR"]
@@ -194,12 +194,12 @@ def log_lines(logs: Mapping[str, Sequence[str]]) -> list[str]:
 
 
 def printable(text: str) -> str:
-    """The text in one line, without control characters."""
+    """The text on one line, without control characters."""
     return " ".join("".join(it if it.isprintable() else " " for it in text).split())
 
 
 def bytes_text(num: int) -> str:
-    """A number of bytes, short."""
+    """A number of bytes in short form."""
     value, units = float(num), ["B", "kB", "MB", "GB"]
     while value >= 1000 and len(units) > 1:
         value, units = value / 1000, units[1:]
@@ -207,12 +207,12 @@ def bytes_text(num: int) -> str:
 
 
 def ms_text(time_ms: float) -> str:
-    """A time, with three digits that count."""
+    """A time with three significant digits."""
     return f"{time_ms / 1000:.3g} s" if time_ms >= 1000 else f"{time_ms:.3g} ms"
 
 
 def bar(at_ms: float, took_ms: float, whole_ms: float, width: int) -> str:
-    """A time as a part of the whole, at least one character of `width`."""
+    """A bar of `width` characters for the whole time, filled during the part `took_ms`."""
     begin = min(width - 1, max(0, int(at_ms / whole_ms * width)))
     end = min(width, max(begin + 1, round((at_ms + took_ms) / whole_ms * width)))
     return (" " * begin + "█" * (end - begin)).ljust(width)
@@ -246,7 +246,7 @@ def _names(call: JsonObject) -> str:
 def _rows(
     spans: Sequence[JsonObject], since_ms: float, indent: str, top_at: float
 ) -> Iterator[_Row]:
-    """The spans' rows, parents first. `since_ms` is the arrival of the call."""
+    """The rows of the spans, parents first. `since_ms` is the arrival of the call."""
     for span in spans:
         yield _Row(indent + _label(span), since_ms + span["at_ms"], span)
         yield from _rows(span.get("spans", ()), since_ms, indent + "  ", top_at)
@@ -255,7 +255,7 @@ def _rows(
 
 
 def _call_rows(call: JsonObject, indent: str, top_at: float) -> Iterator[_Row]:
-    """The rows of the calls that no step of this one names."""
+    """The rows of the calls that no step of this call names."""
     for made in call.get("calls", ()):
         yield from _one_call(made, indent, top_at)
 
@@ -282,7 +282,7 @@ def _label(span: JsonObject) -> str:
 
 
 def _table(rows: Sequence[_Row], whole_ms: float, width: int) -> list[str]:
-    """Name, time, wait and bytes of each row, then its bar, and errors at the end."""
+    """Name, time, wait and bytes of each row, then its bar. Errors come last."""
     head = ["", "TIME", "WAIT", "IN", "OUT"]
     cells = columns([head, *(_numbers(row) for row in rows)])
     taken = max(len(it) for it in cells)
@@ -310,7 +310,7 @@ def _numbers(row: _Row) -> list[str]:
 
 
 def _choice_lines(span: JsonObject) -> Iterator[str]:
-    """The line that says how the copy of an attempt was chosen, with the costs of all copies."""
+    """How the copy of an attempt was chosen, with the costs of all copies."""
     choice = span.get("choice")
     if not choice or not choice["costs"]:
         return

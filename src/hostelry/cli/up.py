@@ -42,7 +42,7 @@ Command = Callable[..., None]
 
 
 def takes_settings(command: str) -> Callable[[Command], Command]:
-    """Give a function the options of the settings of `command`, for its `**settings`."""
+    """Give a function with `**settings` the options of the settings of `command`."""
 
     def declare(function: Command) -> Command:
         signature = inspect.signature(function)
@@ -63,7 +63,7 @@ def takes_settings(command: str) -> Callable[[Command], Command]:
 
 
 def declare_option(field: Any, setting: PlatformSetting) -> inspect.Parameter:
-    """The parameter of a command for a field of `UpOptions`: `no_NAME` to switch it off."""
+    """A command's parameter for a field of `UpOptions`. `no_NAME` switches the field off."""
     name = f"no_{field.name}" if field.default is True else field.name
     flag = f"--{name.replace('_', '-')}"
     option = typer.Option(flag, help=setting.help, metavar=setting.metavar, envvar=setting.envvar)
@@ -114,9 +114,9 @@ def up(
     options = build_options(home, settings)
     check_options(options)
     if not detach:
-        go_on_with_open_python(options)  # before the restore, since it begins the command again
+        go_on_with_open_python(options)  # before the restore, because it runs the command again
     if from_ is not None:
-        # Imported late: few starts restore a backup.
+        # Imported here, because few starts restore a backup.
         from hostelry.cli.backup import restore_here
 
         restore_here(from_, options.home)
@@ -124,7 +124,7 @@ def up(
 
 
 def build_options(home: Path | None, settings: Mapping[str, Any], **fixed: Any) -> UpOptions:
-    """The options of `up`, `gateway` or `control`, from the parameters of its settings."""
+    """Build the options of `up`, `gateway` or `control` from the parameters of its settings."""
     values: dict[str, Any] = {
         name.removeprefix("no_"): not value if name.startswith("no_") else value
         for name, value in settings.items()
@@ -133,9 +133,9 @@ def build_options(home: Path | None, settings: Mapping[str, Any], **fixed: Any) 
 
 
 def go_on_with_open_python(options: UpOptions) -> None:
-    """Replace this process by the same command of an interpreter that copies' users can run.
+    """Run the same command in an interpreter that the users of copies can run.
 
-    Returns if this interpreter is suitable, or no other one is.
+    Returns if this interpreter is suitable, or if there is no better one.
     """
     from hostelry.processes.open_python import other_interpreter
 
@@ -159,7 +159,7 @@ def keep_secret(store: str | None, *, print_unit: bool) -> None:
 
 def up_here(options: UpOptions, *, as_json: bool) -> None:
     """Run the platform in this process until Ctrl-C or `hostelry down`."""
-    # Imported here: a start in the background leaves all of it to that process.
+    # Imported here: a start in the background leaves this work to the started process.
     import asyncio
 
     from hostelry.processes.up import Report, log_line, run_up
@@ -184,7 +184,7 @@ def up_here(options: UpOptions, *, as_json: bool) -> None:
 
 
 def log_to(path: Path, log_format: str) -> None:
-    """Write the messages of `up` into its log, too, as with --detach."""
+    """Also write the messages of `up` into its log file, as with --detach."""
     handler = logging.FileHandler(path, delay=True)
     handler.setFormatter(build_formatter("up", log_format))
     log = logging.getLogger("hostelry.up")
@@ -204,7 +204,7 @@ def up_detached(options: UpOptions, *, as_json: bool) -> None:
 
 
 def print_ready(home: Home, config: UpConfig, took_s: float, as_json: bool) -> None:
-    """Print the addresses, and what to do next."""
+    """Print the addresses, and the next commands."""
     if as_json:
         ready = {"ready": True, **addresses(config), "home": str(home.root)}
         typer.echo(msgspec.json.encode({**ready, "seconds": round(took_s, 2)}))

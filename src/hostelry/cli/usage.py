@@ -1,4 +1,4 @@
-"""`hostelry usage`: what serverless endpoints used."""
+"""`hostelry usage`: the usage of serverless endpoints."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -51,7 +51,7 @@ def usage(
 
 
 def usage_lines(endpoints: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A table of every endpoint, its total first."""
+    """A table per endpoint. The total comes first."""
     if not endpoints:
         return ["No serverless endpoint was used."]
     rows = [["ENDPOINT", "HOUR", *COLUMNS.values()]]

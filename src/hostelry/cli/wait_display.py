@@ -1,4 +1,4 @@
-"""Display of a command that takes seconds, on standard error."""
+"""Progress on standard error for commands that take seconds."""
 
 import sys
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class WaitDisplay:
-    """Display of the current phase and its time. Plain lines if there is no terminal."""
+    """Shows the current phase and its time. Prints plain lines without a terminal."""
 
     def __init__(self) -> None:
         self._live: Progress | None = None
@@ -54,7 +54,7 @@ class WaitDisplay:
 
 def progress_line() -> "Progress":
     """A line with a spinner, a text and the time, on the terminal of standard error."""
-    # Imported for a terminal only: it takes as long as all else of a command.
+    # Imported here: only terminals need rich, and it takes as long to import as the rest.
     from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
@@ -66,7 +66,7 @@ def progress_line() -> "Progress":
 
 @contextmanager
 def waiting() -> Iterator[WaitDisplay]:
-    """A display for the block, cleared at its end."""
+    """Show a display during the block, and clear it at the end."""
     display = WaitDisplay()
     try:
         yield display

@@ -1,4 +1,4 @@
-"""Reports while a command works: a bar and a line that changes, or plain lines."""
+"""Progress of a running command on standard error: a live line and a bar, or plain lines."""
 
 import sys
 import threading
@@ -20,9 +20,9 @@ LINE_EACH_S = 5.0
 
 
 class WorkReporter:
-    """Prints lines about the work, with the time since the start, on request to stderr.
+    """Prints progress lines with the time since the start, to stdout or stderr.
 
-    At its end as a context it takes the line that changes away.
+    As a context manager it removes the live line at the end.
     """
 
     def __init__(self, *, to_stderr: bool, usual_s: float | None = None) -> None:
@@ -47,7 +47,7 @@ class WorkReporter:
         return monotonic_s() - self._started_s
 
     def line(self, text: str) -> None:
-        """Say that something was done."""
+        """Report a finished step."""
         self.still()
         self._say(text)
 
@@ -70,7 +70,7 @@ class WorkReporter:
         typer.echo(f"{self.elapsed_s:6.1f} s  {text}", err=self._to_stderr)
 
     def still(self) -> None:
-        """Take the line that changes away."""
+        """Remove the live line."""
         if self._status is not None:
             self._status.stop()
             self._status = None
@@ -78,7 +78,7 @@ class WorkReporter:
 
     @contextmanager
     def count_bytes(self, text: str, total_bytes: int) -> Iterator[Advance]:
-        """Show progress in bytes as a bar or as plain lines. The yielded function counts bytes."""
+        """Show progress in bytes as a bar or plain lines. Yields a function that counts bytes."""
         self.still()
         if self._console.is_terminal:
             columns = (
@@ -93,7 +93,7 @@ class WorkReporter:
 
 
 class _PlainCount:
-    """Counts bytes of several threads, and says how far it is each few seconds."""
+    """Counts the bytes of several threads, and prints progress every few seconds."""
 
     def __init__(self, reporter: WorkReporter, text: str, total_bytes: int) -> None:
         self._reporter, self._text, self._total = reporter, text, total_bytes
@@ -102,7 +102,7 @@ class _PlainCount:
         self._reported_s = monotonic_s() + QUIET_S - LINE_EACH_S
 
     def add(self, count: float) -> None:
-        """`count` more bytes."""
+        """Count `count` more bytes."""
         with self._lock:
             self._done += count
             if monotonic_s() - self._reported_s < LINE_EACH_S or self._done >= self._total:

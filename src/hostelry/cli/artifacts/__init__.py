@@ -1,1 +1,1 @@
-"""Files of this machine as objects in S3: found safely, named by their content, sent once."""
+"""Local files as objects in S3: found safely, named by their content, and sent once."""

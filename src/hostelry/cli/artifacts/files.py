@@ -1,4 +1,4 @@
-"""Files that were found, and the objects that they become. Plain values."""
+"""Values for found files, and for the objects that they become."""
 
 import gzip
 import hashlib
@@ -18,16 +18,16 @@ ARCHIVE_SUFFIXES = (".tar.gz", ".tgz")
 Advance = Callable[[float], None]
 """Called with a number of bytes that are done, by several threads."""
 MAX_FILES = 10_000
-# What other tools leave in a folder; none of it is part of a model.
+# Folders of other tools, which are not part of a model.
 OTHERS = ("__pycache__", "node_modules")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundFile:
-    """A file of a source: its name below the source, and what distinguishes its content.
+    """A file of a source: its name below the source, and the facts that identify its content.
 
-    `path` is where it is read from, and `modified_ns` its time there. Empty and 0 for what is in
-    an archive or in S3.
+    `path` is the local path of the file, and `modified_ns` its time of modification. A file in an
+    archive or in S3 has an empty path and the time 0.
     """
 
     name: str
@@ -39,10 +39,10 @@ class FoundFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectOrder:
-    """An object to be there: a file, or files packed into one .tar.gz.
+    """An object that must exist: a file, or files packed into one .tar.gz.
 
-    The key has a digest of the content: an object of that key and size is the right one. `size`
-    None if only packing shows it.
+    The key contains a digest of the content, so an object with this key and size is correct.
+    `size` is None if it is known only after packing.
     """
 
     key: str
@@ -51,12 +51,12 @@ class ObjectOrder:
 
     @property
     def size_bytes(self) -> int | None:
-        """The object's size. None if it is packed."""
+        """The object's size. None if the object is packed."""
         return None if self.packed else self.files[0].size_bytes
 
     @property
     def num_bytes(self) -> int:
-        """The size of its files."""
+        """The total size of its files."""
         return sum(it.size_bytes for it in self.files)
 
 
@@ -68,7 +68,7 @@ def digest_files(files: Iterable[FoundFile], advance: Advance = lambda _: None) 
 
 
 def hash_file(path: str, advance: Advance = lambda _: None) -> str:
-    """The SHA-256 of a file, in hex. Raises TerminalError if the file cannot be read."""
+    """The SHA-256 of a file, in hexadecimal. Raises TerminalError if it cannot be read."""
     digest = hashlib.sha256()
     try:
         with open(path, "rb", buffering=0) as file:
@@ -91,7 +91,7 @@ def check_unchanged(file: FoundFile) -> None:
 
 
 def pack_files(files: Iterable[FoundFile], path: Path) -> Path:
-    """A .tar.gz of the files, without the owner and the times of this machine.
+    """Pack the files into a .tar.gz, without the owner and the times of this machine.
 
     Raises TerminalError if a file cannot be read or has changed since it was found.
     """
@@ -114,11 +114,10 @@ def pack_files(files: Iterable[FoundFile], path: Path) -> Path:
 
 
 def files_in(folder: Path, given: str, *, with_others: bool = False) -> list[FoundFile]:
-    """The files below a folder, in the order of their names. Errors call the folder `given`.
+    """The files below a folder, ordered by name. `given` names the folder in errors.
 
-    Folders that are hidden or another tool's are left out, unless `with_others`. Raises
-    TerminalError for links out of the folder, for what is no file or cannot be read, and for more
-    than MAX_FILES.
+    Hidden folders and folders of other tools are left out, unless `with_others`. Raises
+    TerminalError for links out of the folder, special or unreadable files, and more than MAX_FILES.
     """
     roots = allowed_roots(folder)
     found: list[FoundFile] = []
@@ -152,7 +151,7 @@ def file_at(path: Path, name: str, given: str, roots: Sequence[Path] = ()) -> Fo
 
 
 def allowed_roots(folder: Path) -> list[Path]:
-    """The folder itself, and for a snapshot in the hub's cache the blobs that it links to."""
+    """The folder itself. For a snapshot in the hub's cache, also the blobs that it links to."""
     own = Path(os.path.realpath(folder))
     blobs = own.parent.parent / "blobs"
     return [own, blobs] if own.parent.name == "snapshots" and blobs.is_dir() else [own]
@@ -170,7 +169,7 @@ def hub_folder(model_id: str, revision: str | None = None) -> Path | None:
 
 
 def _walk_files(folder: Path, given: str, *, with_others: bool) -> Iterator[Path]:
-    """Each file below the folder, links too."""
+    """Each file below the folder, including links."""
 
     def unreadable(error: OSError) -> NoReturn:
         raise TerminalError(f"{given}: {error.filename} cannot be read: {error.strerror}")
@@ -178,6 +177,6 @@ def _walk_files(folder: Path, given: str, *, with_others: bool) -> Iterator[Path
     for root, folders, names in os.walk(folder, onerror=unreadable):
         if not with_others:
             folders[:] = [it for it in folders if it not in OTHERS and not it.startswith(".")]
-        # A linked folder is not entered: it is refused as a link, or as no file.
+        # A linked folder is not entered. The caller refuses it as a link or a special file.
         names += [it for it in folders if (Path(root) / it).is_symlink()]
         yield from (Path(root) / it for it in names)

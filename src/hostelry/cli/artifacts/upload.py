@@ -17,9 +17,8 @@ OWN_BUCKET = ("BucketAlreadyOwnedByYou", "BucketAlreadyExists")
 def upload(s3: Any, bucket: str, orders: Iterable[ObjectOrder], advance: Advance) -> None:
     """Send the objects. `advance` is called with the number of bytes sent.
 
-    Parts that a killed run left of them are removed first. A key names its content, so a file that
-    changed since it was found is refused, also while it is sent. Raises TerminalError for that, and
-    botocore's errors.
+    First removes the parts of these objects that a killed run left. Raises botocore's errors, and
+    TerminalError if a file has changed since it was found, because its key names the content.
     """
     from s3transfer.manager import TransferConfig, TransferManager
 
@@ -29,7 +28,7 @@ def upload(s3: Any, bucket: str, orders: Iterable[ObjectOrder], advance: Advance
         multipart_chunksize=PART_BYTES,
         max_request_concurrency=THREADS,
     )
-    # Half of it: an archive may be larger than its files.
+    # Half of the limit, because an archive may be larger than its files.
     remove_parts(s3, bucket, {it.key for it in wanted if it.num_bytes >= PART_BYTES // 2})
     with (
         tempfile.TemporaryDirectory(prefix="hostelry-upload-") as scratch,
@@ -79,7 +78,7 @@ def _finish(s3: Any, bucket: str, order: ObjectOrder, future: Any) -> None:
 
 
 def remove_parts(s3: Any, bucket: str, keys: set[str]) -> None:
-    """Abort the multipart uploads of these keys, whose parts take room and end nowhere."""
+    """Abort the multipart uploads of these keys. Otherwise their parts would stay for ever."""
     for key in keys:
         for left in s3.list_multipart_uploads(Bucket=bucket, Prefix=key).get("Uploads", ()):
             if left["Key"] == key:
@@ -101,11 +100,11 @@ def make_bucket(s3: Any, bucket: str) -> None:
 
 
 class _Counter:
-    """A subscriber of s3transfer that passes on how many bytes of the files were sent."""
+    """A subscriber of s3transfer that reports the number of sent bytes."""
 
     def __init__(self, advance: Advance, num_bytes_each: float) -> None:
         self._advance, self._num_bytes_each = advance, num_bytes_each
 
     def on_progress(self, future: Any, bytes_transferred: int, **_: Any) -> None:
-        """Bytes were sent, or, negative, will be sent again."""
+        """Pass on the number of bytes. It is negative for bytes that will be sent again."""
         self._advance(bytes_transferred * self._num_bytes_each)

@@ -1,1 +1,1 @@
-"""Calls of models by people: chat, and one invocation."""
+"""Calls of models from the command line: chats, and single invocations."""

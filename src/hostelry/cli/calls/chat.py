@@ -1,4 +1,4 @@
-"""`hostelry chat`: talk with a model of the platform."""
+"""`hostelry chat`: chat with a model of the platform."""
 
 import sys
 from collections.abc import Mapping
@@ -123,21 +123,21 @@ def read_question(once: str | None, most_bytes: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ShownNote:
-    """A line for the person."""
+    """A line for the user."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class AskedQuestion:
-    """A text for the model."""
+    """A question to the model."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class ChosenAdapter:
-    """Switch to this adapter, or to the base for ""."""
+    """The adapter to switch to, or "" for the base."""
 
     name: str
 
@@ -155,9 +155,9 @@ Turn = ShownNote | AskedQuestion | ChosenAdapter | ListAdapters | QuitChat | Non
 
 @dataclass(slots=True)
 class Conversation:
-    """What was said, and the settings of what will be.
+    """The turns so far, and the settings of the next requests.
 
-    `has_template` becomes False if the model has no chat template: its requests are completions.
+    `has_template` becomes False if the model has no chat template. Then requests are completions.
     """
 
     system: str = ""
@@ -166,7 +166,7 @@ class Conversation:
     has_template: bool = True
 
     def take(self, line: str) -> Turn:
-        """The command in an entered line. None if the line is empty."""
+        """Parse an entered line. None if the line is empty."""
         text = line.strip()
         if not text.startswith("/"):
             return AskedQuestion(text) if text else None
@@ -209,7 +209,7 @@ class Conversation:
         return {"model": model, "messages": messages, **options}
 
     def answered(self, question: str, answer: str) -> None:
-        """Keep a turn."""
+        """Add a question and its answer to the conversation."""
         self.turns.append((question, answer))
 
     def _set(self, given: str) -> str:
@@ -238,7 +238,7 @@ class Talk:
     is_reasoning: bool = False
 
     def run(self) -> None:
-        """Take lines until the end of input or /quit."""
+        """Read lines until the end of input or /quit."""
         note(f"{self.model.openai_model}: /help for help, /quit or Ctrl-D to end.")
         while True:
             try:
@@ -286,7 +286,7 @@ class Talk:
             note(f"[{times.text()}]")
 
     def stream(self, question: str) -> AnswerTimes | None:
-        """Print one answer. None if Ctrl-C ended it. The text until then is kept."""
+        """Print one answer. None if Ctrl-C ended it, and then the text so far is kept."""
         texts: list[str] = []
 
         def show(piece: AnswerPiece) -> None:
@@ -344,19 +344,19 @@ class Talk:
 
     @property
     def base(self) -> str | None:
-        """The component that has the adapters. None for an endpoint of one model."""
+        """The component that has the adapters. None for an endpoint with one model."""
         return self.model.base or self.model.component
 
 
 def typed_line(prompt: str) -> str:
-    """A line from the terminal, with history and editing where Python has readline."""
+    """A line from the terminal, with history and editing if Python has readline."""
     with suppress(ImportError):
         import readline  # noqa: F401 - input() uses it once it is there
     return input(prompt)
 
 
 def write(text: str) -> None:
-    """Print at once, whatever the terminal's encoding lacks."""
+    """Print `text` and flush. Characters that the terminal's encoding lacks are replaced."""
     sys.stdout.buffer.write(text.encode(sys.stdout.encoding or "utf-8", "replace"))
     sys.stdout.buffer.flush()
 
@@ -384,7 +384,7 @@ def setting(name: str, value: str) -> float | int | str:
 
 
 def settings_text(settings: Mapping[str, Any]) -> str:
-    """All settings in a line."""
+    """All settings on one line."""
     shown = ", ".join(f"{name} {value}" for name, value in settings.items())
     return shown or "All settings are the model's own."
 

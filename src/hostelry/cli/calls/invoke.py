@@ -55,13 +55,13 @@ BY_BEGINNING = (
     (b"%PDF-", "application/pdf"),
 )
 BYTES = "application/octet-stream"
-MAX_SNIFFED_BYTES = 16 * 1024 * 1024  # of JSON that is parsed for a guess
+MAX_SNIFFED_BYTES = 16 * 1024 * 1024  # of a body that is parsed to guess whether it is JSON
 TEXT_TYPES = ("text/", "application/json", "application/jsonlines", "application/xml")
 
 
 @dataclass(slots=True)
 class InvocationFacts:
-    """Metadata of one answer."""
+    """The metadata of one answer."""
 
     status: int = 0
     ms: float = 0.0
@@ -74,7 +74,7 @@ class InvocationFacts:
     body: bytes = field(default=b"", repr=False)
 
     def text(self) -> str:
-        """The facts in a line."""
+        """The facts on one line."""
         first = self.first_byte_ms
         parts = [
             str(self.status),
@@ -161,7 +161,7 @@ def invoke(  # noqa: PLR0913 - a command's options
 
 
 def read_body(file: str, most_bytes: int) -> bytes:
-    """Read the body. Raises TerminalError if it is unreadable or above the gateway's limit."""
+    """Read the body. Raises TerminalError if it is unreadable, or above the gateway's limit."""
     try:
         if file == STDIN:
             body = sys.stdin.buffer.read(most_bytes + 1)
@@ -200,7 +200,7 @@ def invoked_model(
 
 
 def add_adapter(body: bytes, adapter: str | None) -> bytes:
-    """The body with the adapter inside the archive. Raises TerminalError if it is not JSON."""
+    """Add `adapter`, if any, to the body. Raises TerminalError if the body is not JSON."""
     if adapter is None:
         return body
     try:
@@ -217,9 +217,9 @@ def add_adapter(body: bytes, adapter: str | None) -> bytes:
 
 @dataclass(slots=True)
 class AnswerSink:
-    """Where an answer's bytes go: standard output as they are, or kept.
+    """The destination of an answer's bytes: standard output as they are, or memory.
 
-    A terminal gets no control characters, and no bytes that are no text.
+    A terminal gets neither control characters nor bytes that are not text.
     """
 
     keeps: bool
@@ -303,7 +303,7 @@ def report(facts: InvocationFacts, *, as_json: bool) -> None:
 
 
 def facts_document(facts: InvocationFacts) -> dict[str, Any]:
-    """The facts and the answer for programs."""
+    """The facts and the answer for JSON output."""
     document: dict[str, Any] = {
         "status": facts.status,
         "ms": round(facts.ms, 3),
@@ -321,7 +321,7 @@ def facts_document(facts: InvocationFacts) -> dict[str, Any]:
 
 
 def guess_content_type(name: str | None, body: bytes) -> str:
-    """The content type of `body` from a file with this name, or from standard input if None."""
+    """The content type of `body`, guessed from the file's name. None is standard input."""
     if name is not None:
         suffix = PurePath(name).suffix.lower()
         known = BY_SUFFIX.get(suffix) or mimetypes.guess_type(f"x{suffix}", strict=True)[0]
@@ -334,7 +334,7 @@ def guess_content_type(name: str | None, body: bytes) -> str:
 
 
 def is_text(content_type: str) -> bool:
-    """Whether a body of that type is for people to read."""
+    """Whether a body of that type is readable text."""
     kind = content_type.partition(";")[0].strip().lower()
     return kind.startswith(TEXT_TYPES) or kind.endswith(("+json", "+xml"))
 

@@ -38,13 +38,13 @@ Chunks = Iterator[bytes]
 MAX_LINE_BYTES = 8 * 1024 * 1024
 MAX_ERROR_CHARACTERS = 2_000
 T = TypeVar("T")
-CONTROL_WITHIN_S = 5.0  # then names are taken from the routes
+CONTROL_WITHIN_S = 5.0  # after this time names are taken from the routes
 NOTE = "hostelry: control does not answer; names are those of the gateway's last routes"
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerPiece:
-    """A piece of text. `is_reasoning` is true for reasoning that is not part of the answer."""
+    """A piece of text. `is_reasoning` is true for reasoning, which is not part of the answer."""
 
     text: str
     is_reasoning: bool = False
@@ -52,7 +52,7 @@ class AnswerPiece:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerTimes:
-    """Times of one answer. `first_s` is None if the answer had no text."""
+    """The times of one answer. `first_s` is None if the answer had no text."""
 
     num_tokens: int
     first_s: float | None
@@ -66,7 +66,7 @@ class AnswerTimes:
         return (self.num_tokens - 1) / (self.total_s - self.first_s)
 
     def text(self) -> str:
-        """The times in a line."""
+        """The times on one line."""
         if self.first_s is None:
             return f"no text, after {self.total_s:.2f} s"
         tokens = f"{self.num_tokens} token{'' if self.num_tokens == 1 else 's'}"
@@ -77,14 +77,14 @@ class AnswerTimes:
 
 @dataclass(frozen=True, slots=True)
 class LlmCalls:
-    """How requests reach one LLM: `opened(body)` is a context of the answer's bytes."""
+    """Calls of one LLM. `opened(body)` is a context with the bytes of the answer."""
 
     opened: Callable[[Body], Any]
 
     def answer(self, body: Body, show: Callable[[AnswerPiece], None]) -> AnswerTimes:
-        """Pass an answer's pieces to `show` as they come.
+        """Pass the pieces of an answer to `show` as they come.
 
-        Raises ModelAnswerError for a refusal and a broken answer, TerminalError without an answer.
+        Raises ModelAnswerError for refused and broken answers, TerminalError without an answer.
         """
         reader, began_s = AnswerReader(), monotonic_s()
         first_s: float | None = None
@@ -104,7 +104,7 @@ class LlmCalls:
 
 
 def openai_calls(config: UpConfig, credentials: Credentials) -> LlmCalls:
-    """Calls of components by the OpenAI routes, which the body's members choose."""
+    """Calls by the OpenAI routes. `model` in the body chooses the component."""
 
     @contextmanager
     def opened(body: Body) -> Iterator[Chunks]:
@@ -116,7 +116,7 @@ def openai_calls(config: UpConfig, credentials: Credentials) -> LlmCalls:
         timeout = httpx.Timeout(config.stream_timeout_s + GRACE_S, connect=5.0)
         content = msgspec.json.encode(body)
         try:
-            # Plain HTTP on loopback; reading certificates takes 30 ms of CPU.
+            # Plain HTTP on loopback. Reading certificates would take 30 ms of CPU.
             with (
                 httpx.Client(timeout=timeout, trust_env=False, verify=False) as client,
                 client.stream("POST", url, headers=headers, content=content) as answer,
@@ -136,7 +136,7 @@ def openai_calls(config: UpConfig, credentials: Credentials) -> LlmCalls:
 
 
 def runtime_calls(config: UpConfig, credentials: Credentials, endpoint: str) -> LlmCalls:
-    """Calls of an endpoint of one model by InvokeEndpointWithResponseStream."""
+    """Calls of an endpoint with one model, by InvokeEndpointWithResponseStream."""
     limit_s = config.stream_timeout_s + GRACE_S
     client = aws_client("sagemaker-runtime", config, credentials, read_timeout_s=limit_s)
 
@@ -162,7 +162,7 @@ def runtime_calls(config: UpConfig, credentials: Credentials, endpoint: str) -> 
 
 
 class AnswerReader:
-    """Takes the bytes of one answer as they come.
+    """Parses the bytes of one answer as they come.
 
     `num_tokens` and `num_prompt_tokens` are None until the answer states them.
     """
@@ -182,7 +182,7 @@ class AnswerReader:
         return [piece for line in lines for piece in self._take(line)]
 
     def end(self) -> list[AnswerPiece]:
-        """The text of an unfinished last line. Raises ModelAnswerError if there was no answer."""
+        """The text of an unfinished last line. Raises ModelAnswerError for an empty answer."""
         pieces = self._take(self._rest)
         self._rest = b""
         if not self._is_answer:
@@ -237,7 +237,7 @@ def _pieces(reader: AnswerReader, chunks: Chunks) -> Iterator[list[AnswerPiece]]
 
 
 def _refusal(answer: "httpx.Response") -> str:
-    """The text of an error answer. Only its beginning is read."""
+    """The text of an error answer, of which only the beginning is read."""
     content = b""
     for part in answer.iter_bytes():
         content += part
@@ -251,11 +251,11 @@ def _refusal(answer: "httpx.Response") -> str:
 
 
 class ModelAnswerError(TerminalError):
-    """The model refused the request, or its answer broke off or has an unknown form."""
+    """The model refused the request, or its answer broke off or has an unknown format."""
 
 
 def error_text(body: Any) -> str:
-    """The text of an error in the form of OpenAI, of an LLM server, or of AWS."""
+    """The text of an error in the format of OpenAI, of an LLM server, or of AWS."""
     found = body
     for key in ("error", "message", "Message", "error_msg"):
         if isinstance(found, dict) and found.get(key):
@@ -268,7 +268,7 @@ def _count(value: Any, otherwise: int | None) -> int | None:
 
 
 def model_error_text(error: "ClientError") -> str:
-    """The container's text of a ModelError, else the refusal's own."""
+    """The container's text in a ModelError, or the text of another refusal."""
     response: dict[str, Any] = dict(error.response)
     original = response.get("OriginalMessage")
     if not original:
@@ -280,7 +280,7 @@ def model_error_text(error: "ClientError") -> str:
 
 
 def container_text(original: str) -> str:
-    """The message within a container's JSON, or its whole text."""
+    """The message in a container's JSON, or the whole text if it is not such JSON."""
     try:
         body = json.loads(original)
     except (ValueError, RecursionError):
@@ -290,7 +290,7 @@ def container_text(original: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RoutedNames:
-    """The calls and paginators of a SageMaker client that `find_named` makes, over routes."""
+    """The part of a SageMaker client that `find_named` uses, answered from routes."""
 
     routes: RouteSnapshot
 
@@ -320,7 +320,7 @@ class RoutedNames:
 
 @dataclass(frozen=True, slots=True)
 class RoutedPages:
-    """The one page of a list operation."""
+    """The single page of a list operation."""
 
     member: str
     rows: list[dict[str, str]]
@@ -328,7 +328,7 @@ class RoutedPages:
     def paginate(
         self, NameContains: str = "", EndpointNameEquals: str | None = None
     ) -> Iterator[dict[str, Any]]:
-        """The rows that the filters leave."""
+        """The rows that pass the filters."""
         own = "EndpointName" if self.member == "Endpoints" else "InferenceComponentName"
         found = [row for row in self.rows if NameContains.lower() in row[own].lower()]
         if EndpointNameEquals is not None:
@@ -339,7 +339,7 @@ class RoutedPages:
 def find_with_fallback(
     home: Home, config: UpConfig, credentials: Credentials, find: Callable[[Any], T]
 ) -> T:
-    """Call `find` with a SageMaker client, or with the last routes if control does not answer.
+    """Call `find` with a SageMaker client. If control does not answer, use the last routes.
 
     Raises TerminalError.
     """

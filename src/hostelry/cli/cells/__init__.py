@@ -1,1 +1,1 @@
-"""`hostelry cells`: whole platforms behind a router, and endpoints moved from one to another."""
+"""`hostelry cells`: several platforms behind a router, and moves of endpoints between them."""

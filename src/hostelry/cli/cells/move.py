@@ -1,10 +1,10 @@
-"""Moves an endpoint from one cell to another. Each step may be repeated.
+"""Move an endpoint from one cell to another. Each step may be repeated.
 
-1. what belongs to the endpoint is exported from the old cell
-2. the objects that its copies read are copied, where the cells have different object stores
-3. the document is applied in the new cell, and waited for until all is InService
-4. the table of cells sends requests to the new cell
-5. once the old endpoint has no request under way, it is removed
+1. The endpoint's resources are exported from the old cell.
+2. If the cells have different object stores, the objects that copies read are copied.
+3. The document is applied in the new cell. The move waits until all resources are InService.
+4. The table of cells sends requests to the new cell.
+5. When the old endpoint has no request under way, the endpoint is removed.
 """
 
 import hashlib
@@ -46,11 +46,11 @@ from hostelry.cli.models.rm import remove_named
 from hostelry.home.aws_client import aws_client
 from hostelry.home.home import Credentials, Home, UpConfig
 
-REREAD_S = 2.0  # longer than routers take to read the table again
+REREAD_S = 2.0  # routers read the table again within this time
 LOOK_EVERY_S = 1.0
-PATIENCE_S = 600.0  # longer than any request may take
+PATIENCE_S = 600.0  # no request may take longer
 BUCKET = "hostelry-applied"
-# Members of a document whose objects are read by copies; others name places to write to.
+# Members of a document whose objects copies read. Other members name places to write to.
 READ_BY_COPIES = frozenset(
     {
         "ModelDataUrl", "ArtifactUrl", "S3Uri", "OPTION_MODEL_ID", "HF_MODEL_ID",
@@ -64,7 +64,7 @@ ANSWER_TIMEOUT_S = 3.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoveOrder:
-    """An endpoint, and the cell of `file` that gets it. `keep` leaves the old endpoint."""
+    """An endpoint, and the cell in `file` that gets it. `keep` leaves the old endpoint."""
 
     endpoint: str
     cell: str
@@ -74,22 +74,22 @@ class MoveOrder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellEnd:
-    """One of the two platforms."""
+    """One of the two platforms of a move."""
 
     home: Home
     config: UpConfig
     credentials: Credentials
 
     def aws(self) -> AwsAtPlatform:
-        """Its APIs."""
+        """The APIs of the platform."""
         return AwsAtPlatform(self.config, self.credentials)
 
     def s3(self) -> Any:
-        """Its object store."""
+        """A client of the platform's object store."""
         return aws_client("s3", self.config, self.credentials, tries=3, read_timeout_s=60.0)
 
     def observed(self) -> ObservedState:
-        """What is there."""
+        """The platform's present resources."""
         return observed_state(self.aws(), lambda _: True, self.credentials.role_arn)
 
 
@@ -147,7 +147,7 @@ def check_move(order: MoveOrder, table: AssignmentDocument, old: CellEnd, new: C
 
 
 def check_queue(document: Mapping[str, Any], order: MoveOrder) -> None:
-    """Raise TerminalError if requests that wait would be left behind."""
+    """Raise TerminalError if queued requests would be left behind."""
     if "AsyncInferenceConfig" in document["endpoints"][order.endpoint] and not order.keep:
         raise TerminalError(
             f"{order.endpoint} is an asynchronous endpoint, and what waits in its queue stays in"
@@ -157,12 +157,12 @@ def check_queue(document: Mapping[str, Any], order: MoveOrder) -> None:
 
 
 def list_endpoints(observed: ObservedState) -> list[str]:
-    """The names of the endpoints that are there and stay."""
+    """The names of the endpoints that exist and are not being deleted."""
     return [it.key.name for it in observed.of(ResourceKind.ENDPOINT) if it.status != "Deleting"]
 
 
 def moved_before(order: MoveOrder, table: AssignmentDocument, new: CellEnd) -> None:
-    """Report a finished move. Raises TerminalError if the endpoint does not exist."""
+    """Report that the endpoint has moved before. Raises TerminalError if it does not exist."""
     assigned = [
         name for entry in table.apart if entry.cell == order.cell for name in entry.endpoints
     ]
@@ -177,7 +177,7 @@ def moved_before(order: MoveOrder, table: AssignmentDocument, new: CellEnd) -> N
 
 
 def is_own_cell(table: AssignmentDocument, order: MoveOrder, new: CellEnd) -> bool:
-    """Whether the new cell has whatever of the account is not assigned apart."""
+    """Whether the account's resources are in the new cell by default."""
     account = new.credentials.account_id
     return any(it.id == account and it.cell == order.cell for it in table.accounts)
 
@@ -199,7 +199,7 @@ def apply_document(document: Mapping[str, Any], endpoint: str, new: CellEnd) -> 
 
 
 def list_new_resources(document: Mapping[str, Any], order: MoveOrder, new: CellEnd) -> ApartTable:
-    """What was made in the new cell, by its names there."""
+    """The resources that were created in the new cell, by their names there."""
     given = document["endpoints"][order.endpoint]
     components = dict(given.get("Components", {}))
     adapters = [name for one in components.values() for name in one.get("Adapters", {})]
@@ -216,7 +216,7 @@ def list_new_resources(document: Mapping[str, Any], order: MoveOrder, new: CellE
 
 
 def in_flight(cell: CellEnd, endpoint: str) -> float:
-    """Requests under way or waiting on an endpoint, as a mean of the last seconds."""
+    """Requests under way or waiting on an endpoint: the mean of the last seconds."""
     found = control_answer(
         cell.config, cell.credentials, "/internal/load", {"endpoint": endpoint},
         knows="whether the old endpoint is in use",
@@ -239,7 +239,7 @@ def wait_until_unused(
 
 
 def uris_in(document: Any, member: str = "", *, in_adapters: bool = False) -> Iterator[str]:
-    """The ``s3://`` URIs of a document that copies read."""
+    """The ``s3://`` URIs in a document whose objects copies read."""
     if isinstance(document, dict):
         for name, value in document.items():
             yield from uris_in(value, name, in_adapters=member == "Adapters")
@@ -251,7 +251,7 @@ def uris_in(document: Any, member: str = "", *, in_adapters: bool = False) -> It
 
 
 def buckets_in(document: Any) -> Iterator[str]:
-    """The buckets that a document names anywhere."""
+    """All buckets that a document names."""
     if isinstance(document, dict):
         for value in document.values():
             yield from buckets_in(value)
@@ -265,8 +265,8 @@ def buckets_in(document: Any) -> Iterator[str]:
 def copy_artifacts(document: Any, source: Any, target: Any) -> int:
     """Copy the objects that copies read to another object store. Returns the number sent.
 
-    An object that is there with the same size and digest is left alone. Objects of a bucket of
-    another name are as they were. Every bucket that is named is made.
+    An object that exists there with the same size and digest is not sent. All named buckets are
+    created.
     """
     for bucket in dict.fromkeys(buckets_in(document)):
         make_bucket(target, bucket)
@@ -294,7 +294,7 @@ def objects_below(s3: Any, bucket: str, prefix: str) -> Iterator[tuple[str, int,
 
 
 def there(s3: Any, bucket: str, key: str) -> list[tuple[int, str]]:
-    """Size and digest of an object, in a list that is empty if the object does not exist."""
+    """Size and digest of an object. Empty if the object does not exist."""
     listed = s3.list_objects_v2(Bucket=bucket, Prefix=key, MaxKeys=1).get("Contents", ())
     return [(row["Size"], row["ETag"]) for row in listed if row["Key"] == key]
 
@@ -318,17 +318,17 @@ def add_cell(
 def move_resources_apart(document: AssignmentDocument, moved: ApartTable) -> AssignmentDocument:
     """The document with these resources in their new cell and in no other entry.
 
-    Where the new cell is the account's own, the resources are assigned apart no more.
+    If the new cell is the account's own cell, the resources need no entry.
     """
     others = [without(entry, moved) for entry in document.apart]
     kept = tuple(it for it in others if any(it.names().values()))
     is_own = any(it.id == moved.account and it.cell == moved.cell for it in document.accounts)
-    apart = kept if is_own else (moved, *kept)  # before patterns that fit, too
+    apart = kept if is_own else (moved, *kept)  # before patterns that also match
     return msgspec.structs.replace(document, apart=apart)
 
 
 def without(entry: ApartTable, moved: ApartTable) -> ApartTable:
-    """The entry without the names of `moved`, where both are of one account."""
+    """The entry without the names in `moved`, if both are of one account."""
     if entry.account != moved.account:
         return entry
     gone = {
@@ -345,7 +345,7 @@ def without(entry: ApartTable, moved: ApartTable) -> ApartTable:
 
 
 def cell_rows(document: AssignmentDocument) -> list[dict[str, Any]]:
-    """One row per cell, with its current state."""
+    """One row per cell, with its present state."""
     return [
         {
             "name": name,
@@ -365,7 +365,7 @@ def cell_rows(document: AssignmentDocument) -> list[dict[str, Any]]:
 
 
 def get_state(url: str) -> str:
-    """Whether a cell's gateway answers: ``answers``, or why not."""
+    """``answers`` if a cell's gateway answers, or else the reason why not."""
     try:
         answer = httpx.get(f"{url}/health", timeout=ANSWER_TIMEOUT_S, trust_env=False)
     except httpx.HTTPError as error:

@@ -1,1 +1,1 @@
-"""`hostelry dashboards`: what other monitoring systems need, made from the metrics that exist."""
+"""`hostelry dashboards`: files for other monitoring systems, generated from the metrics."""

@@ -57,7 +57,7 @@ def scrape(home: HomeOption = None) -> None:
 
 
 def scrape_configs(gateway_url: str, key: str, authorities: str | None = None) -> dict[str, Any]:
-    """The scrapes of the gateway's page and of the copies' page, which takes longer."""
+    """The scrapes of the gateway's page, and of the copies' page, which takes longer."""
     address = urlsplit(gateway_url)
     tls = {"tls_config": {"ca_file": authorities}} if authorities else {}
     return {
@@ -81,14 +81,14 @@ def scrape_configs(gateway_url: str, key: str, authorities: str | None = None) -
 
 
 def print_yaml(value: Any) -> None:
-    """Print `value` as YAML, with its keys in their order."""
-    import yaml  # completion needs none
+    """Print `value` as YAML, with keys in their given order."""
+    import yaml  # imported here, because completion does not need it
 
     typer.echo(yaml.safe_dump(value, sort_keys=False, width=100), nl=False)
 
 
 def grafana_dashboard(rows: Iterable[DashboardRow] = ROWS) -> dict[str, Any]:
-    """The dashboard for Grafana's import, with variables for its data source and endpoints."""
+    """The dashboard for Grafana's import. It has variables for data source and endpoints."""
     panels: list[dict[str, Any]] = []
     top, number = 0, 1
     for row in rows:

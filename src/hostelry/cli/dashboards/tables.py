@@ -1,6 +1,6 @@
 """Panels over the metrics of `/metrics` and `/metrics/copies`, in rows. Pure.
 
-In expressions MATCH stands for the selected endpoints, RANGE for the interval of a rate.
+In expressions, MATCH stands for the selected endpoints, and RANGE for the interval of a rate.
 """
 
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ LABELLED = "{{ $labels.endpoint }} {{ $labels.component }}"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DashboardPanel:
-    """A panel: its queries as (expression, legend), and the unit by Grafana's id of it."""
+    """A panel: its queries as (expression, legend), and Grafana's id of the unit."""
 
     title: str
     unit: str
@@ -45,7 +45,7 @@ def panel(title: str, unit: str, words: str, *queries: tuple[str, str]) -> Dashb
 
 
 def rate(metric: str, by: str = BY_NAME, match: str = MATCH) -> str:
-    """The growth of a counter a second, by some labels."""
+    """The growth of a counter per second, by some labels."""
     return f"sum by {by} (rate({metric}{{{match}}}[{RANGE}]))"
 
 
@@ -265,7 +265,7 @@ ROWS = (REQUESTS, CAPACITY, LANGUAGE_MODELS, ADAPTERS, FRAMEWORKS, PLATFORM)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlertRule:
-    """A rule: it fires once `expression` gave a series for `for_` without a break."""
+    """A rule. It fires when `expression` has given a series for `for_` without interruption."""
 
     name: str
     expression: str
@@ -394,7 +394,7 @@ RULES = (
 
 
 def rule_file(rules: tuple[AlertRule, ...] = RULES) -> dict[str, Any]:
-    """The rules as Prometheus' rule file."""
+    """The rules in the format of a Prometheus rule file."""
     return {
         "groups": [
             {

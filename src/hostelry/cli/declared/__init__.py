@@ -1,1 +1,1 @@
-"""`hostelry apply` and `export`: steps from observed resources to desired documents, and back."""
+"""`hostelry apply` and `export`: make resources match documents, and write documents of them."""

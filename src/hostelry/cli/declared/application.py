@@ -1,4 +1,4 @@
-"""Waits for an endpoint or a component to come into service, or to be gone."""
+"""Carries out the steps of `hostelry apply`, and waits for endpoints and components."""
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -76,10 +76,10 @@ def get_status(found: dict[str, Any]) -> str:
 def wait_until(
     aws: Aws, key: ResourceKey, until: Until, pause: Pause, waiting: Waiting, *, strict: bool = True
 ) -> None:
-    """Return once `key` is in a final status, or gone.
+    """Wait until the resource is in a final status, or is gone.
 
-    Raises TerminalError if it fails, and, where `strict`, for the reason that its last update
-    was taken back for.
+    Raises TerminalError if the resource fails. If `strict`, also raises TerminalError if its last
+    update was rolled back, with the reason.
     """
     pause_s = FIRST_PAUSE_S
     while True:
@@ -100,17 +100,17 @@ def wait_until(
 
 
 class AppliedEnd(Enum):
-    """Ends of a step."""
+    """How a step can end."""
 
     DONE = "done"
     FAILED = "failed"
     CONFLICT = "conflict"  # resources changed meanwhile: plan again
-    SKIPPED = "skipped"  # a step that it needs has failed
+    SKIPPED = "skipped"  # a step that this step needs has failed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppliedStep:
-    """The end of a step, its duration, and the reason if it is not done."""
+    """How a step ended, its duration, and the reason if it is not done."""
 
     step: ApplyStep
     end: AppliedEnd
@@ -119,24 +119,24 @@ class AppliedStep:
 
 
 class StepListener(Protocol):
-    """Is notified of what happens, from several threads."""
+    """Is notified of events, from several threads."""
 
     def report_start(self, step: ApplyStep) -> None:
         """A step begins."""
 
     def report_wait(self, key: ResourceKey, status: str) -> None:
-        """A resource has this status while it is waited for."""
+        """A resource that a step waits for has this status."""
 
     def report_sent(self, step: ApplyStep, num_bytes: float) -> None:
-        """`num_bytes` more of a step's files were sent."""
+        """Another `num_bytes` of a step's files were sent."""
 
     def report_end(self, outcome: AppliedStep) -> None:
-        """A step is over."""
+        """A step has ended."""
 
 
 @dataclass(kw_only=True)
 class Execution:
-    """One run of a plan's steps. `waits` False: a step that none needs is not waited for."""
+    """One run of a plan's steps. With `waits` False only steps that others need are waited for."""
 
     aws: Aws
     plan: StepPlan
@@ -148,9 +148,10 @@ class Execution:
     _stopped: threading.Event = field(default_factory=threading.Event)
 
     def run(self) -> list[AppliedStep]:
-        """Every step's outcome, in the order of their ends.
+        """Carry out the steps. Returns every outcome, in the order of the ends.
 
-        Raises the error of a step that is not a HostelryError, once no step is under way.
+        If a step raises an error that is not a HostelryError, waits for the steps under way and
+        raises this error.
         """
         left = {it.number: it for it in self.plan.steps}
         ends: dict[int, AppliedEnd] = {}
@@ -177,7 +178,7 @@ class Execution:
                         del running[future]
                         note(future.result())
             except BaseException:
-                self._stopped.set()  # Ctrl-C: steps under way end, others do not begin
+                self._stopped.set()  # Ctrl-C: steps under way end, and no other step begins
                 threads.shutdown(wait=False, cancel_futures=True)
                 raise
         return outcomes
@@ -236,7 +237,7 @@ class Execution:
             )
 
     def _params(self, step: ApplyStep) -> Mapping[str, Any]:
-        """The step's params with ARNs in place of references to policies."""
+        """The step's params. ARNs replace references to policies."""
         if step.key.kind is not ResourceKind.ALARM:
             return step.params
         return {
@@ -247,7 +248,7 @@ class Execution:
 
 @dataclass(kw_only=True)
 class Application:
-    """One set of documents, and the platform that it is applied to."""
+    """A set of documents, and the platform that it is applied to."""
 
     aws: Aws
     wanted: WantedState
@@ -273,7 +274,7 @@ class Application:
         )
 
     def settle(self) -> ObservedState:
-        """What is there, once no change of it is under way."""
+        """The present resources, after the changes under way have ended."""
         while True:
             observed = self.observe()
             busy = [it for it in observed.resources.values() if it.is_busy and self._concerns(it)]
@@ -296,9 +297,9 @@ class Application:
         return found.key in self.wanted.resources or found.owner == self.wanted.owner
 
     def converge(self, confirm: Callable[[StepPlan], None]) -> StepPlan:
-        """Carry out all steps and return the first plan. `confirm` raises an error to prevent it.
+        """Carry out all steps and return the first plan. `confirm` may raise an error to stop.
 
-        Raises TerminalError if steps fail, or the same is still different after all rounds.
+        Raises TerminalError if steps fail, or if the same difference remains after all rounds.
         """
         first: StepPlan | None = None
         for number in range(MAX_ROUNDS):
@@ -341,7 +342,7 @@ class Application:
 
 
 def failure_text(outcomes: Sequence[AppliedStep]) -> str:
-    """What failed and why, and how many steps were not tried."""
+    """The failed steps with reasons, and the number of steps that were not tried."""
     bad = [it for it in outcomes if it.end in (AppliedEnd.FAILED, AppliedEnd.CONFLICT)]
     skipped = [it for it in outcomes if it.end is AppliedEnd.SKIPPED]
     lines = [f"{it.step.act.value} {it.step.key}: {it.reason}" for it in bad]
@@ -371,9 +372,9 @@ def selected_by(wanted: WantedState, *, everything: bool) -> Callable[[ResourceK
 
 
 def add_uploads(wanted: WantedState, bucket: str) -> tuple[WantedState, ArtifactUploads]:
-    """The documents with the URIs of their local artifacts, and the objects of these.
+    """The documents with the URIs of their local artifacts, and the objects of these artifacts.
 
-    Raises DocumentError for files that are not there or cannot be read.
+    Raises DocumentError for files that are missing or cannot be read.
     """
     files: dict[str, Sequence[UploadedFile]] = {}
     uris: dict[str, str] = {}
@@ -398,7 +399,7 @@ def add_uploads(wanted: WantedState, bucket: str) -> tuple[WantedState, Artifact
 
 
 def present_uris(aws: Aws, uploads: ArtifactUploads) -> frozenset[str]:
-    """The URIs of objects that are there."""
+    """The URIs whose objects exist."""
 
     def present(file: UploadedFile) -> str | None:
         bucket, _, key = file.uri.removeprefix("s3://").partition("/")

@@ -182,7 +182,7 @@ def show(plan: StepPlan) -> None:
 def confirm(plan: StepPlan, *, yes: bool, quiet: bool) -> None:
     """Show the plan. Ask before an endpoint or component is deleted or replaced.
 
-    Raises TerminalError if the answer is no, or no one can be asked.
+    Raises TerminalError if the answer is no, or if the command cannot ask.
     """
     if not quiet:
         show(plan)
@@ -196,7 +196,7 @@ def confirm(plan: StepPlan, *, yes: bool, quiet: bool) -> None:
 
 
 def report(application: Application, first: StepPlan) -> dict[str, object]:
-    """The result for programs."""
+    """The result for JSON output."""
     return {
         "set": application.wanted.owner,
         "same": first.num_same,
@@ -215,7 +215,7 @@ def report(application: Application, first: StepPlan) -> dict[str, object]:
 
 
 def summary(application: Application) -> str:
-    """The number of steps that were carried out, by their effect."""
+    """The numbers of completed steps, by effect."""
     counts: dict[str, int] = {}
     for outcome in application.outcomes:
         if outcome.end is AppliedEnd.DONE:
@@ -226,7 +226,7 @@ def summary(application: Application) -> str:
 
 
 class TerminalProgress:
-    """Prints to standard error. A terminal has one more line with the current waits."""
+    """Prints progress to standard error. A terminal has one more line with the current waits."""
 
     def __init__(
         self,
@@ -243,7 +243,7 @@ class TerminalProgress:
         self._width = 0
 
     def report_start(self, step: ApplyStep) -> None:
-        """A step begins."""
+        """Note that a step has begun."""
         with self._lock:
             self._since[_get_key(step)] = self._now()
 
@@ -274,7 +274,7 @@ class TerminalProgress:
             self._write(f"  {key} {status} ({now - since:.0f} s)\n")
 
     def report_end(self, outcome: AppliedStep) -> None:
-        """A line with the result and the time that it took."""
+        """Print a line with the outcome of a step, and its duration."""
         with self._lock:
             step = outcome.step
             key = _get_key(step)
@@ -309,12 +309,12 @@ class TerminalProgress:
 
 
 def _get_key(step: ApplyStep) -> ResourceKey:
-    """The resource of a step. Each file of an artifact has its own address."""
+    """The resource of a step. Each file of an artifact has a separate address."""
     return step.key if step.file is None else ResourceKey(step.key.kind, step.file.uri)
 
 
 def diff_lines(plan: StepPlan) -> list[Line]:
-    """Every resource that changes, and a last line with the numbers."""
+    """Every resource that changes, and a last line with the totals."""
     counts: dict[str, int] = {}
     lines: list[Line] = []
     uploads = _upload_lines(plan.steps)
@@ -348,13 +348,13 @@ def _by_resource(plan: StepPlan) -> dict[ResourceKey, list[ApplyStep]]:
 
 
 def _goes_with_endpoint(step: ApplyStep) -> bool:
-    """Whether it makes or replaces a configuration, whose fields are shown with its endpoint."""
+    """Whether the step makes or replaces a configuration. Its fields are shown at the endpoint."""
     return step.key.kind is ResourceKind.CONFIG and step.because in ("", OLD_VERSION)
 
 
 def _sign(steps: Sequence[ApplyStep]) -> tuple[str, str, str]:
     acts = [it.act for it in steps]
-    if steps[0].key.kind is ResourceKind.MODEL:  # a new version, and the old one in its name
+    if steps[0].key.kind is ResourceKind.MODEL:  # a new version, and the old one under its name
         acts = acts[:1] if StepAct.CREATE in acts[:1] else acts
     if StepAct.DELETE in acts and StepAct.CREATE in acts:
         return REPLACE
@@ -389,7 +389,7 @@ def _upload_lines(steps: Sequence[ApplyStep]) -> list[Line]:
     lines = []
     for uri, files in by_artifact.items():
         path, size = files[0].path, size_text(sum(it.num_bytes for it in files))
-        if uri != files[0].uri:  # a folder's files below a prefix
+        if uri != files[0].uri:  # files of a folder, below a prefix
             size = f"{len(files)} file{'' if len(files) == 1 else 's'}, {size}"
         lines.append(("cyan", f"^ {shown_path(path)} -> {uri} ({size})"))
     return lines
@@ -402,7 +402,7 @@ def shown_path(path: str) -> str:
 
 
 def short_field(field: str) -> str:
-    """A field without what documents leave out too."""
+    """A field without the parts that documents leave out, too."""
     for prefix in LEFT_OUT:
         if field.startswith(prefix):
             return short_field(field.removeprefix(prefix))
@@ -410,7 +410,7 @@ def short_field(field: str) -> str:
 
 
 def size_text(size_bytes: float) -> str:
-    """A number of bytes, in the unit that suits it."""
+    """A number of bytes in a suitable unit."""
     for unit in ("B", "kB", "MB"):
         if size_bytes < 1000:
             return f"{size_bytes:.0f} {unit}"
@@ -419,7 +419,7 @@ def size_text(size_bytes: float) -> str:
 
 
 def steps_document(plan: StepPlan) -> list[dict[str, Any]]:
-    """The steps for programs."""
+    """The steps for JSON output."""
     return [
         {
             "number": one.number,

@@ -1,4 +1,4 @@
-"""AWS's APIs as `apply` and `export` call them: an operation by its name, and uploads."""
+"""AWS's APIs as `apply` and `export` call them: operations by name, and uploads."""
 
 import threading
 from collections.abc import Iterator, Mapping
@@ -31,9 +31,10 @@ CONFLICT_CODES = (
 
 
 class AwsError(HostelryError):
-    """A call that was refused, or had no answer.
+    """A call that was refused, or was not answered.
 
-    `is_conflict`: resources have changed since they were observed, so that a new plan may succeed.
+    `is_conflict` is true if resources have changed since they were observed. Then a new plan may
+    succeed.
     """
 
     def __init__(self, code: str, message: str, *, is_conflict: bool) -> None:
@@ -42,7 +43,7 @@ class AwsError(HostelryError):
 
     @property
     def is_absence(self) -> bool:
-        """Whether there is nothing of the name."""
+        """Whether the named resource does not exist."""
         return str(self).startswith("Could not find") or self.code in (
             "404", "NoSuchKey", "NoSuchBucket", "ResourceNotFound", "ResourceNotFoundException",
             "ObjectNotFoundException",
@@ -69,7 +70,7 @@ class AwsAtPlatform:
         self._config, self._credentials = config, credentials
         self._clients: dict[str, Any] = {}
         self._making = threading.Lock()
-        self._buckets: set[str] = set()  # that are there
+        self._buckets: set[str] = set()  # that exist
 
     def client(self, service: str) -> Any:
         """The client of a service."""
@@ -109,7 +110,7 @@ def call_client(client: Any, operation: str, params: Mapping[str, Any]) -> dict[
 
 
 def to_aws_error(error: Exception) -> AwsError:
-    """The refusal that botocore's error is."""
+    """Convert an error of botocore."""
     if not isinstance(error, ClientError):
         advice = "start it with `hostelry up`, or see `hostelry status`"
         message = f"the platform did not answer ({error}): {advice}"
@@ -123,7 +124,7 @@ def to_aws_error(error: Exception) -> AwsError:
 def pages(
     aws: Aws, service: str, operation: str, member: str, params: Mapping[str, Any]
 ) -> Iterator[dict[str, Any]]:
-    """Every item of a list, page after page."""
+    """Every item of a list, from all pages."""
     token: dict[str, Any] = {}
     while True:
         page = aws.call(service, operation, {**params, **token})

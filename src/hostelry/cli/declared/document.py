@@ -1,4 +1,4 @@
-"""msgspec's types of the structures in AWS's service models, so that every field can be given."""
+"""Types of documents for msgspec, built from the structures in AWS's service models."""
 
 from functools import cache
 from types import GenericAlias
@@ -51,7 +51,7 @@ def build_fields(service: str, shape: StructureShape, *without: str) -> Fields:
 def struct(
     name: str, *fields: Fields, doc: str = "", module: str = __name__
 ) -> type[msgspec.Struct]:
-    """A struct that refuses other fields. The last field of a name wins."""
+    """A struct that refuses unknown fields. If a name repeats, the last field counts."""
     by_name = {field[0]: field for group in fields for field in group}
     required_first = sorted(by_name.values(), key=len)
     return msgspec.defstruct(

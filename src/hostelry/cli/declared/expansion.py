@@ -1,4 +1,4 @@
-"""From checked documents to resources: short forms become the fields of AWS's requests. Pure."""
+"""Expand checked documents to resources. Short forms become fields of AWS's requests. Pure."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -63,7 +63,7 @@ class ScalingError(HostelryError):
 def scaling_resources(
     resource_id: str, given: Given, *, serverless: bool = False
 ) -> Iterator[tuple[ResourceKey, Given, Path]]:
-    """The target, its policies and actions: key, params, path. Raises ScalingError."""
+    """Yield key, params and path of the target, its policies and actions. Raises ScalingError."""
     dimension = given.get("ScalableDimension") or get_dimension(resource_id, serverless=serverless)
     target = target_key(resource_id, dimension)
     own = ("Policies", "ScheduledActions", "TargetValue", "Tags", "ScalableDimension")
@@ -91,7 +91,7 @@ def scaling_resources(
 
 
 def get_dimension(resource_id: str, *, serverless: bool) -> str:
-    """The dimension that a resource of that id is scaled in. Raises ScalingError."""
+    """The dimension in which a resource with that id is scaled. Raises ScalingError."""
     match resource_id.split("/"):
         case ["endpoint", _, "variant", _]:
             kind = Dimension.PROVISIONED_CONCURRENCY if serverless else Dimension.INSTANCES
@@ -135,10 +135,11 @@ def action_params(given: Given) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WantedState:
-    """Every resource of the documents, the name of their set, and the default role.
+    """All resources of the documents, the name of their set, and the default role.
 
     Without an `owner` no resource is marked, and resources of any set may change. `config_names`
-    has the names of endpoints' configurations, which otherwise end in a hash.
+    has names for endpoint configurations. A configuration without such a name gets a name with a
+    hash.
     """
 
     owner: str
@@ -149,7 +150,7 @@ class WantedState:
 
 @dataclass(slots=True)
 class _Reading:
-    """The resources found so far, and the faults."""
+    """The resources and faults found so far."""
 
     role_arn: str
     owner: str = ""
@@ -174,7 +175,7 @@ class _Reading:
 def wanted_state(sources: Sequence[DocumentSource], role_arn: str) -> WantedState:
     """The resources of the documents. `role_arn` is the default role.
 
-    Raises DocumentError with every fault that was found.
+    Raises DocumentError with all faults.
     """
     reading = _Reading(role_arn)
     for source in sources:
@@ -365,7 +366,7 @@ def _read_alarm(reading: _Reading, name: str, given: Given, path: Path) -> None:
 
 
 def _check_references(reading: _Reading) -> None:
-    """Fault for bases that the documents name as something else than a component with copies."""
+    """Add a fault for each named base that is in the documents but is not a base component."""
     for wanted in _components(reading):
         base = wanted.params["Specification"].get("BaseInferenceComponentName")
         found = reading.resources.get(ResourceKey(ResourceKind.COMPONENT, base))
@@ -390,12 +391,12 @@ def split(given: Given, names: Sequence[str]) -> tuple[dict[str, Any], dict[str,
 
 
 def remove_tags(given: Given) -> dict[str, Any]:
-    """`given` without its tags, which are compared on their own."""
+    """`given` without its tags, which are compared separately."""
     return {name: it for name, it in given.items() if name != "Tags"}
 
 
 def texts(given: Given) -> dict[str, str]:
-    """Scalars of an environment as texts."""
+    """The scalars of an environment as texts."""
     return {name: to_text(it) for name, it in given.items()}
 
 

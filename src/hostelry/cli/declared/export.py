@@ -45,7 +45,7 @@ _USUAL_NAME = ("VariantName", VARIANT)
 
 
 class DocumentDumper(yaml.SafeDumper):
-    """PyYAML's writer, which also quotes texts that only `StrictLoader` reads as other types."""
+    """PyYAML's writer. It also quotes texts that only `StrictLoader` would read as another type."""
 
 
 for _first, _resolvers in StrictLoader.yaml_implicit_resolvers.items():
@@ -101,7 +101,7 @@ def document_text(document: dict[str, Any]) -> str:
 
 
 def write_document(path: Path, text: str) -> None:
-    """Write a file, whole or not at all. Raises TerminalError if it cannot be written."""
+    """Write a file atomically. Raises TerminalError if it cannot be written."""
     beside = path.with_name(f".{path.name}.part")
     try:
         beside.write_text(text, encoding="utf-8")
@@ -125,7 +125,7 @@ def build_document(observed: ObservedState, endpoints: Iterable[str] = ()) -> Do
 
 
 class _Export:
-    """What is exported, and the models' names in the document."""
+    """The resources to export, and the models' names in the document."""
 
     def __init__(self, observed: ObservedState, chosen: frozenset[str]) -> None:
         self.made_by_policies = observed.made_by_policies
@@ -161,7 +161,7 @@ class _Export:
         self.names = document_names(self._models)
 
     def owner(self) -> str:
-        """The set's name where all are of one."""
+        """The set's name, if all resources belong to one set."""
         found = (*self._models, *self._endpoints, *self._components, *self._targets, *self._alarms)
         owners = {it.owner for it in found}
         owner = owners.pop() if len(owners) == 1 else ""
@@ -297,7 +297,7 @@ class _Export:
 
 
 def document_names(models: Iterable[Observed]) -> dict[str, str]:
-    """Names in the document of models that `apply` made under another name, by this."""
+    """The document names of models that `apply` created under another name, by that name."""
     listed = list(models)
     taken = {it.key.name for it in listed}
     names: dict[str, str] = {}
@@ -310,13 +310,13 @@ def document_names(models: Iterable[Observed]) -> dict[str, str]:
 
 
 def get_tags(found: Observed) -> Document:
-    """The tags except those that `apply` or AWS sets."""
+    """The tags, except those that `apply` or AWS sets."""
     own = {name: it for name, it in found.tags.items() if not name.startswith((OWN_TAGS, AWS_TAGS))}
     return {"Tags": own} if own else {}
 
 
 def adapter_document(found: Observed) -> str | Document:
-    """An adapter. A text with its archive if it has no other fields."""
+    """An adapter. If it has no other fields, only the text of its archive's address."""
     [specification] = specifications(found.params)
     rest = {
         name: it
@@ -342,7 +342,7 @@ def policy_document(params: Params, dimension: str) -> Document:
 
 
 def usual_value(policies: Mapping[str, Params], dimension: str) -> float | None:
-    """The target value where the only policy is the one that TargetValue stands for."""
+    """The target value, if the only policy is the one that TargetValue stands for."""
     if list(policies) != [USUAL_POLICY]:
         return None
     given = policy_document(policies[USUAL_POLICY], dimension)
@@ -357,7 +357,7 @@ def action_document(params: Params) -> Document:
 
 
 def alarm_document(found: Observed) -> Document:
-    """An alarm, with its dimensions by name."""
+    """An alarm. Its dimensions are a mapping by name."""
     params = dict(found.params)
     dimensions = params.get("Dimensions")
     if dimensions:
@@ -368,7 +368,7 @@ def alarm_document(found: Observed) -> Document:
 def _select_alarms(
     alarms: list[Observed], endpoints: list[Observed], components: list[Observed]
 ) -> list[Observed]:
-    """The alarms on metrics of these, those that act on their scaling, and rules of these only."""
+    """Alarms on metrics or scaling of these resources, and composites of only such alarms."""
     names = {it.key.name for it in (*endpoints, *components)}
     rollback = {
         alarm["AlarmName"]

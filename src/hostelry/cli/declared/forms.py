@@ -1,4 +1,4 @@
-"""The one form of each kind's fields, so that equal resources have equal params. Pure.
+"""Normal forms of the fields of each kind, so that equal resources have equal params. Pure.
 
 model      CreateModel's, always with Containers
 endpoint   {"Config": CreateEndpointConfig's, "DeploymentConfig": ...}
@@ -66,7 +66,7 @@ def parse_instant(text: str) -> datetime:
 
 
 def in_order(values: list[Any]) -> list[Any]:
-    """Dimensions in order of their names, since their order has no meaning."""
+    """Dimensions sorted by name, because their order has no meaning."""
     if values and all(isinstance(it, Mapping) and set(it) == {"Name", "Value"} for it in values):
         return sorted(values, key=lambda it: str(it["Name"]))
     return values
@@ -95,7 +95,7 @@ def config_form(given: Params) -> dict[str, Any]:
 
 
 def without_counts(config: Params) -> dict[str, Any]:
-    """A configuration without what UpdateEndpointWeightsAndCapacities changes."""
+    """A configuration without the values that UpdateEndpointWeightsAndCapacities changes."""
     variants = [
         {name: it for name, it in variant.items() if name not in COUNTS}
         for variant in config.get("ProductionVariants", ())
@@ -146,7 +146,7 @@ def hashed_name(name: str, params: Any) -> str:
 
 
 def is_version_of(aws_name: str, name: str) -> bool:
-    """Whether `aws_name` is `name`, or `name` with a hash."""
+    """Whether `aws_name` is `name`, or `name` with a hash at its end."""
     stem, _, digest = aws_name.rpartition("-")
     is_hash = len(digest) == HASH_DIGITS and set(digest) <= set("0123456789abcdef")
     return aws_name == name or (is_hash and stem == name[: MAX_NAME - HASH_DIGITS - 1].rstrip("-"))

@@ -1,4 +1,4 @@
-"""Local artifacts in documents: where a path may stand, and its upload."""
+"""Local artifacts in documents: the members that may have a path, and the uploads."""
 
 import hashlib
 import os
@@ -22,27 +22,27 @@ HASH_DIGITS = 32
 
 
 class UploadedAs(Enum):
-    """What becomes of a local folder."""
+    """The form in which a local folder is uploaded."""
 
-    ARCHIVE = "archive"  # a .tar.gz. A file is uploaded as it is
+    ARCHIVE = "archive"  # a .tar.gz. A single file is uploaded as it is
     PREFIX = "prefix"  # each file below a prefix
 
 
 @dataclass(frozen=True, slots=True)
 class LocalPath:
-    """A local file or folder that is to be uploaded."""
+    """A local file or folder to upload."""
 
     path: FilePath
     upload: UploadedAs
 
     @property
     def mark(self) -> str:
-        """The text that stands for it in params, until its content is known."""
+        """The text that stands for the path in params, until the content is known."""
         return f"{MARK}{self.upload.value}:{self.path}"
 
 
 def parse_mark(text: str) -> LocalPath | None:
-    """The local path that `text` is the mark of."""
+    """The local path whose mark `text` is. None for other texts."""
     if not text.startswith(MARK):
         return None
     upload, _, path = text.removeprefix(MARK).partition(":")
@@ -50,7 +50,7 @@ def parse_mark(text: str) -> LocalPath | None:
 
 
 def mark_local_paths(params: Any, folder: FilePath, upload: UploadedAs = UploadedAs.ARCHIVE) -> Any:
-    """`params` with a mark for each local path, which is relative to `folder`."""
+    """`params` with a mark in place of each local path, which is relative to `folder`."""
     if isinstance(params, Mapping):
         if params.get("Mode") == "MultiModel" or params.get("CompressionType") == "None":
             upload = UploadedAs.PREFIX
@@ -84,7 +84,7 @@ def local_paths(params: Any) -> Iterator[LocalPath]:
 
 
 def replace_marks(params: Any, uris: Mapping[str, str]) -> Any:
-    """`params` with the URI of each mark."""
+    """`params` with URIs in place of marks."""
     if isinstance(params, Mapping):
         return {name: replace_marks(it, uris) for name, it in params.items()}
     if isinstance(params, list):
@@ -94,7 +94,7 @@ def replace_marks(params: Any, uris: Mapping[str, str]) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class ArtifactUploads:
-    """The objects of each local artifact, by the URI that documents have in its place."""
+    """The objects of each local artifact, by the URI that documents get in place of the path."""
 
     files: Mapping[str, Sequence[UploadedFile]] = field(default_factory=dict)
 

@@ -1,4 +1,4 @@
-"""Resources as AWS's APIs describe them, in the form that documents are compared in."""
+"""Observe resources by AWS's APIs, in the normal forms of documents."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +20,7 @@ from hostelry.cli.declared.resource import (
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 Described = Mapping[str, Any]
-MAX_CALLS = 16  # at once
+MAX_CALLS = 16  # at the same time
 NAMESPACE = {"ServiceNamespace": "sagemaker"}
 CONFIGURATIONS = (
     "TargetTrackingScalingPolicyConfiguration", "StepScalingPolicyConfiguration",
@@ -32,14 +32,14 @@ ACTIONS = ("AlarmActions", "OKActions", "InsufficientDataActions")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedState:
-    """What is there: resources by key, the ARNs of policies by reference, alarms of policies."""
+    """Present resources by key, ARNs of policies by reference, and names of policies' alarms."""
 
     resources: Resources
     policy_arns: Mapping[str, str] = field(default_factory=dict)
     made_by_policies: frozenset[str] = frozenset()
 
     def of(self, kind: ResourceKind) -> list[Observed]:
-        """The resources of a kind, in order of their names."""
+        """The resources of a kind, sorted by name."""
         found = (it for it in self.resources.values() if it.key.kind is kind)
         return sorted(found, key=lambda it: (it.key.within, it.key.name))
 
@@ -49,7 +49,7 @@ Selected = Callable[[ResourceKey], bool]
 
 
 def observed_state(aws: Aws, selected: Selected, role_arn: str) -> ObservedState:
-    """Observe the selected resources. `role_arn`, the default role, is left out of them.
+    """Observe the selected resources. The default role, `role_arn`, is left out of their params.
 
     Raises AwsError.
     """
@@ -78,7 +78,7 @@ def _without_role(found: Observed, role_arn: str) -> Observed:
 
 
 def each(act: Callable[[Item], Result | None], items: Iterable[Item]) -> list[Result]:
-    """The results of `act` for all items, several at once, without items that no longer exist."""
+    """The results of `act` for all items that still exist. Several run at a time."""
 
     def one(item: Item) -> Result | None:
         try:
@@ -103,7 +103,7 @@ def _tags(aws: Aws, arn: str) -> dict[str, str]:
 
 
 def given_members(described: Described, operation: str) -> dict[str, Any]:
-    """The members of a description that a request of `operation` has too."""
+    """The members of a description that are also members of the operation's request."""
     names = request_names(SAGEMAKER, operation)
     return {name: it for name, it in described.items() if name in names}
 
@@ -146,7 +146,7 @@ def _endpoints(aws: Aws, selected: Selected) -> list[Observed]:
         except AwsError as error:
             if not error.is_absence:
                 raise
-            config = {}  # it was deleted, which AWS allows
+            config = {}  # the configuration was deleted, which AWS allows
         last = found.get("LastDeploymentConfig")
         return Observed(
             key=key,
@@ -187,7 +187,7 @@ def _components(aws: Aws, selected: Selected) -> list[Observed]:
 
 
 def component_params(found: Described) -> dict[str, Any]:
-    """The params of a component as DescribeInferenceComponent shows it."""
+    """The params of a component, from DescribeInferenceComponent."""
     params: dict[str, Any] = {
         "EndpointName": found["EndpointName"],
         "VariantName": found.get("VariantName"),
@@ -203,7 +203,7 @@ def component_params(found: Described) -> dict[str, Any]:
 
 
 def specification_params(shown: Described) -> dict[str, Any]:
-    """A specification as a request gives it: an image, and no requirements of an adapter's base."""
+    """A specification as in a request: with an image, and without requirements for an adapter."""
     params = dict(shown)
     container = dict(params.pop("Container", {}))
     deployed = container.pop("DeployedImage", {})
@@ -229,7 +229,7 @@ def _targets(aws: Aws, selected: Selected) -> list[Observed]:
 
 
 def policy_reference(resource_id: str, name: str) -> str:
-    """A policy in the actions of an alarm, whatever its ARN."""
+    """The text that names a policy in an alarm's actions, independent of its ARN."""
     return f"policy/{resource_id}/{name}"
 
 
@@ -280,7 +280,7 @@ def _alarms(aws: Aws, selected: Selected, references: Mapping[str, str]) -> list
 
 
 def alarm_params(found: Described, references: Mapping[str, str]) -> dict[str, Any]:
-    """The params of an alarm, with references in place of the ARNs of policies."""
+    """The params of an alarm. References replace the ARNs of policies."""
     operation = "PutCompositeAlarm" if "AlarmRule" in found else "PutMetricAlarm"
     names = request_names(CLOUDWATCH, operation)
     params = {name: it for name, it in found.items() if name in names and name != "AlarmName"}
@@ -291,5 +291,5 @@ def alarm_params(found: Described, references: Mapping[str, str]) -> dict[str, A
 
 
 def scaled_resources(targets: Sequence[Observed]) -> set[str]:
-    """The ids of resources whose number is a scalable target's."""
+    """The ids of resources whose number a scalable target sets."""
     return {split_target(it.key.name)[0] for it in targets}

@@ -1,7 +1,7 @@
-"""Desired documents and observed resources in, ordered steps out. Pure.
+"""Plan ordered steps from desired documents and observed resources. Pure.
 
-Parts come in the order of needs: uploads, models, endpoints, components, scaling, alarms. Then
-come old versions of models and configurations, and with `prune` resources that the set dropped.
+Steps are in the order of needs: uploads, models, endpoints, components, scaling, alarms. Then come
+deletions of old models and configurations. With `prune`, resources that the set dropped follow.
 """
 
 from collections.abc import Callable, Iterable
@@ -53,7 +53,7 @@ def plan(
 ) -> StepPlan:
     """Plan the steps. `present` has the URIs of existing objects.
 
-    Raises TerminalError if a step would change what another set of documents made.
+    Raises TerminalError if a step would change a resource of another set.
     """
     planning = Planning(wanted, observed, uploads, present)
     plan_uploads(planning)
@@ -78,7 +78,7 @@ def plan(
 
 
 def plan_uploads(planning: Planning) -> None:
-    """Upload missing objects of local artifacts. Artifacts may share an upload."""
+    """Upload missing objects of local artifacts. Several artifacts may share an upload."""
     numbers: dict[str, int] = {}
     for uri, files in planning.uploads.files.items():
         key = ResourceKey(ResourceKind.ARTIFACT, uri)
@@ -95,7 +95,7 @@ def plan_uploads(planning: Planning) -> None:
 
 
 def plan_old_versions(planning: Planning) -> None:
-    """Delete former models and configurations of the set, after their users have the new ones."""
+    """Delete old models and configurations of the set, after their users have the new ones."""
     for config in planning.observed.of(ResourceKind.CONFIG):
         endpoint = ResourceKey(ResourceKind.ENDPOINT, config.tags.get(NAME_TAG, ""))
         if is_old_config(planning, config, planning.find(endpoint)):
@@ -115,11 +115,11 @@ def plan_old_versions(planning: Planning) -> None:
 
 
 def plan_prune(planning: Planning) -> None:
-    """Delete the set's resources that no document names. Users go before the resources they use."""
+    """Delete resources of the set that no document names. A user is deleted before what it uses."""
     _prune_alarms(planning)
     for target in _find_unnamed(planning, ResourceKind.TARGET):
         if resource_key(target.key.name) in planning.gone:
-            continue  # it goes with the replaced resource that it scales
+            continue  # deleted with the replaced resource that it scales
         call = (SCALING, "DeregisterScalableTarget", target_members(target.key.name))
         planning.delete(target.key, call, (), UNNAMED)
     components = _find_unnamed(planning, ResourceKind.COMPONENT)
@@ -143,7 +143,7 @@ def plan_prune(planning: Planning) -> None:
 
 
 def prune_composites(planning: Planning) -> None:
-    """Delete composite alarms: no alarm can go while a rule names it."""
+    """Delete composite alarms first: no alarm can be deleted while a rule names it."""
     unnamed = _find_unnamed(planning, ResourceKind.ALARM)
     left = {it.key.name: it for it in unnamed if "AlarmRule" in it.params}
     while left:
@@ -158,7 +158,7 @@ def prune_composites(planning: Planning) -> None:
 
 
 def _prune_alarms(planning: Planning) -> None:
-    """Delete metric alarms, after the composite ones and the new rules of those that stay."""
+    """Delete metric alarms, after composite alarms are deleted or have their new rules."""
     needs = [it.number for it in planning.steps if it.key.kind is ResourceKind.ALARM]
     for alarm in _find_unnamed(planning, ResourceKind.ALARM):
         if "AlarmRule" not in alarm.params:
@@ -167,7 +167,7 @@ def _prune_alarms(planning: Planning) -> None:
 
 
 def _prune_versions(planning: Planning) -> None:
-    """Models and configurations whose documents are gone, after their users."""
+    """Delete models and configurations that no document has any more, after their users."""
     users = [
         number
         for key, numbers in planning.gone.items()
@@ -181,7 +181,7 @@ def _prune_versions(planning: Planning) -> None:
         for found in planning.observed.of(kind):
             document = ResourceKey(named, found.tags.get(NAME_TAG, ""))
             is_own = found.owner == planning.owner
-            # A configuration keeps the tag of documents that had no name yet.
+            # A configuration keeps the tag of the time when its documents had no name.
             is_own |= found.owner == UNNAMED_SET and document in planning.gone
             if is_own and document not in planning.wanted:
                 delete(planning, found, users, UNNAMED)

@@ -1,4 +1,4 @@
-"""Steps of endpoints, inference components and adapters. Pure."""
+"""Plan steps of endpoints, inference components and adapters. Pure."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -40,7 +40,7 @@ NAME = "InferenceComponentName"
 
 
 def replaced_endpoints(planning: Planning) -> None:
-    """Note the endpoints that must be replaced since no update is enough, with the reason."""
+    """Note the endpoints that no update can change as wanted, with the reason."""
     for wanted in planning.of(ResourceKind.ENDPOINT):
         found = planning.find(wanted.key)
         if found is None:
@@ -85,13 +85,13 @@ def _delete_endpoint(planning: Planning, wanted: Wanted) -> None:
 
 
 def realised_config(planning: Planning, wanted: Wanted) -> dict[str, Any]:
-    """The configuration with the names that models have in AWS."""
+    """The configuration with the models' names in AWS."""
     found: dict[str, Any] = replace_models(wanted.params["Config"], planning.model_names)
     return found
 
 
 def _plan_config(planning: Planning, wanted: Wanted, config: Params) -> tuple[str, list[int]]:
-    """The name of the configuration, and the step that creates it if it is missing."""
+    """The name of the configuration, and the step that creates it, if it is missing."""
     name = planning.config_names.get(wanted.key.name) or hashed_name(wanted.key.name, config)
     key = ResourceKey(ResourceKind.CONFIG, name)
     if planning.find(key) is not None:
@@ -172,7 +172,7 @@ def _live_after(
 def _set_counts(
     planning: Planning, wanted: Wanted, live: Mapping[str, Mapping[str, Any]], scaled: set[str]
 ) -> None:
-    """Set counts and weights that differ. A scaled variant's count is its target's."""
+    """Set counts and weights that differ. A scalable target sets the count of a scaled variant."""
     differing: list[dict[str, Any]] = []
     shown = []
     for variant in wanted.params["Config"]["ProductionVariants"]:
@@ -201,7 +201,7 @@ def _set_counts(
 
 
 def _scaled_variants(planning: Planning, wanted: Wanted) -> set[str]:
-    """The variants whose number of instances is a scalable target's, wanted or observed."""
+    """The variants whose number of instances a wanted or observed scalable target sets."""
     scaled = scaled_resources(planning.observed.of(ResourceKind.TARGET))
     scaled |= {split_target(it.key.name)[0] for it in planning.of(ResourceKind.TARGET)}
     prefix = f"endpoint/{wanted.key.name}/variant/"
@@ -235,7 +235,7 @@ def is_old_config(planning: Planning, config: Observed, endpoint: Observed | Non
 
 
 def replaced_components(planning: Planning) -> None:
-    """Delete the components that must be replaced since no update is enough, adapters first."""
+    """Delete the components that no update can change as wanted, adapters first."""
     replaced = {
         wanted.key: why
         for wanted in planning.of(ResourceKind.COMPONENT)
@@ -243,7 +243,7 @@ def replaced_components(planning: Planning) -> None:
         and (why := _why_replaced(planning, wanted, found))
     }
     components = planning.observed.of(ResourceKind.COMPONENT)
-    for found in components:  # adapters go with their base
+    for found in components:  # adapters are replaced with their base
         base = ResourceKey(ResourceKind.COMPONENT, get_base(found.params) or "")
         if base in replaced and found.key in planning.wanted:
             replaced.setdefault(found.key, f"its base {base.name} is replaced")
@@ -297,7 +297,7 @@ def _needs(planning: Planning, wanted: Wanted) -> list[int]:
 
 
 def _specification(planning: Planning, params: Params) -> dict[str, Any]:
-    """Specification or Specifications, with the names that models have in AWS."""
+    """Specification or Specifications, with the models' names in AWS."""
     name = "Specification" if "Specification" in params else "Specifications"
     return {name: replace_models(params[name], planning.model_names)}
 
@@ -324,7 +324,7 @@ def _create_component(planning: Planning, wanted: Wanted) -> None:
         changes=changes({}, params),
     )
     if copies == 0 and not _is_scaled(planning, wanted):
-        _set_copies(planning, wanted, FieldChange("CopyCount", 1, 0))  # none can be created with 0
+        _set_copies(planning, wanted, FieldChange("CopyCount", 1, 0))  # creation needs at least 1
 
 
 def _update_component(planning: Planning, wanted: Wanted, found: Observed) -> None:
@@ -376,14 +376,14 @@ def _set_copies(planning: Planning, wanted: Wanted, change: FieldChange) -> None
 
 
 def comparable(specification: Params) -> dict[str, Any]:
-    """A specification, in which an image that comes of the model is left out."""
+    """A specification without an image that comes from the model."""
     container = dict(specification.get("Container", {}))
     rest = {name: it for name, it in specification.items() if name != "Container"}
     return {**rest, "Container": container}
 
 
 def _differences(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> list[FieldChange]:
-    """The changes that an update makes: members that the documents leave out stay as they are."""
+    """The changes that an update makes. Members that the documents leave out do not change."""
     if len(before) != len(after):
         return changes(before, after, "Specifications")
     found: list[FieldChange] = []
@@ -403,9 +403,9 @@ def _keep_members(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, A
 
 
 def _is_scaled(planning: Planning, wanted: Wanted) -> bool:
-    """Whether its number of copies is a scalable target's, wanted or observed.
+    """Whether a wanted or observed scalable target sets the number of copies.
 
-    Without an owner a number is set although a target is observed.
+    Without an owner an observed target does not count.
     """
     targets = planning.observed.of(ResourceKind.TARGET) if planning.owner else []
     scaled = scaled_resources(targets)

@@ -1,7 +1,7 @@
-"""Steps of scalable targets, their policies and scheduled actions. Pure.
+"""Plan steps of scalable targets, their policies and scheduled actions. Pure.
 
-Policies and actions have no tags: a tag of their target marks those that a set of documents makes.
-It is there before they are, so that none is made unmarked.
+Policies and actions have no tags. A tag of their target marks those that a set of documents made.
+The target gets the tag first, so that no policy or action exists without a mark.
 """
 
 import hashlib
@@ -38,7 +38,7 @@ ALARM_TAG_CALLS = (
 
 
 def get_mark(key: ResourceKey) -> str:
-    """The target's tag that marks a policy or an action."""
+    """The tag of the target that marks a policy or an action."""
     digest = hashlib.sha256(key.name.encode()).hexdigest()[:16]
     return f"{MARK}{WORDS[key.kind]}/{digest}"
 
@@ -62,7 +62,7 @@ def resource_key(target: str) -> ResourceKey:
 
 
 def plan_scaling(planning: Planning, *, prune: bool) -> None:
-    """Register targets, then put policies and actions after pruned ones are gone."""
+    """Register targets. Then delete pruned policies and actions, and put the wanted ones."""
     for wanted in planning.of(ResourceKind.TARGET):
         _plan_target(planning, wanted)
     if prune:
@@ -99,13 +99,13 @@ def _plan_target(planning: Planning, wanted: Wanted) -> None:
 
 
 def _find(planning: Planning, key: ResourceKey) -> Observed | None:
-    """A target or its part. None if it does not exist, or is deleted with its resource."""
+    """A target, policy or action. None if it does not exist, or is deleted with its resource."""
     goes = resource_key(key.within or key.name) in planning.gone
     return None if goes else planning.find(key)
 
 
 def _given_alike(before: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """`before` with those suspensions that the documents give."""
+    """`before` with only those suspensions that the documents give."""
     given = wanted.get("SuspendedState", {})
     suspended = {it: on for it, on in before.get("SuspendedState", {}).items() if it in given}
     return {**before, **({"SuspendedState": suspended} if given else {})}
@@ -120,7 +120,7 @@ def _plan_part(planning: Planning, wanted: Wanted) -> None:
     if found is not None and holder is not None:
         planning.check_owner(wanted, _add_owner(found, holder))
     needs = planning.find_needs(None, target, resource_key(key.within))
-    # A metric has one tracking policy: those that are pruned go first.
+    # A metric can have one tracking policy, so pruned policies are deleted first.
     needs += [
         number
         for other, numbers in planning.gone.items()
@@ -144,7 +144,7 @@ def _plan_part(planning: Planning, wanted: Wanted) -> None:
 
 
 def _add_owner(found: Observed, holder: Observed) -> Observed:
-    """A policy or an action with its owner, which a tag of its target names."""
+    """A policy or an action with its owner, from a tag of its target."""
     owner = holder.tags.get(get_mark(found.key), "")
     return Observed(
         key=found.key, params=found.params, tags={"hostelry:applied-by": owner} if owner else {}
@@ -152,9 +152,9 @@ def _add_owner(found: Observed, holder: Observed) -> Observed:
 
 
 def _plan_pruned_parts(planning: Planning) -> None:
-    """Delete the policies and actions that the set made and no longer names, then their marks.
+    """Delete policies and actions that the set made and no longer names, then their marks.
 
-    Policies and actions of a pruned target go with the target.
+    A pruned target's policies and actions are deleted with the target.
     """
     for found in [
         *planning.observed.of(ResourceKind.POLICY),
@@ -175,21 +175,21 @@ def _plan_pruned_parts(planning: Planning) -> None:
 
 
 def plan_first_alarms(planning: Planning) -> None:
-    """Put the alarms that no policy has to be there for: updates of endpoints may name them."""
+    """Put the alarms that need no policy. Updates of endpoints may name these alarms."""
     for wanted in _in_order(planning):
         if not _find_policies(planning, wanted) and "AlarmRule" not in wanted.params:
             _plan_alarm(planning, wanted)
 
 
 def plan_alarms(planning: Planning) -> None:
-    """Put the other alarms: those with policies, then composite ones."""
+    """Put the other alarms: first those that need policies, then composite alarms."""
     for wanted in _in_order(planning):
         if _find_policies(planning, wanted) or "AlarmRule" in wanted.params:
             _plan_alarm(planning, wanted)
 
 
 def _in_order(planning: Planning) -> list[Wanted]:
-    """Metric alarms first, then composite ones after those that their rules name."""
+    """Metric alarms first. A composite alarm follows the alarms that its rule names."""
     alarms = planning.of(ResourceKind.ALARM)
     composites = {it.key.name: it for it in alarms if "AlarmRule" in it.params}
     ordered: dict[str, Wanted] = {}
@@ -246,7 +246,7 @@ def _plan_alarm(planning: Planning, wanted: Wanted) -> None:
 
 
 def _after_deletion(planning: Planning, wanted: Wanted, found: Observed) -> Observed | None:
-    """Delete an alarm of the other kind, which cannot be updated. None if it is deleted."""
+    """Delete an alarm of the other type, which cannot be updated. None if it is deleted."""
     if ("AlarmRule" in wanted.params) == ("AlarmRule" in found.params):
         return found
     call = (CLOUDWATCH, "DeleteAlarms", {"AlarmNames": [wanted.key.name]})

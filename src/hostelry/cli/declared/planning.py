@@ -1,4 +1,4 @@
-"""Steps under construction, and the steps of models. Pure."""
+"""A plan under construction, and the steps of models. Pure."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -35,9 +35,9 @@ TAG_CALLS = (
 
 
 class Planning:
-    """The steps so far. `done` are the steps after which a resource is as wanted.
+    """The steps so far. `done` has the steps after which a resource is as wanted.
 
-    `gone` are the steps after which a replaced or deleted resource is gone.
+    `gone` has the steps after which a replaced or deleted resource does not exist.
     """
 
     def __init__(
@@ -59,18 +59,18 @@ class Planning:
         self.foreign: list[str] = []
 
     def of(self, kind: ResourceKind) -> list[Wanted]:
-        """The wanted resources of a kind, in the order of the documents."""
+        """The wanted resources of a kind, in document order."""
         return [it for it in self.wanted.values() if it.key.kind is kind]
 
     def find(self, key: ResourceKey) -> Observed | None:
-        """The observed resource. None if it does not exist or is being replaced or deleted."""
+        """The observed resource. None if it is missing, or is being replaced or deleted."""
         observed = self.observed.resources.get(key)
         if observed is None or key in self.gone or observed.status == "Deleting":
             return None
         return observed
 
     def find_needs(self, params: Any, *keys: ResourceKey) -> list[int]:
-        """Numbers of the steps that `params` need: uploads that they name, and steps of `keys`."""
+        """The steps that `params` need: uploads of named artifacts, and steps of `keys`."""
         needs = [number for key in keys for number in self.done.get(key, ())]
         for uri in self.uploads.named_in(params):
             needs += self.done.get(ResourceKey(ResourceKind.ARTIFACT, uri), [])
@@ -85,7 +85,7 @@ class Planning:
         needs: Iterable[int] = (),
         **more: Any,
     ) -> int:
-        """Add a step that helps to bring `key` into its wanted state. Returns its number."""
+        """Add a step towards the wanted state of `key`. Returns the step's number."""
         service, operation, params = call
         step = ApplyStep(
             number=len(self.steps) + 1,
@@ -108,7 +108,7 @@ class Planning:
         needs: Iterable[int],
         because: str = "",
     ) -> int:
-        """Add the deletion of `key`. Returns its number."""
+        """Add the deletion of `key`. Returns the step's number."""
         waits = key.kind in (ResourceKind.ENDPOINT, ResourceKind.COMPONENT)
         service, operation, params = call
         step = ApplyStep(
@@ -127,13 +127,13 @@ class Planning:
         return step.number
 
     def tags(self, wanted: Wanted, *, names: bool = False) -> dict[str, str]:
-        """The tags of a resource that is created."""
+        """The tags of a new resource."""
         own = {OWNER_TAG: self.owner} | ({NAME_TAG: wanted.key.name} if names else {})
         own = own if self.owner else {}
         return {**(wanted.tags or {}), **own}
 
     def check_owner(self, wanted: Wanted, found: Observed) -> None:
-        """Note an error if another set made the resource that is about to change."""
+        """Note an error if another set made the resource that a step would change."""
         if self.owner and found.owner not in ("", UNNAMED_SET, self.owner):
             self.foreign.append(
                 f'{wanted.place}: {wanted.key} was made by the documents of set "{found.owner}";'
@@ -141,9 +141,9 @@ class Planning:
             )
 
     def changed_tags(self, wanted: Wanted, found: Observed) -> tuple[dict[str, str], list[str]]:
-        """Tags to add, and keys to remove. Other tags stay if the documents have no Tags.
+        """Tags to add, and keys to remove. If the documents have no Tags, other tags stay.
 
-        What unnamed documents made becomes the set's once they have a name.
+        When documents get a name, the set of this name takes over their resources.
         """
         added: dict[str, str] = {}
         if self.owner != UNNAMED_SET:
@@ -180,13 +180,13 @@ class Planning:
             )
 
     def refuse_foreign(self) -> None:
-        """Raise TerminalError if a step would change what another set made."""
+        """Raise TerminalError if a step would change a resource of another set."""
         if self.foreign:
             raise TerminalError("\n".join(self.foreign))
 
 
 def tag_members(tags: Mapping[str, str], service: str) -> dict[str, Any]:
-    """Tags as a service takes them."""
+    """Tags in the format of a service."""
     if not tags:
         return {}
     if service == "application-autoscaling":
@@ -195,7 +195,7 @@ def tag_members(tags: Mapping[str, str], service: str) -> dict[str, Any]:
 
 
 def plan_models(planning: Planning) -> None:
-    """Create missing models, and note the name of each model in AWS in `model_names`."""
+    """Create missing models, and note each model's name in AWS in `model_names`."""
     for wanted in planning.of(ResourceKind.MODEL):
         _plan_model(planning, wanted)
 
@@ -233,7 +233,7 @@ def _plan_model(planning: Planning, wanted: Wanted) -> None:
 
 
 def model_request(params: Params) -> dict[str, object]:
-    """CreateModel's fields: a single container is the primary one."""
+    """CreateModel's fields. A single container becomes PrimaryContainer."""
     containers = params["Containers"]
     if len(containers) > 1:
         return dict(params)

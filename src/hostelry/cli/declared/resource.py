@@ -1,4 +1,4 @@
-"""Plain values of documents: places and faults, resources, changes of fields, steps."""
+"""Values about documents: places, faults, resources, changes of fields, and steps."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -51,7 +51,7 @@ class DocumentFault:
 
 
 class DocumentError(TerminalError):
-    """Invalid documents, with every fault that was found."""
+    """Invalid documents. Has every fault."""
 
     def __init__(self, faults: Iterable[DocumentFault]) -> None:
         self.faults: Sequence[DocumentFault] = tuple(faults)
@@ -71,7 +71,7 @@ def dot_path(path: Path) -> str:
 
 
 class ResourceKind(Enum):
-    """Kinds of resources, in the order in which one may need another."""
+    """Kinds of resources. A kind may need the kinds before it."""
 
     ARTIFACT = "artifact"
     MODEL = "model"
@@ -86,7 +86,7 @@ class ResourceKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ResourceKey:
-    """A resource. `within` is, of a policy or an action, the name of its target."""
+    """A resource. For a policy or an action, `within` is the name of its target."""
 
     kind: ResourceKind
     name: str
@@ -101,9 +101,9 @@ class ResourceKey:
 class Wanted:
     """A resource as the documents want it.
 
-    `params` are in the form of `hostelry.cli.declared.forms`. Models have their names in
-    the documents. `tags` None leaves the present tags alone. With `only_created` a present model or
-    policy stays as it is.
+    `params` are in the form of `hostelry.cli.declared.forms`, with the documents' names of models.
+    If `tags` is None, the present tags stay. With `only_created` an existing model or policy does
+    not change.
     """
 
     key: ResourceKey
@@ -115,12 +115,11 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
-    """A resource as it is, its params in the same form as `Wanted.params`.
+    """A resource as observed. Its params are in the same form as `Wanted.params`.
 
     Tags are read by `arn`. `live` has the instance counts and weights of an endpoint by
-    variant. `reason` is its FailureReason.
+    variant. `reason` is the FailureReason.
     """
-
     key: ResourceKey
     params: Params
     arn: str = ""
@@ -132,12 +131,12 @@ class Observed:
 
     @property
     def owner(self) -> str:
-        """The name of the set that created it. Empty if no set did."""
+        """The name of the set that created the resource. Empty if no set did."""
         return self.tags.get(OWNER_TAG, "")
 
     @property
     def is_busy(self) -> bool:
-        """Whether a change of it is under way."""
+        """Whether a change of the resource is under way."""
         return self.status not in ("InService", "Failed")
 
 
@@ -173,7 +172,7 @@ class FieldChange:
 
 
 def changes(before: Any, after: Any, path: str = "") -> list[FieldChange]:
-    """Every difference, by the innermost field."""
+    """Every difference, with the path of the innermost field."""
     return list(_changes(before, after, path))
 
 
@@ -196,7 +195,7 @@ def _changes(before: Any, after: Any, path: str) -> Iterator[FieldChange]:
 
 
 def _alike(value: Any, other: Any) -> Any:
-    """An empty value of `other`'s kind where `value` is absent, so that its members are shown."""
+    """An empty value of the kind of `other` for an absent `value`, so that members are compared."""
     if value is not ABSENT or not other:
         return value
     if isinstance(other, Mapping):
@@ -224,7 +223,7 @@ def _get_name(item: Any) -> Any:
 
 
 class StepAct(Enum):
-    """Effects of a step on its resource."""
+    """The effect of a step on its resource."""
 
     UPLOAD = "upload"
     CREATE = "create"
@@ -234,7 +233,7 @@ class StepAct(Enum):
 
 
 class Until(Enum):
-    """Ends of a wait for a resource."""
+    """The status that ends a wait for a resource."""
 
     IN_SERVICE = "InService"
     GONE = "deleted"
@@ -242,7 +241,7 @@ class Until(Enum):
 
 @dataclass(frozen=True, slots=True)
 class UploadedFile:
-    """Objects of the local artifact at `path`, which one step uploads, and the bucket for them."""
+    """Objects of the local artifact at `path`, which one step uploads into `bucket`."""
 
     path: str
     bucket: str
@@ -250,12 +249,12 @@ class UploadedFile:
 
     @property
     def uri(self) -> str:
-        """The address of its first object in S3."""
+        """The S3 address of its first object."""
         return f"s3://{self.bucket}/{self.orders[0].key}"
 
     @property
     def num_bytes(self) -> int:
-        """The size of its files."""
+        """The total size of its files."""
         return sum(it.num_bytes for it in self.orders)
 
 
@@ -263,8 +262,9 @@ class UploadedFile:
 class ApplyStep:
     """One call of `service`, or the upload of `file`.
 
-    `needs` are numbers of steps. `params` may hold references to policies (`policy/RESOURCE/NAME`)
-    instead of their ARNs, which AWS chooses. `because` says why, where the changes do not.
+    `needs` has the numbers of earlier steps. `params` may have references to policies
+    (`policy/RESOURCE/NAME`) instead of ARNs, which AWS chooses. `because` gives the reason, if the
+    changes do not show it.
     """
 
     number: int
@@ -281,7 +281,7 @@ class ApplyStep:
 
     @property
     def is_destructive(self) -> bool:
-        """Whether it ends something that serves."""
+        """Whether the step ends something that serves."""
         return self.operation in ("DeleteEndpoint", "DeleteInferenceComponent")
 
 
@@ -289,7 +289,7 @@ class ApplyStep:
 class StepPlan:
     """The steps from the observed to the wanted state. Empty if both are equal.
 
-    `num_same` resources need no step.
+    `num_same` counts resources that need no step.
     """
 
     steps: Sequence[ApplyStep]

@@ -29,12 +29,12 @@ def document_schema() -> dict[str, Any]:
 
 
 def schema_text() -> str:
-    """The schema as it is published, one line for each value."""
+    """The text of the published schema, one line per value."""
     return msgspec.json.format(msgspec.json.encode(document_schema())).decode() + "\n"
 
 
 def faults_in(value: Any) -> Iterator[Found]:
-    """Every fault of a document's value: the path to it, and the reason."""
+    """Every fault in a document's value: its path and the reason."""
     yield from _faults(document_schema(), value, ())
 
 
@@ -148,13 +148,13 @@ def _type_word(value: Any) -> str:
 
 
 def shorten_value(value: Any) -> str:
-    """A value in an error, cut short."""
+    """A shortened value for error messages."""
     text = msgspec.json.encode(value).decode()
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def near_misses(given: Any, known: list[str]) -> str:
-    """A question with the known names most similar to `given`. Empty without such a name."""
+    """A question with the known names most similar to `given`. Empty if no name is similar."""
     folded = {it.lower(): it for it in known}
     found = difflib.get_close_matches(str(given).lower(), folded, n=2, cutoff=0.7)
     return f"is it {' or '.join(folded[it] for it in found)}?" if found else ""

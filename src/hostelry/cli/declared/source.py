@@ -1,4 +1,4 @@
-"""Documents as they were read: values of YAML or JSON, and the line of each."""
+"""Read documents: their YAML or JSON values, and the line of each value."""
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,7 +20,7 @@ TEXTS = ("Environment", "Tags")
 
 @dataclass(frozen=True, slots=True)
 class DocumentSource:
-    """One document: its value, the line of each path in it, and where local paths begin."""
+    """One document: its value, the line of each path, and the folder of its local paths."""
 
     file: str
     folder: FilePath
@@ -35,7 +35,7 @@ class DocumentSource:
 
 
 def read_sources(given: Sequence[FilePath]) -> list[DocumentSource]:
-    """The documents of files, of folders' files in order, and of standard input for `-`.
+    """Read documents from files, from the files of folders in order, and from stdin for `-`.
 
     Raises TerminalError if a file cannot be read, DocumentError if it is invalid YAML.
     """
@@ -73,7 +73,7 @@ def _text(file: FilePath) -> str:
 
 
 def parse_sources(text: str, file: str, folder: FilePath) -> list[DocumentSource]:
-    """The documents of a text without empty ones. Raises DocumentError."""
+    """The documents in a text, without empty ones. Raises DocumentError."""
     try:
         return list(_documents(text, file, folder))
     except yaml.MarkedYAMLError as error:
@@ -101,7 +101,7 @@ def _documents(text: str, file: str, folder: FilePath) -> Iterator[DocumentSourc
 
 def _value(loader: Any, node: Any, path: Path, lines: dict[Path, int]) -> Any:
     if isinstance(node, yaml.MappingNode):
-        loader.construct_mapping(node)  # refuses keys that are given twice
+        loader.construct_mapping(node)  # refuses duplicate keys
         value = {}
         for key, inner in node.value:
             lines[(*path, key.value)] = key.start_mark.line + 1

@@ -1,1 +1,1 @@
-"""`hostelry deploy`: a source to a served model, over the public APIs."""
+"""`hostelry deploy`: make a served model of a source, over the public APIs."""

@@ -1,4 +1,4 @@
-"""Looks at a deployment on the platform, and its steps carried out and shown."""
+"""Looks at a deployment on the platform, carries out its steps, and reports them."""
 
 import threading
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ from hostelry.cli.logs import kept_logs
 from hostelry.cli.work_reporter import WorkReporter
 from hostelry.home.home import Credentials, Home, UpConfig
 
-STATE_EACH_S = 1.0  # control writes all of its state for each look
+STATE_EACH_S = 1.0  # between looks, because control writes its whole state for each look
 LOG_LINES = 12
 
 
@@ -63,7 +63,7 @@ def find_objects(s3: Any, deployment: ModelDeployment) -> frozenset[str] | None:
 
 
 def carry_out(application: Application, name: str, home: Home) -> None:
-    """Take every step until all is in service. Raises TerminalError with the cause of a failure."""
+    """Carry out all steps and wait until all is in service. Raises TerminalError with the cause."""
     try:
         application.converge(lambda _: None)
     except TerminalError:
@@ -90,7 +90,7 @@ class DeployProgress:
         self._new_bucket, self._last = new_bucket, ""
         self._lock = threading.Lock()
         self._uploading = ExitStack()
-        self._advance: Any = None  # while an upload runs, counts its bytes
+        self._advance: Any = None  # counts bytes while an upload runs
         self._waits: dict[ResourceKey, None] = {}
         self._state: Mapping[str, Any] | None = None
         self._state_at_s = -STATE_EACH_S
@@ -100,7 +100,7 @@ class DeployProgress:
         with self._lock:
             if step.file is None:
                 text = step_text(step)
-                if text != self._last:  # a scalable target and its policy are one line
+                if text != self._last:  # a scalable target and its policy share one line
                     self._reporter.line(text)
                 self._last = text
                 return
@@ -140,7 +140,7 @@ class DeployProgress:
 
 
 def failure(outcome: AppliedStep, name: str, home: Home) -> TerminalError:
-    """The error of a failed step, with its cause, the last lines of the log, and the remedy."""
+    """The error for a failed step: its cause, the last lines of the log, and the remedy."""
     step = outcome.step
     is_refused = not outcome.reason.startswith(f"{step.key} is ")
     if step.until is None or is_refused:
@@ -158,9 +158,9 @@ def failure(outcome: AppliedStep, name: str, home: Home) -> TerminalError:
 
 
 def waiting_text(waits_for: str, name: str, state: Mapping[str, Any] | None) -> str:
-    """The text of a wait with the progress of copies. `state` is None if control does not answer.
+    """The text for a wait, with the progress of copies. `state` is None if control does not answer.
 
-    It names the phase of the first copy that is not ready, and its reason if known.
+    The text has the phase of the first copy that is not ready, and the reason if it is known.
     """
     if state is None:
         return f"{waits_for}: control does not answer"

@@ -12,7 +12,7 @@ from hostelry.cli.home_option import (
     print_json,
 )
 
-INTERRUPTED = 130  # as a shell has it of SIGINT
+INTERRUPTED = 130  # a shell's exit code for SIGINT
 SourceArgument = Annotated[
     str,
     typer.Argument(
@@ -102,7 +102,7 @@ def deploy(  # noqa: PLR0913 - one parameter an option of the command
 
     Example: hostelry deploy localhost/lengths:1 --plan
     """
-    # Imported here: other commands do not need botocore.
+    # Imported here, because other commands do not need botocore.
     from hostelry.cli.deploy.plan import DeployOptions
     from hostelry.cli.deploy.run import run_deploy
     from hostelry.cli.deploy.source import read_environment

@@ -1,4 +1,4 @@
-"""Looks at a source on this machine: a folder, a file, an archive."""
+"""Look at a source on this machine, in S3 or on the hub: list its files and read their heads."""
 
 import os
 import tarfile
@@ -23,14 +23,14 @@ from hostelry.cli.deploy.source import (
 )
 
 MAX_HEADS = 32
-# Of a Hugging Face folder with safetensors: the same weights in forms that nothing reads.
+# In a Hugging Face folder with safetensors, these are the same weights in unused formats.
 OTHER_WEIGHTS: tuple[str, ...] = (".bin", ".h5", ".msgpack", ".ot", ".gguf", ".onnx", ".pth", ".pt")
 HUB_TIMEOUT_S = 20.0
-MAX_ARCHIVE_BYTES = 512 * 1024 * 1024  # of a packed archive that is read for its names
+MAX_ARCHIVE_BYTES = 512 * 1024 * 1024  # of an archive that is read for the names in it
 
 
 def look_at_folder(folder: Path, given: str) -> Found:
-    """What is in a folder. Raises TerminalError for what `files_in` refuses."""
+    """The contents of a folder. Raises TerminalError for files that `files_in` refuses."""
     files, left_out = select_files(files_in(folder, given))
     heads = [it for it in files if is_model_name(it.name)][:MAX_HEADS]
     return Found(
@@ -56,7 +56,7 @@ def select_files(
 
 
 def look_at_file(path: Path, given: str) -> Found:
-    """What a single model file is."""
+    """A single model file."""
     found = file_at(path, path.name, given)
     if not found.size_bytes:
         raise TerminalError(f"{given} is empty: there is nothing to deploy")
@@ -104,7 +104,7 @@ def read_archive(archive: tarfile.TarFile, given: str) -> Found:
 
 
 def is_left_out(name: str) -> bool:
-    """Whether a file is another tool's: hidden, or compiled Python."""
+    """Whether a file belongs to another tool: a hidden file, or compiled Python."""
     return any(it.startswith(".") or it in OTHERS for it in name.split("/"))
 
 
@@ -189,7 +189,7 @@ def look_at_hub(model_id: str) -> Found:
     folder = hub_folder(model_id)
     if folder is not None:
         return look_at_folder(folder, model_id)
-    # Its own client tries an address that does not answer for half a minute.
+    # The hub's own client would wait half a minute for an address that does not answer.
     hub = httpx.Client(
         base_url=constants.ENDPOINT,
         headers=build_hf_headers(),

@@ -1,7 +1,7 @@
-"""Framework, version and features of a model file, by its bytes. Pure. Nothing is unpickled.
+"""Recognise framework, version and features of a model file by its bytes. Pure.
 
-A pickle is code of its author, so it is searched for the texts that scikit-learn and XGBoost
-write into it, and not loaded.
+A pickle can run code of its author, so it is never loaded. It is searched for the texts that
+scikit-learn and XGBoost write into it.
 """
 
 import bz2
@@ -18,7 +18,7 @@ from hostelry.runtimes.framework_recipes import FRAMEWORKS
 
 MAX_UNPACKED_BYTES = 16 * 1024 * 1024
 NUMBERS = rb"([0-9]+\.[0-9]+(?:\.[0-9]+)?)"
-# A pickle's text is its name, an opcode or two of the memo, and the length of the next text.
+# Between two texts, a pickle has one or two memo opcodes, and the length of the second text.
 SKLEARN_VERSION = re.compile(rb"_sklearn_version.{1,12}?" + NUMBERS, re.DOTALL)
 SKLEARN_MODULE = re.compile(rb"sklearn[.\n]")
 XGBOOST_MODULE = re.compile(rb"xgboost[.](sklearn|core)")
@@ -32,7 +32,7 @@ UBJ_VERSION = re.compile(
 )
 UBJ_FEATURES = re.compile(rb"num_featureS[iUIlL]\x00*[\x01-\x0a](\d{1,10})", re.DOTALL)
 TENSORFLOW_VERSION = re.compile(rb"\x2a[\x05-\x0c]([0-9]+\.[0-9]+\.[0-9]+)")
-# The engine's registry, copied since its module loads torch. A test keeps both equal.
+# Copied from the engine's registry, because its module loads torch. A test compares both.
 DECODERS = (
     "LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM",
     "Gemma3ForCausalLM",
@@ -51,7 +51,7 @@ MODULES = {
     "autogluon": "autogluon",
 }
 IMPORT = re.compile(r"^[ \t]*(?:from|import)[ \t]+([A-Za-z_][A-Za-z0-9_]*)", re.MULTILINE)
-# Frameworks that a runtime includes, too: code that it serves may import them.
+# Other frameworks in the runtime of a framework, which code in this runtime may import.
 INCLUDED = {
     "huggingface": {"pytorch", "sklearn"},
     "autogluon": {"sklearn", "xgboost", "pytorch"},
@@ -61,9 +61,9 @@ INCLUDED = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFormat:
-    """The format of a model file: `framework` is "" and `version` None if unknown.
+    """The format of a model file. If unknown, `framework` is "" and `version` is None.
 
-    Of ONNX, GGUF and safetensors the framework is the format's own name.
+    For ONNX, GGUF and safetensors the framework is the name of the format.
     """
 
     framework: str
@@ -72,7 +72,7 @@ class ModelFormat:
 
 
 def model_format(name: str, content: bytes) -> ModelFormat:
-    """The format of a file by its first and last bytes, or else by its name."""
+    """The format of a file, by its first and last bytes, or else by its name."""
     if content[:4] == b"GGUF":
         return ModelFormat(framework="gguf")
     if name.endswith(".safetensors"):
@@ -80,7 +80,7 @@ def model_format(name: str, content: bytes) -> ModelFormat:
     if name.endswith(".onnx"):
         return ModelFormat(framework="onnx")
     if content[:4] == b"PK\x03\x04" and name.endswith((".pt", ".pth", ".bin")):
-        # A TorchScript archive has its code. A state dict has only weights.
+        # A TorchScript archive contains code, but a state dict has only weights.
         return ModelFormat(framework="pytorch" if b"/code/" in content else "weights")
     if content[:4] == b"binf" or content[:1] == b"{":
         return _xgboost(content)
@@ -90,7 +90,7 @@ def model_format(name: str, content: bytes) -> ModelFormat:
 
 
 def unpack_joblib(content: bytes) -> bytes:
-    """The first bytes of what joblib compressed, as far as they can be read."""
+    """The first bytes of the content that joblib compressed, as far as they can be read."""
     try:
         if content[:2] == b"\x1f\x8b" or (content[:1] == b"\x78" and len(content) > 1):
             return zlib.decompressobj(47).decompress(content, MAX_UNPACKED_BYTES)
@@ -106,11 +106,11 @@ def unpack_joblib(content: bytes) -> bytes:
 def served_version(
     framework: str, made_by: str | None, known: Sequence[str], installed: Collection[str]
 ) -> str:
-    """The version of a runtime for a model that a framework's version `made_by` wrote.
+    """Choose the runtime version for a model that version `made_by` of a framework wrote.
 
-    The same one, else the next later one, since later ones read what older ones wrote. Without
-    `made_by` the latest that is installed, else the latest that there is. `known` and `installed`
-    are versions as 1.2. Raises TerminalError if all are older.
+    It is the same version, or else the next later version, because later versions read older files.
+    Without `made_by` it is the latest installed version, or else the latest known version. `known`
+    and `installed` are versions such as 1.2. Raises TerminalError if all versions are older.
     """
     if made_by is None:
         here = [it for it in known if it in installed]
@@ -127,7 +127,7 @@ def served_version(
 
 
 def numbers(version: str) -> tuple[int, ...]:
-    """A version as numbers that compare."""
+    """A version as a tuple of numbers, for comparisons."""
     return tuple(int(it) for it in re.findall(r"[0-9]+", version))
 
 
@@ -152,7 +152,7 @@ def _read_pickle(content: bytes) -> ModelFormat:
 
 
 def _xgboost(content: bytes) -> ModelFormat:
-    """The format of XGBoost's JSON, UBJ or older binary. Framework is "" for other JSON."""
+    """The format of XGBoost's JSON, UBJ or older binary file. "" as framework for other JSON."""
     if content[:4] == b"binf":
         return ModelFormat(framework="xgboost")
     if found := JSON_VERSION.search(content):
@@ -175,7 +175,7 @@ def _xgboost(content: bytes) -> ModelFormat:
 
 
 def _ubj_version(content: bytes) -> str | None:
-    """Two integers of a UBJ array, each with its type before it."""
+    """A version from a UBJ array of two integers, each after its type."""
     sizes = {b"i": 1, b"U": 1, b"I": 2, b"l": 4, b"L": 8}
     values: list[int] = []
     position = 0
@@ -190,7 +190,7 @@ def _ubj_version(content: bytes) -> str | None:
 
 
 class Task(Enum):
-    """What a model answers, which decides the request that is shown for it."""
+    """The kind of a model's answers, which decides the request that is shown."""
 
     CHAT = "chat"
     TEXT = "text"
@@ -223,8 +223,8 @@ def read_model(
 ) -> HuggingFaceModel:
     """The model that a config.json describes.
 
-    `forced`: the LLM server is to serve it whatever its architecture. Raises TerminalError if
-    config.json names no architecture.
+    With `forced` the LLM server serves the model whatever its architecture. Raises TerminalError
+    if config.json names no architecture.
     """
     named = config.get("architectures") or [config.get("model_type")]
     architecture = next((it for it in named if isinstance(it, str) and it), "")
@@ -248,7 +248,7 @@ def read_model(
 
 
 def text_task(texts: Mapping[str, str], names: Sequence[str]) -> Task:
-    """CHAT where the model has a chat template, else TEXT."""
+    """CHAT if the model has a chat template, else TEXT."""
     has_template = any(it.startswith("chat_template") for it in names)
     return (
         Task.CHAT
@@ -258,7 +258,7 @@ def text_task(texts: Mapping[str, str], names: Sequence[str]) -> Task:
 
 
 def imported_frameworks(code: str, requirements: str) -> list[str]:
-    """The frameworks that `code` imports, without those that another one's runtime includes.
+    """The frameworks that `code` imports, without frameworks in another one's runtime.
 
     Packages that requirements.txt installs need no separate runtime.
     """
@@ -266,6 +266,6 @@ def imported_frameworks(code: str, requirements: str) -> list[str]:
     modules = [it for it in IMPORT.findall(code) if it not in installed]
     found = {MODULES[it] for it in modules if it in MODULES}
     if "joblib" in modules and "sklearn" not in modules and len(found) > 1:
-        found.discard("sklearn")  # joblib alone reads what any of them wrote
+        found.discard("sklearn")  # joblib also reads models of the other frameworks
     included = {it for name in found for it in INCLUDED.get(name, ())}
     return [it for it in FRAMEWORKS if it in found - included]

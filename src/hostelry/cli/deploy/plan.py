@@ -1,4 +1,4 @@
-"""A deployment to bring about: a model, an endpoint, components, their uploads. Plain values."""
+"""A planned deployment: a model, an endpoint, components, and uploads. Plain values."""
 
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
@@ -31,7 +31,7 @@ FOLDER = "deploy"
 DIGEST_LETTERS = 16
 ADAPTER_RANK = 64
 DEFAULT_MODEL = "SAGEMAKER_TRITON_DEFAULT_MODEL_NAME"
-Digests = Mapping[str, str]  # SHA-256 of files, by their path
+Digests = Mapping[str, str]  # SHA-256 of files, by path
 REGISTRY = "763104351884.dkr.ecr.{region}.amazonaws.com/"
 ALGORITHMS = "683313688378.dkr.ecr.{region}.amazonaws.com/"
 LLM_IMAGE = REGISTRY + "djl-inference:0.33.0-lmi15.0.0-cu128"
@@ -61,7 +61,7 @@ class ModelOrder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdapterOrder:
-    """An adapter's component to be there, and its archive in S3."""
+    """The component of an adapter, and its archive in S3."""
 
     component: str
     adapter: str
@@ -70,7 +70,7 @@ class AdapterOrder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalingOrder:
-    """The bounds of the number of copies, and the concurrent requests a copy that are aimed at."""
+    """Bounds of the number of copies, and the target of concurrent requests per copy."""
 
     min_copies: int
     max_copies: int
@@ -90,7 +90,7 @@ class ConfigOrder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelDeployment:
-    """All that is to be there. `copies` None: one at the creation, then whatever there is."""
+    """Everything that must exist. With `copies` None, one copy is created and its number kept."""
 
     name: str
     bucket: str
@@ -121,7 +121,7 @@ class DeployOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """Whose platform it is, and the bucket of its uploads."""
+    """The account and region of the platform, and the bucket of its uploads."""
 
     region: str
     account_id: str
@@ -149,9 +149,9 @@ def plan_deployment(
     account: Account,
     present_type: str | None,
 ) -> ModelDeployment:
-    """The deployment of a source. Raises TerminalError for options that do not go together.
+    """Plan the deployment of a source. Raises TerminalError for options that contradict.
 
-    `present_type` is the instance type that the endpoint has now, None without one.
+    `present_type` is the endpoint's present instance type, or None without an endpoint.
     """
     found, recognised, adapters = source.found, source.recognised, source.adapters
     check_name("--name", options.name)
@@ -186,13 +186,13 @@ def plan_deployment(
 
 
 def check_adapters(recognised: Recognised, adapters: Sequence[AdapterSource]) -> None:
-    """Raise UsageError for adapters of a model that cannot have any."""
+    """Raise UsageError if adapters are given for a model that cannot have any."""
     if adapters and recognised.kind not in (DeployKind.LLM, DeployKind.IMAGE):
         raise UsageError(f"--adapters is for language models; this is {recognised.title}")
 
 
 def check_default_model(found: Found, recognised: Recognised, options: DeployOptions) -> None:
-    """Raise TerminalError for a repository of Triton that does not say which model answers."""
+    """Raise TerminalError for a Triton repository that does not say which model answers."""
     if recognised.kind is not DeployKind.TRITON or DEFAULT_MODEL in options.environment:
         return
     models = sorted({it.split("/")[0] for it in found.names if it.endswith("/config.pbtxt")})
@@ -204,7 +204,7 @@ def check_default_model(found: Found, recognised: Recognised, options: DeployOpt
 
 
 def counts(options: DeployOptions) -> tuple[ScalingOrder | None, int | None]:
-    """The bounds of --min and --max, and the number of copies. None keeps the number, or is one."""
+    """The bounds from --min and --max, and the number of copies. None keeps the number."""
     least, most, copies = options.min_copies, options.max_copies, options.copies
     for option, value in (("--copies", copies), ("--max", most)):
         if value is not None and not 1 <= value <= MAX_COPIES:
@@ -217,14 +217,14 @@ def counts(options: DeployOptions) -> tuple[ScalingOrder | None, int | None]:
         raise UsageError(f"--min is {least} and --max {most}; 0 <= --min <= --max must hold")
     if copies is not None and not least <= copies <= most:
         raise UsageError(f"--copies is {copies}, outside of --min {least} and --max {most}")
-    # Between the bounds the policy decides, so that a repeat sets no number.
+    # The policy decides between the bounds, so a repeated deployment sets no number.
     return ScalingOrder(min_copies=least, max_copies=most), None
 
 
 def model_objects(
     found: Found, bucket: str, digests: Digests
 ) -> tuple[tuple[ObjectOrder, ...], str]:
-    """The objects to upload for a model, and the model's address in S3, "" if it has none."""
+    """The objects to upload for a model, and the model's address in S3, or ""."""
     match found.place:
         case Origin.PREFIX | Origin.OBJECT:
             return (), found.uri
@@ -248,7 +248,7 @@ def adapter_object(adapter: AdapterSource, digests: Digests) -> ObjectOrder:
 
 
 def content_digest(files: Sequence[FoundFile], digests: Digests) -> str:
-    """A digest of names and contents."""
+    """A digest of the names and contents of files."""
     whole = hashlib.sha256()
     for name, path in sorted((it.name, it.path) for it in files):
         whole.update(f"{name}\0{digests[path]}\n".encode())
@@ -258,7 +258,7 @@ def content_digest(files: Sequence[FoundFile], digests: Digests) -> str:
 def model_order(
     found: Found, recognised: Recognised, options: DeployOptions, account: Account, uri: str
 ) -> ModelOrder:
-    """The model to create. A digest of all its inputs is part of its name."""
+    """The model to create. Its name contains a digest of all inputs."""
     image = found.given if recognised.kind is DeployKind.IMAGE else ""
     image = image.removeprefix("docker://") or choose_image(recognised, account.region)
     environment = {**build_environment(found, recognised), **options.environment}
@@ -302,7 +302,7 @@ def config_order(
     scaling: ScalingOrder | None,
     most: int,
 ) -> ConfigOrder:
-    """The endpoint's configuration: instances for all copies, and one more for updates in place."""
+    """The endpoint's configuration, with instances for all copies and one more for updates."""
     each = max(1, copies_within(reserved.requirements, get_shape(instance_type)))
     initial = 1 if scaling else -(-most // each)
     least = 0 if scaling and scaling.min_copies == 0 else 1
@@ -320,9 +320,9 @@ def config_order(
 def disk_need(
     deployment: ModelDeployment, present: Collection[str], machine: Machine
 ) -> str | None:
-    """Why the uploads do not fit on the disk. None if they do.
+    """Why the uploads do not fit on the disk. None if they fit.
 
-    The object store has one copy of them, and the instance that serves them another.
+    The object store keeps one copy of the files, and the instance that serves them another.
     """
     missing = sum(it.num_bytes for it in deployment.objects if it.key not in present)
     if 2 * missing <= machine.free_disk_bytes:
@@ -334,7 +334,7 @@ def disk_need(
 
 
 def choose_image(recognised: Recognised, region: str) -> str:
-    """The image that serves a source which is not an image itself."""
+    """The image for a source that is not an image itself."""
     pattern = {
         DeployKind.LLM: LLM_IMAGE,
         DeployKind.TRITON: TRITON_IMAGE,

@@ -1,6 +1,6 @@
-"""Recognition of a source by its files. Pure.
+"""Recognise the kind of a source by its files. Pure.
 
-    the source has                                   it is
+    the source has                                   kind
     -----------------------------------------------  --------------------------------------------
     graph.yaml                                       a graph of models
     MODEL/config.pbtxt                               a repository of Triton
@@ -9,9 +9,9 @@
                                                      transformers' pipeline
     NAME/1/saved_model.pb                            TensorFlow
     predictor.pkl and learner.pkl                    AutoGluon
-    one file of scikit-learn, XGBoost, TorchScript   that framework's
+    one file of scikit-learn, XGBoost, TorchScript   this framework
 
-Several of these, or none, are an error that lists the files. Then --as decides.
+If several kinds match, or none, the error lists the files. Then --as decides.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -38,7 +38,7 @@ CODE_NAMES = ("inference.py", "code/inference.py")
 
 
 class DeployKind(Enum):
-    """The kinds of sources. --as takes the value, or a framework's name and version."""
+    """The kinds of sources. --as takes a value, or a framework with its version."""
 
     LLM = "llm"
     FRAMEWORK = "framework"
@@ -52,11 +52,11 @@ AS_NAMES = ("llm", "triton", "graph", *FRAMEWORKS)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recognised:
-    """A source that can be deployed: its runtime, and its description.
+    """A recognised source: its runtime, and its description.
 
-    `framework` and `version` name the runtime. `code_folder` is the folder of inference.py in the
-    model's folder. None if the server looks by itself. `config` is a Hugging Face
-    model's config.json. `needs_vllm`: our own engine does not read it.
+    `framework` and `version` name the runtime. `code_folder` is the folder of inference.py within
+    the model's folder, or None if the server searches it. `config` is a Hugging Face model's
+    config.json. With `needs_vllm` our own engine cannot read the model.
     """
 
     kind: DeployKind
@@ -72,20 +72,20 @@ class Recognised:
 
     @property
     def runtime(self) -> str:
-        """The runtime that its server needs, as `hostelry runtimes` names it, or ""."""
+        """The runtime of its server, as `hostelry runtimes` names it, or ""."""
         if self.kind is DeployKind.FRAMEWORK:
             return f"{self.framework}:{self.version}"
         return "triton" if self.kind is DeployKind.TRITON else "vllm" if self.needs_vllm else ""
 
     @property
     def has_adapters(self) -> bool:
-        """Whether LoRA adapters may be added to it."""
+        """Whether it can have LoRA adapters."""
         return self.task is not None and self.task.is_text and not self.needs_vllm
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Here:
-    """What this machine has: folders of installed runtimes."""
+    """The state of this machine: folders of installed runtimes."""
 
     runtimes: Collection[str] = ()
 
@@ -96,7 +96,7 @@ class Here:
 
 
 def recognise(found: Found, given_kind: str | None, here: Here) -> Recognised:
-    """Recognise the source. Raises TerminalError if it is unknown, ambiguous or not served.
+    """Recognise the source. Raises TerminalError if it is unknown, ambiguous or not supported.
 
     `given_kind` is --as: llm, triton, graph, or a framework with or without its version.
     """
@@ -114,7 +114,7 @@ def recognise(found: Found, given_kind: str | None, here: Here) -> Recognised:
     signs = {name: sign for name, sign in SIGNS.items() if sign(found)}
     names = list(signs)
     if "code" in signs and not signs.keys() & {"graph", "triton"}:
-        names = ["code"]  # it loads what else is there
+        names = ["code"]  # the code loads the other files
     if len(names) > 1:
         raise TerminalError(
             f"{found.given} may be {' or '.join(WORDS[it] for it in names)}: say which with --as "
@@ -126,7 +126,7 @@ def recognise(found: Found, given_kind: str | None, here: Here) -> Recognised:
 
 
 def unknown(found: Found) -> TerminalError:
-    """The error for an unknown source, with the files that were found and looked for."""
+    """The error for an unknown source. Names the files that were found and expected."""
     shown = ", ".join(found.names[:MAX_NAMED])
     more = len(found.names) - MAX_NAMED
     rest = f" and {more} more" if more > 0 else ""
@@ -165,7 +165,7 @@ def unknown(found: Found) -> TerminalError:
 
 
 def formats(found: Found) -> dict[str, ModelFormat]:
-    """The format of each file that may be a model, by its name."""
+    """The format of each possible model file, by name."""
     return {name: model_format(name, content) for name, content in sorted(found.heads.items())}
 
 

@@ -1,4 +1,4 @@
-"""Reservation of a copy, and the instance type that holds the copies. Pure."""
+"""The resources that a copy reserves, and the instance type for the copies. Pure."""
 
 import difflib
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from hostelry.fleet.shapes import get_shape, instance_types
 
 MIB = 1024 * 1024
 STEP_BYTES = 128 * MIB
-ADAPTER_BYTES = 128 * MIB  # the same with and without them: adding one updates nothing else
+ADAPTER_BYTES = 128 * MIB  # always reserved, so that the first adapter needs no update
 CACHED_CONTEXTS, CONTEXT_TOKENS = 4, 4096
 SERVER_BYTES: Mapping[DeployKind, int] = {
     DeployKind.LLM: 400 * MIB,
@@ -21,7 +21,7 @@ SERVER_BYTES: Mapping[DeployKind, int] = {
     DeployKind.GRAPH: 256 * MIB,
     DeployKind.IMAGE: 512 * MIB,
 }
-MAX_CPUS = 8  # of an LLM's copy: more help little
+MAX_CPUS = 8  # for an LLM's copy. More CPUs help little
 CPU_TYPES = ("large", "xlarge", "2xlarge", "4xlarge", "12xlarge", "24xlarge")
 CPU_LADDER = tuple(f"ml.m5.{it}" for it in CPU_TYPES)
 GPU_LADDER = ("ml.g5.xlarge", "ml.g5.12xlarge", "ml.g5.48xlarge")
@@ -29,7 +29,7 @@ GPU_LADDER = ("ml.g5.xlarge", "ml.g5.12xlarge", "ml.g5.48xlarge")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """The machine's resources. `free_bytes` is memory that could be used now."""
+    """The machine's resources. `free_bytes` is the memory that could be used now."""
 
     cpus: int
     accelerators: int
@@ -40,14 +40,14 @@ class Machine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reservation:
-    """The resources that one copy reserves, and the `parts` of its memory."""
+    """The resources that one copy reserves, and the purposes (`parts`) of its memory."""
 
     requirements: Requirements
     parts: tuple[tuple[str, int], ...]
 
     @property
     def memory_mb(self) -> int:
-        """Its memory in MB of 1024 x 1024 bytes, as the API has it."""
+        """Its memory in units of 1024 x 1024 bytes, as in the API."""
         return self.requirements.min_memory_bytes // MIB
 
 
@@ -74,7 +74,7 @@ def reservation(
 
 
 def memory_parts(recognised: Recognised, num_bytes: int) -> tuple[tuple[str, int], ...]:
-    """What a copy's memory is for."""
+    """The purposes of a copy's memory, with bytes."""
     server = ("server", SERVER_BYTES[recognised.kind])
     if recognised.kind is DeployKind.LLM:
         cached = ("cache of 4 texts", cache_bytes(recognised.config))
@@ -85,7 +85,7 @@ def memory_parts(recognised: Recognised, num_bytes: int) -> tuple[tuple[str, int
 
 
 def cache_bytes(config: Mapping[str, Any]) -> int:
-    """Bytes of the cache for four texts of up to 4,096 tokens. 0 if config.json lacks sizes."""
+    """Bytes of the cache for four texts of 4,096 tokens. 0 if config.json lacks sizes."""
     try:
         layers = int(config["num_hidden_layers"])
         heads = int(config.get("num_key_value_heads") or config["num_attention_heads"])
@@ -100,7 +100,7 @@ def cache_bytes(config: Mapping[str, Any]) -> int:
 
 
 def check_instance_type(name: str) -> None:
-    """Raise TerminalError for a type that no table has, with those that are close."""
+    """Raise TerminalError for an unknown instance type, with similar names."""
     known = instance_types()
     if name in known:
         return
@@ -110,10 +110,10 @@ def check_instance_type(name: str) -> None:
 
 
 def instance_type_for(asked: Requirements, copies: int, present: str | None) -> str:
-    """The type whose one instance holds the copies and one more, for updates in place.
+    """Choose a type whose single instance holds the copies and one more, for updates in place.
 
-    `present`, the endpoint's type, stays if it holds a copy. Otherwise it is the smallest type that
-    holds all, or the largest. Raises TerminalError if no type holds one copy.
+    `present`, the endpoint's type, stays if it holds one copy. Otherwise it is the smallest
+    sufficient type, or the largest type. Raises TerminalError if no type holds one copy.
     """
     if present is not None and copies_within(asked, get_shape(present)) > 0:
         return present
@@ -126,7 +126,7 @@ def instance_type_for(asked: Requirements, copies: int, present: str | None) -> 
 
 
 def check_fits(asked: Requirements, name: str) -> None:
-    """Raise TerminalError if not even an empty instance of the type holds a copy."""
+    """Raise TerminalError if an empty instance of the type cannot hold a copy."""
     shape = get_shape(name)
     if copies_within(asked, shape) == 0:
         raise TerminalError(
@@ -146,7 +146,7 @@ def copies_within(asked: Requirements, free: Shape) -> int:
 
 
 def to_shape(asked: Requirements) -> Shape:
-    """What a copy reserves, as a shape."""
+    """The reserved resources of a copy as a shape."""
     return Shape(
         cpus=asked.cpus,
         memory_bytes=asked.min_memory_bytes,

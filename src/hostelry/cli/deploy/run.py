@@ -1,4 +1,4 @@
-"""One run of `hostelry deploy`: look, plan, say, carry out, show."""
+"""One run of `hostelry deploy`: look at the source, plan, print, carry out, and show examples."""
 
 import os
 import shutil
@@ -83,7 +83,7 @@ from hostelry.home.upload_lock import uploading
 
 FILE = "deploy-times.json"
 MAX_KEPT = 200
-LIKE = 2.0  # times as large, or as small
+LIKE = 2.0  # two deployments are similar if their sizes differ by at most this factor
 
 
 def run_deploy(
@@ -94,7 +94,7 @@ def run_deploy(
     plan_only: bool,
     as_json: bool,
 ) -> dict[str, Any]:
-    """Deploy a model, and return the plan's document with the result. Raises TerminalError."""
+    """Deploy a model, and return the plan with its result as JSON. Raises TerminalError."""
     reporter = WorkReporter(to_stderr=as_json)
     with api_errors(running[0]):
         aws = AwsAtPlatform(*running)
@@ -133,7 +133,7 @@ class PastDeployment:
 
 
 def past(plan: DeployPlan, seconds: float) -> PastDeployment:
-    """What is kept of a deployment for the next one's usual time."""
+    """The facts about a deployment that later deployments use to estimate their time."""
     recognised, found = plan.source.recognised, plan.source.found
     served = recognised.runtime or recognised.kind.value
     return PastDeployment(served=served, num_bytes=found.num_bytes, seconds=seconds)
@@ -214,7 +214,7 @@ def make_plan(
 
 
 def checked_options(options: DeployOptions) -> DeployOptions:
-    """The options with a name, checked as far as they can be alone. Raises TerminalError."""
+    """The options with a name, after checks that need no platform. Raises TerminalError."""
     text = options.source
     name = options.name or default_name(os.path.abspath(text) if os.path.exists(text) else text)
     check_name("--name", name)
@@ -224,7 +224,7 @@ def checked_options(options: DeployOptions) -> DeployOptions:
 
 
 def look(text: str, kind: str | None, s3: Any) -> Found:
-    """What is at a source. Raises TerminalError."""
+    """The contents of a source. Raises TerminalError."""
     path = expand_user(text)
     source = read_source(
         text, exists=path.exists(), is_folder=path.is_dir(), as_image=kind == "image"
@@ -261,7 +261,7 @@ def look_at_adapters(text: str | None, s3: Any) -> tuple[AdapterSource, ...]:
 def digests(
     found: Found, adapters: tuple[AdapterSource, ...], reporter: WorkReporter
 ) -> dict[str, str]:
-    """Digests of all files that may be uploaded."""
+    """SHA-256 of all files that may be uploaded."""
     own: tuple[FoundFile, ...] = (found.archive,) if found.archive else found.files
     files = [*own, *(it for adapter in adapters for it in adapter.files)]
     total = sum(it.size_bytes for it in files if it.path)
@@ -277,7 +277,7 @@ def runtime_names() -> list[str]:
 
 
 def this_machine(home: Path) -> Machine:
-    """What this machine has."""
+    """The resources of this machine."""
     page, pages = os.sysconf("SC_PAGE_SIZE"), os.sysconf("SC_PHYS_PAGES")
     memory = page * pages
     return Machine(
@@ -300,7 +300,7 @@ def available_bytes() -> int | None:
 
 
 def notes(recognised: Recognised, runtimes: list[str], home: Home, config: UpConfig) -> list[str]:
-    """What else is to be known: a runtime that is not there yet, trust in a model's code."""
+    """Further remarks: a runtime that must be installed, or trust in a model's code."""
     found = []
     runtime = recognised.runtime
     if runtime and runtime.replace(":", "-") not in runtimes:
@@ -328,7 +328,7 @@ def trusts_code(home: Home) -> bool:
 
 
 def usual_s(past: Sequence[PastDeployment], served: str, num_bytes: int) -> float | None:
-    """The median time of past deployments similar in kind and size. None without any."""
+    """The median time of similar past deployments. None if there are no similar ones."""
     like = [
         one.seconds
         for one in past

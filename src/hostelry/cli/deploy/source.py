@@ -1,4 +1,4 @@
-"""A SOURCE by its text and as it was found, its adapters, and the names made of it. Pure."""
+"""A SOURCE argument, the files found there, its adapters, and names derived from it. Pure."""
 
 import hashlib
 import re
@@ -12,7 +12,7 @@ from hostelry.cli.artifacts.files import ARCHIVE_SUFFIXES, FoundFile
 
 NAME = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")
 ENVIRONMENT_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]{0,1023}")
-# Letters without marks that could be taken away.
+# Spellings of Latin letters that are not a base letter with marks.
 SPELLED = str.maketrans(
     {"ß": "ss", "ẞ": "SS", "æ": "ae", "Æ": "AE", "œ": "oe", "Œ": "OE", "ø": "o", "Ø": "O"}
     | {"ł": "l", "Ł": "L", "đ": "d", "Đ": "D", "ð": "d", "Ð": "D", "þ": "th", "Þ": "TH"}
@@ -26,7 +26,7 @@ DIGEST_LETTERS = 8
 HEAD_BYTES = 4 * 1024 * 1024
 TAIL_BYTES = 1024 * 1024
 TEXT_BYTES = 4 * 1024 * 1024
-# Files that are read as text if they are small: they decide the kind of the source.
+# Small files that are read as text, because they decide the kind of the source.
 TEXT_NAMES = (
     "config.json", "tokenizer_config.json", "adapter_config.json", "inference.py",
     "code/inference.py", "requirements.txt", "code/requirements.txt",
@@ -35,7 +35,7 @@ MODEL_SUFFIXES = (
     ".joblib", ".pkl", ".pickle", ".onnx", ".pt", ".pth", ".ubj", ".model", ".xgb", ".bst",
     ".gguf", ".safetensors",
 )  # fmt: skip
-# XGBoost's own names have no suffix, or one that other files have too.
+# XGBoost's own file names have no suffix, or a suffix that other files share.
 XGBOOST_NAMES = ("xgboost-model", "xgboost-model.json", "model.json", "xgboost-model.bin")
 PATH_SUFFIXES = (
     *ARCHIVE_SUFFIXES, ".joblib", ".pkl", ".pickle", ".onnx", ".json", ".ubj", ".pt", ".pth",
@@ -48,24 +48,24 @@ CONFIG = "adapter_config.json"
 
 
 def valid_name(text: str) -> str:
-    """The name closest to `text` that AWS allows. "model" if nothing of it is left."""
+    """The most similar name that AWS allows, or "model" if nothing of `text` is left."""
     plain = re.sub(r"[^a-zA-Z0-9]+", "-", _latin(text)).strip("-")[:MAX_NAME].strip("-")
     return plain or "model"
 
 
 def _latin(text: str) -> str:
-    """`text` without the marks of Latin letters. Other letters stay."""
+    """`text` without the marks on Latin letters. Other letters stay."""
     parts = unicodedata.normalize("NFKD", text.translate(SPELLED))
     return "".join(it for it in parts if not unicodedata.combining(it))
 
 
 def _loses_letters(text: str) -> bool:
-    """True if `valid_name` cannot spell a letter or digit of `text`, as of another script."""
+    """True if `valid_name` drops a letter or digit of `text`, such as one of another script."""
     return any(it.isalnum() and not it.isascii() for it in _latin(text))
 
 
 def default_name(given: str) -> str:
-    """The name of a source without --name. Raises UsageError if Latin letters cannot spell it."""
+    """The name for a source without --name. Raises UsageError if Latin letters cannot spell it."""
     last = _last_part(given)
     if _loses_letters(last):
         raise UsageError(
@@ -75,13 +75,13 @@ def default_name(given: str) -> str:
 
 
 def source_name(given: str) -> str:
-    """The name of an adapter from its source. A digest replaces letters that are not allowed."""
+    """The name for an adapter from its source. A digest replaces letters that are not allowed."""
     last = _last_part(given)
     return add_digest(valid_name(last), last) if _loses_letters(last) else valid_name(last)
 
 
 def _last_part(given: str) -> str:
-    """The last part of a source's path, without its suffix."""
+    """The last part of a source's path without its suffix."""
     path = given.partition("@sha256:")[0].rstrip("/")
     last = path.rpartition("/")[2].partition(":")[0]
     suffix = next((it for it in SUFFIXES if last.endswith(it)), "")
@@ -89,7 +89,7 @@ def _last_part(given: str) -> str:
 
 
 def check_name(option: str, name: str) -> None:
-    """Raise UsageError for a name that AWS does not allow, with one that it does."""
+    """Raise UsageError for a name that AWS does not allow. The error proposes a valid name."""
     if NAME.fullmatch(name) is None:
         raise UsageError(
             f"{option} {name!r} is not a valid name: up to 63 letters, digits and single hyphens "
@@ -98,13 +98,13 @@ def check_name(option: str, name: str) -> None:
 
 
 def add_digest(name: str, *parts: str) -> str:
-    """`name` with a digest of `parts`: the same parts have the same name."""
+    """`name` with a digest of `parts`. Equal parts give equal names."""
     digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:DIGEST_LETTERS]
     return f"{name[: MAX_NAME - DIGEST_LETTERS - 1].rstrip('-')}-{digest}"
 
 
 def adapter_name(name: str, adapter: str) -> str:
-    """The name of an adapter's component. A digest replaces excess or forbidden letters."""
+    """The name of an adapter's component. A digest replaces forbidden and surplus letters."""
     whole = f"{name}-{valid_name(adapter)}"
     is_whole = len(whole) <= MAX_NAME and not _loses_letters(adapter)
     return whole if is_whole else add_digest(whole, name, adapter)
@@ -126,7 +126,7 @@ def read_environment(given: list[str]) -> dict[str, str]:
 
 
 class Origin(Enum):
-    """Where a source is."""
+    """The kind of place where a source is."""
 
     FOLDER = "folder"
     FILE = "file"
@@ -139,11 +139,11 @@ class Origin(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """A source as it was found.
+    """A source with its files.
 
-    `heads` has the first and last bytes of files that may be models, `texts` small files whole.
-    `archive` is a local archive itself, `uri` an S3 source's address, `revision` a hub model's
-    commit. `left_out` are files that are not deployed.
+    `heads` has the first and last bytes of possible model files, and `texts` the content of small
+    files. `archive` is a local archive, `uri` the address of a source in S3, and `revision` the
+    commit of a hub model. `left_out` has files that are not deployed.
     """
 
     given: str
@@ -158,24 +158,24 @@ class Found:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of its files."""
+        """The names of the files."""
         return tuple(it.name for it in self.files)
 
     @property
     def num_bytes(self) -> int:
-        """The size of its files together."""
+        """The total size of the files."""
         return sum(it.size_bytes for it in self.files)
 
 
 def is_model_name(name: str) -> bool:
-    """Whether a file of that name may be a model whose first bytes say more."""
+    """Whether a file of that name may be a model, which its first bytes decide."""
     last = name.rpartition("/")[2]
     return last.endswith(MODEL_SUFFIXES) or last in XGBOOST_NAMES
 
 
 @dataclass(frozen=True, slots=True)
 class SourceText:
-    """A SOURCE by its text: its place, and its path, URI, id or image."""
+    """A parsed SOURCE: the kind of its place, and its path, URI, id or image."""
 
     place: Origin
     value: str
@@ -184,7 +184,7 @@ class SourceText:
 def read_source(text: str, *, exists: bool, is_folder: bool, as_image: bool) -> SourceText:
     """Classify SOURCE. `exists` is true if it is an existing path. Raises TerminalError.
 
-    A path comes first, then S3, images by their registry or tag, and ids of the hub.
+    Tries a path first, then S3, images by their registry or tag, and ids of the hub.
     """
     if as_image or text.startswith("docker://"):
         return _image(text.removeprefix("docker://"))
@@ -249,7 +249,7 @@ def _image(text: str) -> SourceText:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdapterSource:
-    """An adapter: files that are packed into an archive, or `uri`, an archive in S3."""
+    """An adapter: files to pack into an archive, or `uri`, an archive in S3."""
 
     name: str
     files: tuple[FoundFile, ...] = ()
@@ -258,12 +258,12 @@ class AdapterSource:
 
     @property
     def num_bytes(self) -> int:
-        """The size of its files."""
+        """The total size of its files."""
         return sum(it.size_bytes for it in self.files)
 
 
 def adapters_in(found: Found) -> tuple[AdapterSource, ...]:
-    """The adapters at a source, by name. Raises TerminalError without any."""
+    """The adapters in a source, sorted by name. Raises TerminalError if it has none."""
     if found.place in (Origin.PREFIX, Origin.OBJECT):
         return _archives(found)
     if CONFIG in found.names:

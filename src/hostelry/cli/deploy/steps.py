@@ -1,4 +1,4 @@
-"""The resources that a deployment wants, and the texts of the steps that bring them about. Pure."""
+"""The resources of a deployment, and the texts of the steps that create them. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -23,10 +23,10 @@ from hostelry.cli.deploy.plan import VARIANT, ModelDeployment
 from hostelry.cli.models.scale import target_id, tracking_policy
 
 POLICY = "hostelry-deploy"
-DEPLOYED_TAG = "hostelry:deployed"  # of a model: the name that it was deployed under
+DEPLOYED_TAG = "hostelry:deployed"  # a model's tag, with the name that it was deployed under
 BYTES_PER_MB = 1024 * 1024
 CREATE, UPDATE = "CreateInferenceComponent", "UpdateInferenceComponent"
-# The steps' texts by operation, in the order in which they are shown.
+# Texts of steps by operation, in the order of display.
 TEXTS: Mapping[str, str] = {
     "CreateEndpointConfig": "create endpoint config",
     "DeleteEndpoint": "delete the failed endpoint",
@@ -120,7 +120,7 @@ def model_params(deployment: ModelDeployment) -> dict[str, Any]:
 
 
 def variant_params(deployment: ModelDeployment) -> dict[str, Any]:
-    """The endpoint's variant, for inference components."""
+    """The endpoint's variant, which hosts inference components."""
     config = deployment.config
     return {
         "VariantName": VARIANT,
@@ -148,7 +148,7 @@ def specification(deployment: ModelDeployment) -> dict[str, Any]:
 
 
 def check_free(deployment: ModelDeployment, observed: ObservedState) -> None:
-    """Raise TerminalError if the names belong to other resources."""
+    """Raise TerminalError if other resources already have the names."""
     name = deployment.name
     endpoint = observed.resources.get(ResourceKey(ResourceKind.ENDPOINT, name))
     if endpoint is not None:
@@ -174,7 +174,7 @@ def missing_objects(deployment: ModelDeployment, present: frozenset[str]) -> lis
 
 
 def build_uploads(deployment: ModelDeployment, missing: Sequence[ObjectOrder]) -> ArtifactUploads:
-    """One upload of all missing objects, which the model and the packed adapters need."""
+    """One upload of all missing objects. The model and the packed adapters need it."""
     if not missing:
         return ArtifactUploads()
     upload = UploadedFile(upload_place(deployment, missing), deployment.bucket, tuple(missing))
@@ -183,7 +183,7 @@ def build_uploads(deployment: ModelDeployment, missing: Sequence[ObjectOrder]) -
 
 
 def upload_place(deployment: ModelDeployment, missing: Sequence[ObjectOrder]) -> str:
-    """The object or the prefix that an upload is shown to go to."""
+    """The object or prefix that is shown as the target of an upload."""
     folders = {it.key.rpartition("/")[0] for it in missing}
     place = missing[0].key if len(missing) == 1 else min(folders)
     place = place if len(folders) == 1 else place.partition("/")[0]
@@ -191,7 +191,7 @@ def upload_place(deployment: ModelDeployment, missing: Sequence[ObjectOrder]) ->
 
 
 def step_text(step: ApplyStep) -> str:
-    """A step in words."""
+    """The text of a step."""
     if step.file is not None:
         return f"{TEXTS['']} {step.file.path}"
     text = TEXTS[step.operation]
@@ -202,7 +202,7 @@ def step_text(step: ApplyStep) -> str:
 
 
 def list_texts(steps: Sequence[ApplyStep], bucket: str = "") -> list[str]:
-    """The steps in words and in the order of deploy. `bucket`: it is to be created."""
+    """The texts of steps, in the order of deploy. `bucket` is a bucket to create, or ""."""
     operations = [it.operation for it in steps]
 
     def rank(step: ApplyStep) -> tuple[int, bool]:

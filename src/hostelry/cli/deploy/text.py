@@ -1,4 +1,4 @@
-"""A plan and its end as lines and as a document. Pure."""
+"""A plan and its result as text and as JSON. Pure."""
 
 import json
 import shlex
@@ -26,7 +26,7 @@ PARTS = ("cpus", "memory_bytes", "accelerators")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeployPlan:
-    """All that is said before anything is done."""
+    """Everything that is printed before a deployment begins."""
 
     source: DeploySource
     deployment: ModelDeployment
@@ -87,7 +87,7 @@ def copies_text(plan: DeployPlan) -> str:
 
 
 def reservation_text(reserved: Reservation) -> str:
-    """What a copy reserves, and what for."""
+    """The resources that a copy reserves, and their purposes."""
     asked = reserved.requirements
     parts = " + ".join(f"{label} {size / MIB:.0f}" for label, size in reserved.parts if size >= MIB)
     accelerators = f", {asked.accelerators:g} accelerators" if asked.accelerators else ""
@@ -95,7 +95,7 @@ def reservation_text(reserved: Reservation) -> str:
 
 
 def uploads_text(plan: DeployPlan) -> str:
-    """How much is to be uploaded."""
+    """The amount of data to upload."""
     objects = plan.deployment.objects
     if not objects:
         return "nothing"
@@ -109,7 +109,7 @@ def uploads_text(plan: DeployPlan) -> str:
 
 
 def plan_document(plan: DeployPlan) -> dict[str, Any]:
-    """The plan for programs."""
+    """The plan for JSON output."""
     deployment, found, recognised = plan.deployment, plan.source.found, plan.source.recognised
     asked = deployment.requirements
     return {
@@ -154,7 +154,7 @@ def plan_document(plan: DeployPlan) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snippets:
-    """Shell commands by client. Empty if the model has no such route."""
+    """Shell commands by client. A command is empty if the model has no such route."""
 
     environment: str
     curl: str = ""
@@ -164,13 +164,13 @@ class Snippets:
 
     @property
     def blocks(self) -> list[tuple[str, str]]:
-        """Title and command of each, in the order to be shown."""
+        """Title and command of each client, in the order of display."""
         found = [("curl", self.curl), ("openai", self.openai), ("boto3", self.boto3)]
         return [(title, text) for title, text in found if text]
 
 
 def next_lines(shown: Snippets, deployment: ModelDeployment) -> list[str]:
-    """What to type next."""
+    """The commands to type next."""
     lines = ["", "Call it:", "", shown.environment]
     for title, text in shown.blocks:
         lines += ["", f"# {title}", text]
@@ -189,7 +189,7 @@ def next_lines(shown: Snippets, deployment: ModelDeployment) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class SampleBody:
-    """A request body that the model answers, and its content type."""
+    """A request body that the model can answer, and its content type."""
 
     body: str
     content_type: str
@@ -228,7 +228,7 @@ def snippets(recognised: Recognised, deployment: ModelDeployment, home_flag: str
 
 
 def sample_body(recognised: Recognised, environment: Mapping[str, str]) -> SampleBody | None:
-    """A request body that the model answers. None if the form of its requests is unknown."""
+    """A request body that the model can answer. None if the format of requests is unknown."""
     if PROBE_BODY in environment:
         return SampleBody(environment[PROBE_BODY], environment.get(PROBE_TYPE) or JSON)
     match recognised.task:
@@ -249,7 +249,7 @@ def sample_body(recognised: Recognised, environment: Mapping[str, str]) -> Sampl
 
 
 def openai_curl(name: str, task: Task) -> str:
-    """A call of the OpenAI route by curl."""
+    """A curl command that calls the OpenAI route."""
     route, body = openai_request(name, task)
     return (
         f'curl -sS "$OPENAI_BASE_URL/{route}" -H "Authorization: Bearer $OPENAI_API_KEY" '
@@ -258,7 +258,7 @@ def openai_curl(name: str, task: Task) -> str:
 
 
 def openai_request(name: str, task: Task) -> tuple[str, dict[str, object]]:
-    """The OpenAI route of a task, and a body."""
+    """The OpenAI route of a task, and a request body."""
     if task is Task.CHAT:
         asked = [{"role": "user", "content": QUESTION}]
         return "chat/completions", {"model": name, "messages": asked, "max_tokens": 64}
@@ -268,7 +268,7 @@ def openai_request(name: str, task: Task) -> tuple[str, dict[str, object]]:
 
 
 def openai_program(name: str, task: Task) -> str:
-    """A program of OpenAI's client."""
+    """A Python program with OpenAI's client."""
     _, body = openai_request(name, task)
     given = ", ".join(f"{key}={value!r}" for key, value in body.items())
     match task:
@@ -286,7 +286,7 @@ def openai_program(name: str, task: Task) -> str:
 
 
 def boto3_program(name: str, sample: SampleBody) -> str:
-    """A program of boto3."""
+    """A Python program with boto3."""
     return here_document(
         [
             "import boto3",
@@ -301,7 +301,7 @@ def boto3_program(name: str, sample: SampleBody) -> str:
 
 
 def signed_curl(name: str, sample: SampleBody) -> str:
-    """InvokeEndpoint by curl, which signs it."""
+    """A curl command that signs and sends InvokeEndpoint."""
     return (
         f'curl -sS "$AWS_ENDPOINT_URL/endpoints/{name}/invocations" {SIGNED} '
         f"-H 'Content-Type: {sample.content_type}' "
@@ -317,9 +317,9 @@ def here_document(lines: list[str]) -> str:
 def instances_text(
     deployment: ModelDeployment, endpoint: Mapping[str, Any] | None, copies: int
 ) -> str:
-    """Whether the endpoint's instances have room for `copies` more.
+    """Whether the endpoint's instances have room for `copies` more copies.
 
-    `endpoint` is the endpoint in /internal/placement. None if it is not there yet.
+    `endpoint` is the endpoint in /internal/placement, or None if it does not exist yet.
     """
     config = deployment.config
     declared = f"{config.instance_type} ({shape_text(get_shape(config.instance_type))})"
@@ -338,7 +338,7 @@ def instances_text(
 
 
 def machine_text(deployment: ModelDeployment, copies: int, machine: Machine) -> str:
-    """What this machine has for the copies: what instances declare is not measured."""
+    """This machine's resources for the copies. The resources of an instance are only declared."""
     wanted = deployment.requirements.min_memory_bytes * copies
     has = f"this machine has {gib(machine.free_bytes)} GiB of {gib(machine.memory_bytes)} free"
     if wanted > machine.free_bytes:
@@ -348,5 +348,5 @@ def machine_text(deployment: ModelDeployment, copies: int, machine: Machine) -> 
 
 
 def gib(num_bytes: int) -> str:
-    """Bytes as GiB, to a tenth."""
+    """Bytes as GiB, with one decimal."""
     return f"{num_bytes / 1024**3:.1f}"

@@ -1,1 +1,1 @@
-"""`hostelry doctor`: a machine's abilities, missing parts and their remedies."""
+"""`hostelry doctor`: what a machine supports, what is missing, and the remedies."""

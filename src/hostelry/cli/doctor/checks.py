@@ -9,18 +9,18 @@ from hostelry.cli.doctor.machine_facts import LateProblem, MachineFacts, PortFac
 
 GIB = 1024**3
 LEAST_PYTHON = (3, 11)
-# The platform's own processes take some 600 MB; the demo's model needs a GB beside them.
+# The platform's own processes take some 600 MB, and the demo's model takes another GB.
 LEAST_MEMORY_BYTES, GOOD_MEMORY_BYTES = 1 * GIB, 4 * GIB
 LEAST_DISK_BYTES, GOOD_DISK_BYTES = GIB // 2, 10 * GIB
-LISTED = GIB // 20  # what is smaller is left out
-# Each connection takes one of a worker's files, and each request one more, to a copy.
+LISTED = GIB // 20  # smaller uses are not listed
+# Of a worker's files, each connection takes one, and each request to a copy takes another.
 LEAST_FILES, GOOD_FILES = 1024, 8192
-# A signature's time may be off by five minutes. Source: AWS, SigV4 request date.
+# A signature's time may differ by five minutes. Source: AWS, SigV4 request date.
 GOOD_SKEW_S, MOST_SKEW_S = 5.0, 300.0
 
 
 class CheckVerdict(StrEnum):
-    """OK, LIMITED (it works, with less), or MISSING (it cannot work here)."""
+    """OK, LIMITED (works with restrictions), or MISSING (cannot work here)."""
 
     OK = "ok"
     LIMITED = "limited"
@@ -29,9 +29,9 @@ class CheckVerdict(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """A verdict: what was found, what that costs, what mends it.
+    """A verdict: the finding, its consequence, and the remedy.
 
-    `prevents`: hostelry cannot run at all.
+    With `prevents`, hostelry cannot run at all.
     """
 
     name: str
@@ -43,12 +43,12 @@ class Check:
 
 
 def run_checks(facts: MachineFacts) -> list[Check]:
-    """Every check, in the order in which they are shown."""
+    """All checks, in the order of display."""
     return [check(facts) for check in CHECKS]
 
 
 def cannot_run(checks: Iterable[Check]) -> bool:
-    """Whether any of the checks means that hostelry cannot run here."""
+    """Whether a check shows that hostelry cannot run here."""
     return any(it.prevents for it in checks)
 
 
@@ -119,7 +119,7 @@ def _disk(facts: MachineFacts) -> Check:
 
 def _gpus(facts: MachineFacts) -> Check:
     engine = facts.engine
-    if facts.nvidia and (engine is None or engine.devices):  # without one, `kernels` says so
+    if facts.nvidia and (engine is None or engine.devices):  # otherwise `kernels` reports it
         driver = f", driver {facts.nvidia_driver}" if facts.nvidia_driver else ""
         cuda = f", CUDA {engine.cuda}" if engine is not None else ""
         triton = f", triton {engine.triton}" if engine is not None and engine.triton else ""
@@ -160,7 +160,7 @@ def _gpus(facts: MachineFacts) -> Check:
 
 
 def _unknown(name: str, problem: str, costs: str) -> Check:
-    """The check of a probe that this machine was too busy to answer."""
+    """The check for a probe that did not end in time, because the machine was busy."""
     return Check(
         name=name,
         verdict=CheckVerdict.LIMITED,

@@ -23,7 +23,7 @@ def doctor(home: HomeOption = None, as_json: JsonOption = False) -> None:
 
     Example: hostelry doctor --json
     """
-    # Imported here: completion needs none of what the probes need.
+    # Imported here, because completion does not need the probes' modules.
     from hostelry.cli.doctor.probes import machine_facts
 
     facts = machine_facts(home_at(home), os.environ)
@@ -38,7 +38,7 @@ def doctor(home: HomeOption = None, as_json: JsonOption = False) -> None:
 
 
 def check_lines(checks: Sequence[Check]) -> list[str]:
-    """The checks as text. Cost and remedy are below each check that is not OK."""
+    """The checks as text. Below each check that is not OK are its cost and remedy."""
     lines: list[str] = []
     width = max(len(it.name) for it in checks)
     margin = " " * (width + 11)

@@ -1,6 +1,6 @@
-"""A program for the engine's interpreter: prints what torch and the kernels say, as JSON.
+"""A program for the engine's interpreter that prints the reports of torch and the kernels as JSON.
 
-In a process of its own, as importing torch takes seconds and a broken driver can hang or crash it.
+It is a separate process, because torch takes seconds to import, and a broken driver can hang it.
 """
 
 import json

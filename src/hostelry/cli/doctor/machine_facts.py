@@ -1,20 +1,20 @@
-"""Facts about a machine from probes, as plain values. None stands for a probe without an answer."""
+"""Values for the facts that probes find about a machine. None means that a probe had no answer."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 
 class LateProblem(str):
-    """A problem of a probe that this machine was too busy to answer: no remedy follows from it."""
+    """The problem of a probe that did not end in time. It says nothing about a remedy."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineModules:
-    """What the engine's own interpreter reports. `kernels` are instruction sets, fastest first.
+    """The report of the engine's own interpreter. `kernels` are instruction sets, fastest first.
 
-    `no_triton` says why Triton's kernels cannot run on the first device, where there is one.
+    `no_triton` says why Triton's kernels cannot run on the first device, if there is a device.
     """
 
     torch: str
@@ -28,7 +28,7 @@ class EngineModules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PortFacts:
-    """A port that `up` listens on. `is_own` is true if this home's platform uses it."""
+    """A port that `up` listens on. `is_own` is true if the platform of this home uses it."""
 
     use: str
     port: int
@@ -38,10 +38,10 @@ class PortFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HomeFacts:
-    """The home folder. `parent` is the first folder that exists, of which `is_writable` is said.
+    """The home folder. `is_writable` is about `parent`, the first folder that exists.
 
-    `open_files` are files with keys that other users of the machine can read. `used_bytes` has what
-    grows, by its use. A folder with very many files is counted in part.
+    `open_files` are files with keys that other users of the machine can read. `used_bytes` has the
+    sizes of growing data by purpose. Very large folders are counted in part.
     """
 
     path: str
@@ -55,9 +55,9 @@ class HomeFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlatformFacts:
-    """The platform of the home: which processes run, and the version that control reports.
+    """The platform of the home: its running processes, and the version that control reports.
 
-    `standbys` counts the controls beside the leader. None if there is one control only.
+    `standbys` counts the controls without the leader. None if there is a single control.
     """
 
     running: int
@@ -69,7 +69,7 @@ class PlatformFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HubFacts:
-    """The Hugging Face hub. `skew_s` is this clock's lead over the hub's."""
+    """The Hugging Face hub. `skew_s` is how far this clock is ahead of the hub's."""
 
     url: str
     is_offline: bool
@@ -81,9 +81,9 @@ class HubFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineFacts:
-    """All facts. `..._problem` says why a fact is unknown.
+    """All facts. A field `..._problem` says why a fact is unknown.
 
-    `limited` are the controllers by which the kernel was seen to limit a group of this process's.
+    `limited` has the controllers by which the kernel can limit a control group of this process.
     """
 
     version: str

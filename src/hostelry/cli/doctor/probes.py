@@ -1,6 +1,6 @@
-"""Probes of this machine, each with a time limit, all at once: `machine_facts` waits for the last.
+"""Probes of this machine, which run at the same time, each with a time limit.
 
-They change nothing: an empty control group is made and removed, a port bound and released.
+They leave nothing changed: a test control group is removed, and a test port is released.
 """
 
 import asyncio
@@ -53,12 +53,12 @@ ENGINE_WITHIN_S, CONTAINERS_WITHIN_S, TOOL_WITHIN_S, HTTP_WITHIN_S = 60.0, 15.0,
 PUBLIC_HUB = "https://huggingface.co"
 OTHERS_READ = 0o044
 MEMORY_FILES = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
-BLOCK_BYTES = 512  # what st_blocks counts. Source: inode(7)
-MOST_ENTRIES = 200_000  # of one place; what is beyond is not counted
+BLOCK_BYTES = 512  # the unit of st_blocks. Source: inode(7)
+MOST_ENTRIES = 200_000  # below one folder. Further entries are not counted
 
 
 def machine_facts(home: Home, environment: Mapping[str, str]) -> MachineFacts:
-    """What all probes found."""
+    """Run all probes, wait for the last, and return their findings."""
     config = _config(home)
     with ThreadPoolExecutor() as pool:
         engine = pool.submit(_engine)
@@ -113,7 +113,7 @@ def _config(home: Home) -> UpConfig | None:
 
 
 def _engine() -> tuple[EngineModules | None, str | None]:
-    """What the engine's modules say, or why they say nothing."""
+    """The report of the engine's modules, or the reason why it is missing."""
     command = [sys.executable, "-P", "-m", "hostelry.cli.doctor.engine_probe"]
     try:
         done = subprocess.run(
@@ -134,7 +134,7 @@ def _engine() -> tuple[EngineModules | None, str | None]:
 
 
 def _containers() -> tuple[str | None, bool, str | None]:
-    """The container engine and its support of limits, or why there is no engine."""
+    """The container engine and whether it supports limits, or why there is no engine."""
 
     async def asked() -> tuple[str | None, bool, str | None]:
         try:
@@ -152,7 +152,7 @@ def _containers() -> tuple[str | None, bool, str | None]:
 
 
 def _nvidia() -> tuple[tuple[str, ...], str | None]:
-    """Names of NVIDIA's devices, and their driver's version."""
+    """Names of NVIDIA devices, and the driver's version."""
     tool = shutil.which("nvidia-smi")
     if tool is None:
         return (), None
@@ -168,7 +168,7 @@ def _nvidia() -> tuple[tuple[str, ...], str | None]:
 
 
 def _copy_user_problem(home: Home) -> str | None:
-    """Why copies cannot have separate users. None if they can, maybe by another interpreter."""
+    """Why copies cannot have separate users. None if they can, perhaps by another interpreter."""
     _, problem = decide_copy_user(AUTO, home)
     has_other = problem is not None and os.geteuid() == 0 and any(open_bases(FIRST_NUMBER, home))
     return None if has_other else problem
@@ -186,7 +186,7 @@ def _hub(environment: Mapping[str, str]) -> HubFacts:
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             problem = str(error)[:200] or type(error).__name__
         except (KeyError, ValueError):
-            skew_s = None  # it answers, and does not say when
+            skew_s = None  # the hub answers without a date
     return HubFacts(
         url=url,
         is_offline=offline,
@@ -226,7 +226,7 @@ def _platform(home: Home, config: UpConfig | None) -> PlatformFacts:
 
 
 def _ask_control(home: Home, config: UpConfig, what: str) -> dict[str, Any]:
-    """Control's answer. Raises httpx.HTTPError, OSError or MsgspecError if it gives none."""
+    """Control's answer. Raises httpx.HTTPError, OSError or MsgspecError if it does not answer."""
     answer = httpx.get(
         f"{config.control_url}/internal/{what}",
         headers={"X-Hostelry-Key": load_credentials(home).internal_key},
@@ -282,7 +282,7 @@ def _cgroup_version() -> int | None:
 
 
 def _find_limiting_controllers() -> tuple[str, ...]:
-    """The controllers that limit a group made here, and removed again."""
+    """The controllers that limit a test group of this process. The group is removed."""
     parents = cgroup_parents()
     limits = CopyLimits(cpus=1.0, max_memory_bytes=64 * 1024**2)
     group = make_group(parents, f"doctor-{os.getpid()}", limits)
@@ -346,7 +346,7 @@ def _home(home: Home, environment: Mapping[str, str]) -> HomeFacts:
 
 
 def disk_use(home: Home, environment: Mapping[str, str]) -> dict[str, int]:
-    """Bytes on the disk, by the name of their use."""
+    """Bytes on the disk, by purpose."""
     return {
         "objects": folder_bytes(home.objects),
         "instances with their caches": folder_bytes(home.instances),

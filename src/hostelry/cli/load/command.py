@@ -34,7 +34,7 @@ from hostelry.home.aws_client import aws_client
 from hostelry.home.home import Credentials, UpConfig
 
 PROMPT = "Write a short story about a lighthouse."
-MAX_REQUESTS = 10_000_000  # of one test: each is kept as a few numbers
+MAX_REQUESTS = 10_000_000  # in one test, which keeps a few numbers per request
 RateOption = Annotated[
     float | None,
     typer.Option(
@@ -131,8 +131,8 @@ def run_test(
     rate: float | None,
     duration_s: float,
 ) -> LoadTally:
-    """What a load test saw, whose state is shown while it runs."""
-    from hostelry.cli.load.runner import LoadPlan, run_load  # uvloop, which completion needs not
+    """Run a load test, with its state shown meanwhile, and return the measures."""
+    from hostelry.cli.load.runner import LoadPlan, run_load  # uvloop: completion does not need it
 
     address = urlsplit(config.gateway_url)
     plan = LoadPlan(
@@ -171,7 +171,7 @@ def report(
 
 @dataclass(frozen=True, slots=True)
 class LoadQuestion:
-    """What each request asks: a prompt, or a file's bytes."""
+    """The content of each request: a prompt, or a file's bytes."""
 
     prompt: str | None
     max_tokens: int
@@ -185,14 +185,14 @@ class LoadQuestion:
 
     @property
     def options(self) -> dict[str, Any]:
-        """The question among the options of a result."""
+        """The options that describe the question in a result."""
         if self.file is not None:
             return {"body": self.file}
         return {"prompt": self.text, "max_tokens": self.max_tokens}
 
 
 def load_models(sagemaker: Any, name: str, adapters: str | None) -> list[NamedModel]:
-    """The models that requests go to in turn: the model of NAME, or its adapters."""
+    """The models that requests are sent to in turn: the named model, or its adapters."""
     base = called_model(sagemaker, name)
     if adapters is None:
         return [base]
@@ -207,7 +207,7 @@ def load_models(sagemaker: Any, name: str, adapters: str | None) -> list[NamedMo
 def load_requests(
     config: UpConfig, credentials: Credentials, models: Sequence[NamedModel], asked: LoadQuestion
 ) -> LoadRequests:
-    """The requests of a test, after a first one was answered. Raises TerminalError."""
+    """Build the requests of a test, after a first request succeeded. Raises TerminalError."""
     if asked.file is not None:
         if asked.prompt is not None:
             raise UsageError("--prompt and --body are two questions: give one")
@@ -240,7 +240,7 @@ def invocations(
     content: bytes,
     kind: str,
 ) -> LoadRequests:
-    """Invocations with this body, after a first one was answered. Raises TerminalError."""
+    """Build invocations with this body, after a first one succeeded. Raises TerminalError."""
     packed = next((it for it in models if it.adapter is not None), None)
     if packed is not None:
         raise TerminalError(

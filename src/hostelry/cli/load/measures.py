@@ -1,4 +1,4 @@
-"""Measures of a load test: samples, percentiles, the result as a document. Pure."""
+"""Measures of a load test: samples, percentiles, and the result as JSON and text. Pure."""
 
 from array import array
 from collections import Counter
@@ -15,9 +15,9 @@ from hostelry.cli.printable import one_line, printable
 from hostelry.cli.status_text import columns
 
 PERCENTILES = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99))
-MOST_CPU_SHARE = 0.8  # of the one core that the client has
-MOST_LATE_MS = 25.0  # p99 of the client's own delay
-MAX_ERRORS = 20  # distinct ones with a text
+MOST_CPU_SHARE = 0.8  # of the single core that the client uses
+MOST_LATE_MS = 25.0  # p99 of the client's own delays
+MAX_ERRORS = 20  # distinct errors that keep a text
 FORMAT = 1
 Document = Mapping[str, Any]
 MAX_SAVED_BYTES = 16 * 1024 * 1024
@@ -45,7 +45,7 @@ def percentile(ordered: Sequence[float], share: float) -> float:
 
 
 def doubles() -> "array[float]":
-    """An empty array of seconds, which takes 8 bytes a value."""
+    """An empty array of seconds, with 8 bytes per value."""
     return array("d")
 
 
@@ -54,9 +54,9 @@ class LoadTally:
     """The measures of one load test. Durations are in seconds.
 
     Args:
-        latencies: from when a request was due to its whole answer. Those without one when the time
-            was over count with the time that they had waited, refused ones do not.
-        first: from when a request was due to its first byte, of an LLM its first text.
+        latencies: from the time when a request was due to the end of its answer. A request that has
+            no answer at the end of the test counts with its waiting time. Refused requests do not.
+        first: from the time when a request was due to the first byte, or an LLM's first text.
         gaps: between the texts of one answer.
         late: the client's own delays.
     """
@@ -75,21 +75,21 @@ class LoadTally:
     measured_s: float = 0.0
 
     def fail(self, code: str, text: str = "") -> None:
-        """Count an error, with the text of the first one of its code."""
+        """Count an error, and keep the text of the first error with this code."""
         self.errors[code] += 1
         if code not in self.error_texts and len(self.error_texts) < MAX_ERRORS:
             self.error_texts[code] = one_line(text, 200)
 
     @property
     def num_requests(self) -> int:
-        """Requests that were due, answered or not."""
+        """Requests that were due, whether answered or not."""
         return self.num_ok + sum(self.errors.values())
 
 
 def result_document(
     tally: LoadTally, target: str, options: Mapping[str, Any], at: str
 ) -> dict[str, Any]:
-    """The result for programs and later runs. Latencies are in milliseconds."""
+    """The result as JSON values, for programs and later runs. Latencies are in milliseconds."""
     seconds = tally.measured_s or 1.0
     return {
         "format": FORMAT,
@@ -128,7 +128,7 @@ def spread_ms(seconds: Sequence[float]) -> dict[str, float] | None:
 
 
 def client_limits(tally: LoadTally) -> list[str]:
-    """Sentences on where the figures are the client's limit, not the platform's."""
+    """Sentences about figures that the client limits, and not the platform."""
     found = []
     share = tally.cpu_s / (tally.measured_s or 1.0)
     if share > MOST_CPU_SHARE:
@@ -167,12 +167,12 @@ def result_lines(result: Document) -> list[str]:
 
 
 def first_name(name: str, result: Document) -> str:
-    """The name of a row: without tokens the first thing is a byte."""
+    """The name of a row. Without tokens, the first byte is measured."""
     return "first byte" if name == "first token" and not result["tokens"] else name
 
 
 def error_lines(result: Document) -> list[str]:
-    """A line an error code, the most frequent first."""
+    """A line per error code, the most frequent first."""
     errors = sorted(result["errors"].items(), key=lambda it: -it[1])
     lines = []
     for code, count in errors:
@@ -184,7 +184,7 @@ def error_lines(result: Document) -> list[str]:
 
 
 def comparison_lines(before: Document, now: Document) -> list[str]:
-    """Both runs and their ratio, measure by measure, after the differences of their settings."""
+    """Each measure of both runs with their ratio, after the differences of their options."""
     lines = []
     for name, (was, is_) in sorted(differences(before, now).items()):
         lines.append(one_line(f"Not the same {name}: {was} before, {is_} now."))
@@ -199,7 +199,7 @@ def comparison_lines(before: Document, now: Document) -> list[str]:
 
 
 def differences(before: Document, now: Document) -> dict[str, tuple[Any, Any]]:
-    """What the runs were asked for differently: name -> before, now."""
+    """The options that differ between two runs: name -> before, now."""
     first, second = ({"target": run["target"], **run["options"]} for run in (before, now))
     return {
         name: (first.get(name), second.get(name))
@@ -209,7 +209,7 @@ def differences(before: Document, now: Document) -> dict[str, tuple[Any, Any]]:
 
 
 def saved_result(path: Path) -> dict[str, Any]:
-    """Read a result that --save wrote. Raises TerminalError if the file is not such a result."""
+    """Read a result that --save wrote. Raises TerminalError if the file has another format."""
     try:
         with path.open("rb") as file:
             found = decode(file.read(MAX_SAVED_BYTES), dict[str, Any])
@@ -229,7 +229,7 @@ def saved_result(path: Path) -> dict[str, Any]:
 
 
 def progress_line(tally: LoadTally, elapsed_s: float, in_flight: int) -> str:
-    """The state of a running test in a line."""
+    """The state of a running test on one line."""
     recent = sorted(tally.latencies[-1000:])
     rate = tally.num_ok / elapsed_s if elapsed_s > 0 else 0.0
     p50_ms, p99_ms = (percentile(recent, share) * 1000 for share in (0.5, 0.99))

@@ -13,25 +13,25 @@ from hostelry.base.clock import monotonic_s
 from hostelry.cli.named import NamedModel
 from hostelry.home.home import Credentials, UpConfig
 
-BROKEN = 0  # the status of an incomplete answer
+BROKEN = 0  # the status of a broken-off answer
 Take = Callable[[bytes], None]
-SIGNED_FOR_S = 60.0  # a signature is taken for some minutes
+SIGNED_FOR_S = 60.0  # a signature is valid for some minutes
 JSON = "application/json"
 ERROR_HEADER = b"x-amzn-errortype"
 
 
 def message(path: str, headers: dict[str, str], body: bytes) -> bytes:
-    """A whole HTTP request, a POST of `body`."""
+    """The bytes of an HTTP request that POSTs `body`."""
     lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
     head = f"POST {path} HTTP/1.1\r\n{lines}Content-Length: {len(body)}\r\n\r\n"
     return head.encode("latin-1") + body
 
 
 class LoadConnection(asyncio.Protocol):
-    """Sends whole messages, each after the answer to the last one.
+    """Sends whole requests, each after the answer to the request before.
 
-    `is_open` is False once the server closed it, or an answer broke off. `header` has the value of
-    the header that was asked for, of the last answer.
+    `is_open` is False after the server closed the connection or an answer broke off. `header` is
+    the value of the watched header in the last answer.
     """
 
     def __init__(self, header: bytes = b"") -> None:
@@ -44,13 +44,13 @@ class LoadConnection(asyncio.Protocol):
         self._transport: asyncio.Transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Ready to send."""
+        """Keep the transport: the connection can send now."""
         self._transport = cast(asyncio.Transport, transport)
 
     async def ask(self, request: bytes, take: Take) -> int:
-        """The status of the answer.
+        """Send a request and return the status of its answer.
 
-        `take` gets the body's parts. BROKEN if the answer has no end.
+        Passes parts of the body to `take`. Returns BROKEN if the answer breaks off.
         """
         if not self.is_open:
             return BROKEN
@@ -67,26 +67,26 @@ class LoadConnection(asyncio.Protocol):
             self.close()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Keep the one that was asked for."""
+        """Keep the value of the watched header."""
         if name.lower() == self._wanted:
             self.header = value
 
     def on_body(self, part: bytes) -> None:
-        """Pass it on."""
+        """Pass a part of the body on."""
         self._take(part)
 
     def on_message_complete(self) -> None:
-        """The answer is whole."""
+        """End the answer: it is complete."""
         self.is_open = self.is_open and self._parser.should_keep_alive()
         self._end(self._parser.get_status_code())
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """No answer will come."""
+        """End a pending answer as broken."""
         self.is_open = False
         self._end(BROKEN)
 
     def close(self) -> None:
-        """Cut the connection."""
+        """Close the connection at once."""
         self.is_open = False
         self._transport.abort()
 
@@ -101,7 +101,7 @@ def _drop(part: bytes) -> None:
 
 @dataclass(frozen=True, slots=True)
 class LoadRequests:
-    """Builds request number n. `streams_text` is true if an LLM answers."""
+    """Builds request number n. `streams_text` is true if an LLM streams the answers."""
 
     make: Callable[[int], bytes]
     streams_text: bool
@@ -110,7 +110,7 @@ class LoadRequests:
 def openai_requests(
     config: UpConfig, credentials: Credentials, models: Sequence[str], body: dict[str, Any]
 ) -> LoadRequests:
-    """Requests to the models in turn, streamed. `body` has messages or a prompt."""
+    """Streamed requests to the models in turn. `body` has messages or a prompt."""
     route = "chat/completions" if "messages" in body else "completions"
     headers = {
         "Host": get_host(config),
@@ -131,7 +131,7 @@ def invocation_requests(
     body: bytes,
     content_type: str,
 ) -> LoadRequests:
-    """Invocations of the models in turn, signed again as time passes."""
+    """Invocations of the models in turn. Signatures are renewed as they age."""
     signers = [_Signer(config, credentials, model, body, content_type) for model in models]
     return LoadRequests(
         lambda number: signers[number % len(signers)].request(monotonic_s()), streams_text=False
@@ -144,7 +144,7 @@ def get_host(config: UpConfig) -> str:
 
 
 class _Signer:
-    """One invocation, signed again once its signature has aged."""
+    """One invocation, which is signed again when its signature is old."""
 
     def __init__(
         self,
@@ -170,7 +170,7 @@ class _Signer:
         self._until_s = 0.0
 
     def request(self, now_s: float) -> bytes:
-        """The whole message."""
+        """The bytes of the signed request."""
         if now_s >= self._until_s:
             from botocore.awsrequest import AWSRequest
 

@@ -1,4 +1,4 @@
-"""The run of a load test: connections that send requests, at their times or in turn."""
+"""Runs a load test: connections send requests at planned times, or one after the other."""
 
 import asyncio
 import itertools
@@ -22,17 +22,17 @@ from hostelry.cli.load.requests import BROKEN, ERROR_HEADER, LoadConnection, Loa
 LOOK_EVERY_S = 0.05
 SHOW_EVERY_S = 0.5
 CONNECT_TIMEOUT_S = 5.0
-PAUSE_S = 0.1  # after a request that reached no server
-MAX_DRAIN_S = 30.0  # for requests under way when the time is over
+PAUSE_S = 0.1  # after a failed connection
+MAX_DRAIN_S = 30.0  # for requests under way at the end of the test
 MAX_ERROR_BYTES = 4096
 Show = Callable[[LoadTally, float, int], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadPlan:
-    """What to send: with `rate_per_s` each request is due at its time, else after the last answer.
+    """A load test. With `rate_per_s` each request has a planned time, else it follows an answer.
 
-    At most `concurrency` requests are under way. `timeout_s` is of one request.
+    At most `concurrency` requests are under way. `timeout_s` limits one request.
     """
 
     host: str
@@ -65,7 +65,7 @@ class LoadRun:
         self._last_s = 0.0
 
     async def run(self) -> LoadTally:
-        """Everything that was seen, once the time is over and requests under way have ended."""
+        """Run the test, wait for the requests under way at its end, and return the measures."""
         began_cpu_s, self._start_s = time.process_time(), monotonic_s()
         with on_interrupt(self._interrupted):
             for _ in range(self._plan.concurrency):
@@ -82,14 +82,14 @@ class LoadRun:
             watch.cancel()
         for worker in self._workers:
             if not worker.cancelled():
-                worker.result()  # raises what is a defect
+                worker.result()  # raises an unexpected error
         self._count_unsent()
         self._tally.measured_s = monotonic_s() - self._start_s
         self._tally.cpu_s = time.process_time() - began_cpu_s
         return self._tally
 
     def _interrupted(self) -> None:
-        """End the test. The second call does not wait for running requests."""
+        """End the test. A second call also ends the requests under way."""
         if self._ended.is_set():
             self._cancel()
         self._ended.set()
@@ -163,7 +163,7 @@ class LoadRun:
         return connection
 
     async def _watch(self) -> None:
-        """Note how late the client itself is, and show the state."""
+        """Measure the client's own delays, and show the state."""
         shown_s = monotonic_s()
         while True:
             due_s = monotonic_s() + LOOK_EVERY_S
@@ -175,7 +175,7 @@ class LoadRun:
                 self._show(self._tally, now_s - self._start_s, self._in_flight)
 
     def _count_unsent(self) -> None:
-        """Count requests that were due before the end and found no free connection."""
+        """Count requests that were due before the end but found no free connection."""
         rate = self._plan.rate_per_s
         if rate is None:
             return
@@ -188,7 +188,7 @@ class LoadRun:
 
 
 class _Answer:
-    """One answer as it comes, into the tally."""
+    """Records one answer in the tally as it comes."""
 
     def __init__(self, tally: LoadTally, due_s: float, *, streams_text: bool) -> None:
         self.is_whole = False
@@ -202,7 +202,7 @@ class _Answer:
         self._trouble = ""
 
     def take(self, part: bytes) -> None:
-        """Note a part of the body."""
+        """Record a part of the body."""
         now_s = monotonic_s()
         self._tally.num_bytes += len(part)
         if len(self._beginning) < MAX_ERROR_BYTES:
@@ -218,7 +218,7 @@ class _Answer:
         self._num_pieces += num_pieces
 
     def ended(self, status: int, error_type: bytes) -> None:
-        """Note the end of the answer."""
+        """Record the end of the answer."""
         if status == BROKEN:
             self.failed("connection broke off")
             return
@@ -249,7 +249,7 @@ class _Answer:
         self._tally.latencies.append(monotonic_s() - self._due_s)
 
     def _take_text(self, read: Callable[[], list[AnswerPiece]]) -> int:
-        """The number of texts that came; 0 once the answer is broken."""
+        """Count the texts in new bytes. 0 once the answer is broken."""
         try:
             return 0 if self._trouble else len(read())
         except ModelAnswerError as error:
@@ -258,7 +258,7 @@ class _Answer:
 
 
 def refusal(status: int, error_type: bytes, beginning: bytes) -> tuple[str, str]:
-    """The code and the text of an answer that is an error."""
+    """The code and the text of an error answer."""
     try:
         body = decode(beginning, dict[str, Any])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -272,7 +272,7 @@ def refusal(status: int, error_type: bytes, beginning: bytes) -> tuple[str, str]
 
 @contextmanager
 def on_interrupt(act: Callable[[], None]) -> Iterator[None]:
-    """Within it, Ctrl-C calls `act`."""
+    """Call `act` on Ctrl-C during the block."""
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGINT, act)
     try:

@@ -1,1 +1,1 @@
-"""Models as people name them: listed, removed, scaled, given adapters, over AWS's APIs."""
+"""Commands on models by NAME, over AWS's APIs: list, remove, scale, and add adapters."""

@@ -58,7 +58,7 @@ adapters = typer.Typer(
     rich_markup_mode=None,
 )
 CONFIG = "adapter_config.json"
-WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")  # the first one that is there
+WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")  # the first existing file counts
 MAX_CONFIG_BYTES = 1024 * 1024
 MAX_MEMBERS = 10_000
 
@@ -182,7 +182,7 @@ def upload_adapter(
     source: str,
     reporter: WorkReporter,
 ) -> str:
-    """Upload the adapter's archive if the store does not have it, and return its address."""
+    """Upload the adapter's archive if the store lacks it, and return its address."""
     path = local_path(source)
     s3 = aws_client("s3", config, credentials, read_timeout_s=120.0)
     bucket = f"sagemaker-{credentials.region}-{credentials.account_id}"
@@ -198,7 +198,7 @@ def upload_adapter(
 
 
 def local_path(source: str) -> Path:
-    """The folder or archive of a source, for a hub id in the hub's cache. Raises TerminalError."""
+    """The local folder or archive of a source. A hub id is looked up in its cache."""
     path = expand_user(source)
     if path.is_dir() or (path.is_file() and path.name.endswith(ARCHIVE_SUFFIXES)):
         return path
@@ -217,7 +217,7 @@ def local_path(source: str) -> Path:
 
 
 def has_object(s3: Any, bucket: str, order: ObjectOrder) -> bool:
-    """Whether the whole object is there."""
+    """Whether the object exists with its full size."""
     from botocore.exceptions import ClientError
 
     try:
@@ -228,7 +228,7 @@ def has_object(s3: Any, bucket: str, order: ObjectOrder) -> bool:
 
 
 def require_free(sagemaker: Any, model: NamedModel, adapter: str) -> None:
-    """Raise TerminalError if the name belongs to a component that is not an adapter of `model`."""
+    """Raise TerminalError if the name belongs to another component than an adapter of `model`."""
     present = describe(sagemaker, "inference_component", adapter)
     base = (present or {}).get("Specification", {}).get("BaseInferenceComponentName")
     if present is not None and base != model.component:
@@ -284,9 +284,9 @@ def wait_in_service(sagemaker: Any, adapter: str, wait_s: float, reporter: WorkR
 
 
 def adapter_archive(source: Path, scratch: Path) -> FoundFile:
-    """The archive of an adapter's folder, made in `scratch`, or an archive as it is.
+    """Pack an adapter's folder into an archive in `scratch`. An archive stays as it is.
 
-    The same files give the same archive. Raises TerminalError if it is not an adapter.
+    Equal files give equal archives. Raises TerminalError if the source is not an adapter.
     """
     if source.is_dir():
         files = find_files(source)
@@ -299,7 +299,7 @@ def adapter_archive(source: Path, scratch: Path) -> FoundFile:
 
 
 def find_files(folder: Path) -> list[FoundFile]:
-    """The files of configuration and weights. Raises TerminalError if one of them is missing."""
+    """The files of configuration and weights. Raises TerminalError if one is missing."""
     found = [it for it in WEIGHTS if (folder / it).is_file()]
     for wanted, is_there in ((CONFIG, (folder / CONFIG).is_file()), (" nor ".join(WEIGHTS), found)):
         if not is_there:
@@ -309,7 +309,7 @@ def find_files(folder: Path) -> list[FoundFile]:
 
 
 def check_config(source: Path, content: bytes) -> None:
-    """Raise TerminalError if a configuration is not that of a LoRA adapter."""
+    """Raise TerminalError if a configuration does not describe a LoRA adapter."""
     try:
         config = json.loads(content)
     except (ValueError, RecursionError):

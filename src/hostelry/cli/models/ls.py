@@ -1,4 +1,4 @@
-"""`hostelry ls`: every model in a line."""
+"""`hostelry ls`: a line for every endpoint, component and adapter."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,11 +20,11 @@ from hostelry.cli.status_text import columns, duration
 from hostelry.domain.trouble import ServedPart, summarize_serving, to_one_line
 from hostelry.home.json_client import JsonClient
 
-MAX_LOOKED_AT = 200  # components of one endpoint, a call each
+MAX_LOOKED_AT = 200  # components of one endpoint, each described by one call
 NUM_THREADS = 8
-MAX_QUERIES = 500  # of one GetMetricData
+MAX_QUERIES = 500  # in one GetMetricData call
 NAMESPACE = "AWS/SageMaker"
-MAX_ALIKE = 10  # adapters of one base and status with a line each
+MAX_ALIKE = 10  # more adapters of one base and status share a line
 HEAD = ("NAME", "KIND", "STATUS", "READY", "INSTANCES", "REQ/MIN", "AGE")
 NOTHING = "There are no models yet: `hostelry deploy SOURCE` makes one."
 
@@ -70,12 +70,12 @@ class ModelRow:
     """One endpoint, component or adapter.
 
     Args:
-        kind: "endpoint", "component", "adapter", or "unseen", a component that was not looked at.
+        kind: "endpoint", "component", "adapter", or "unseen" for a component without a description.
         base: the base of an adapter.
         ready, desired: copies, or instances of an endpoint with one model. None without copies.
         instances: an endpoint's instance types with their numbers. variants: its variants.
         requests_last_minute: None if unknown.
-        serving: the problem of an endpoint that does not serve everything, else None.
+        serving: why an endpoint does not serve everything, or None.
     """
 
     kind: str
@@ -94,7 +94,7 @@ class ModelRow:
 
 
 def model_rows(sagemaker: Any, endpoint: str | None, most: int | None) -> list[ModelRow]:
-    """The rows of one endpoint, or of all. At most `most` components of each are looked at."""
+    """The rows of one endpoint, or of all. At most `most` components of each are described."""
     names = [it["EndpointName"] for it in list_rows(sagemaker, "list_endpoints", "Endpoints")]
     only = {} if endpoint is None else {"EndpointNameEquals": endpoint}
     listed = list_rows(sagemaker, "list_inference_components", "InferenceComponents", **only)
@@ -113,7 +113,7 @@ def model_rows(sagemaker: Any, endpoint: str | None, most: int | None) -> list[M
 
 
 def _first_looked_at(listed: Mapping[str, Any]) -> tuple[bool, datetime]:
-    """Sort failures first, and bases before their adapters."""
+    """The sort key for descriptions: failures first, and bases before their adapters."""
     return listed["InferenceComponentStatus"] != "Failed", listed["CreationTime"]
 
 
@@ -177,7 +177,7 @@ def unseen_row(listed: Mapping[str, Any]) -> ModelRow:
 
 
 def add_requests(cloudwatch: Any, rows: Sequence[ModelRow], now: float) -> list[ModelRow]:
-    """The rows with their requests of the last minute, where metrics have any."""
+    """The rows with their requests of the last minute, if there are metrics."""
     asked = [(row, dimensions) for row in rows for dimensions in list_dimensions(row)]
     minute = now - now % 60
     counts: dict[ModelRow, float] = {}
@@ -195,7 +195,7 @@ def add_requests(cloudwatch: Any, rows: Sequence[ModelRow], now: float) -> list[
 
 
 def list_dimensions(row: ModelRow) -> list[dict[str, str]]:
-    """The dimensions of each metric whose sum is the row's requests."""
+    """The dimensions of the metrics whose sum is the row's requests."""
     if row.kind == "endpoint":
         return [{"EndpointName": row.name, "VariantName": it} for it in row.variants]
     return [] if row.kind == "unseen" else [{"InferenceComponentName": row.name}]
@@ -217,7 +217,7 @@ def _last_minute(result: Mapping[str, Any], now: float) -> float:
 
 
 def add_serving(rows: Sequence[ModelRow]) -> list[ModelRow]:
-    """The rows, where each endpoint that serves less than it should says so."""
+    """The rows. An endpoint that serves less than it should gets its problem."""
     parts: dict[str, list[ServedPart]] = {}
     for row in rows:
         if row.kind != "endpoint" or row.desired is not None:
@@ -234,7 +234,7 @@ def add_serving(rows: Sequence[ModelRow]) -> list[ModelRow]:
 
 
 def in_order(rows: Iterable[ModelRow]) -> list[ModelRow]:
-    """Endpoints by name, each followed by its components, these by their adapters."""
+    """Endpoints by name. Each is followed by its components, and these by their adapters."""
     given = sorted(rows, key=lambda it: it.name)
     endpoints = [it for it in given if it.kind == "endpoint"]
     return [row for endpoint in endpoints for row in (endpoint, *_beneath(endpoint, given))]
@@ -252,16 +252,16 @@ def _beneath(endpoint: ModelRow, rows: Sequence[ModelRow]) -> Iterator[ModelRow]
 
 
 def listing_lines(rows: Sequence[ModelRow], now: float, *, fold: bool = True) -> list[str]:
-    """A line a row, and each failure's reason in a line below its row.
+    """A line per row, and the reason of a failure below its row.
 
-    With `fold`, more than MAX_ALIKE adapters of one base and status are one line, those that
-    failed excepted.
+    With `fold`, more than MAX_ALIKE adapters of one base and status share one line, except failed
+    adapters.
     """
     return row_lines(in_order(rows), now, fold=fold) if rows else [NOTHING]
 
 
 def row_lines(rows: Sequence[ModelRow], now: float, *, fold: bool = False) -> list[str]:
-    """The lines of rows in their order, as `listing_lines` has them."""
+    """The lines of rows in the given order, as in `listing_lines`."""
     table: list[Sequence[str]] = [HEAD]
     reasons: dict[int, list[str]] = {}
     for row, others in _fold_rows(rows, fold=fold):
@@ -275,7 +275,7 @@ def row_lines(rows: Sequence[ModelRow], now: float, *, fold: bool = False) -> li
 
 
 def requests_in_last_minute(previous: float, current: float, now: float) -> float:
-    """Requests of the last 60 s, from the counts of the last whole minute and the running one."""
+    """Requests of the last 60 s, from the counts of the last full minute and the current one."""
     return current + previous * (1 - now % 60 / 60)
 
 

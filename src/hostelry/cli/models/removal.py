@@ -1,4 +1,4 @@
-"""Resources that a removal takes: what AWS's APIs list of a platform, and the plan of it."""
+"""Plan a removal: the resources that AWS's APIs list, and those that are removed. Pure plans."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -28,12 +28,12 @@ class HeldComponent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldResources:
-    """Everything on the platform that a removal must know of.
+    """All resources that matter for a removal.
 
     Args:
-        endpoints: the configuration that each has.
-        configs: the models that each names.
-        models: the artifacts that each names.
+        endpoints: the configuration of each endpoint.
+        configs: the models that each configuration names.
+        models: the artifacts that each model names.
         targets: resource ids of scalable targets.
         model_uses: models that running jobs use, with the jobs' names.
     """
@@ -47,7 +47,7 @@ class HeldResources:
 
 
 def held_resources(sagemaker: Any, scaling: Any, named: Sequence[NamedModel]) -> HeldResources:
-    """The resources that `planned_removal` needs. To remove adapters, only they are described."""
+    """The resources that `planned_removal` needs. For adapters, only they are described."""
     registered = list_rows(
         scaling, "describe_scalable_targets", "ScalableTargets", ServiceNamespace="sagemaker"
     )
@@ -138,7 +138,7 @@ def _addresses(shown: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _used_by_jobs(sagemaker: Any) -> dict[str, str]:
-    """The models of transform jobs that run, each with a job's name."""
+    """The models of running transform jobs, each with a job's name."""
     uses = {}
     running = list_rows(
         sagemaker, "list_transform_jobs", "TransformJobSummaries", StatusEquals="InProgress"
@@ -151,7 +151,7 @@ def _used_by_jobs(sagemaker: Any) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Removal:
-    """Resources to remove, in the order of removal.
+    """Resources to remove, in this order.
 
     `kept` has sentences about resources that stay.
     """
@@ -166,7 +166,7 @@ class Removal:
     kept: tuple[str, ...] = ()
 
     def kinds(self) -> Iterator[tuple[str, tuple[str, ...]]]:
-        """Each kind that has something, by what people call it."""
+        """The kinds that have resources, with plain names."""
         for name, found in (
             ("scalable target", self.targets),
             ("adapter", self.adapters),
@@ -187,12 +187,12 @@ def planned_removal(
     *,
     with_data: bool = False,
 ) -> Removal:
-    """What goes with the named resources.
+    """Plan the removal of the named resources.
 
-    An endpoint's components, their adapters, its configuration, its models and scalable targets go
-    with it. A configuration of another endpoint stays, and a model that another configuration, a
-    component or a running job names. `leftovers` are configurations and models of earlier removals.
-    With data, artifacts go that nothing that stays has a part of.
+    With an endpoint go its components, their adapters, its configuration, models and scalable
+    targets. A configuration stays if another endpoint has it. A model stays if another
+    configuration, a component or a running job names it. `leftovers` are configurations and models
+    of earlier removals. `with_data` removes artifacts that no remaining resource uses any part of.
     """
     endpoints = {it.endpoint for it in named if it.component is None}
     doomed = _doomed_components(named, held, endpoints)
@@ -238,7 +238,7 @@ def planned_removal(
 def removable_data(own: Iterable[str], others: Mapping[str, str]) -> tuple[list[str], list[str]]:
     """The addresses to remove, and sentences about those that stay. `others` has their users.
 
-    An address is an object, or a folder with all below it.
+    An address is an object, or a folder with everything below it.
     """
     removed: list[str] = []
     kept: list[str] = []
@@ -255,13 +255,13 @@ def removable_data(own: Iterable[str], others: Mapping[str, str]) -> tuple[list[
 
 
 def overlaps(one: str, other: str) -> bool:
-    """Whether two addresses are the same, or one is in the other's folder."""
+    """Whether two addresses are equal, or one is within the other's folder."""
     first, second = (f"{it.rstrip('/')}/" for it in (one, other))
     return first.startswith(second) or second.startswith(first)
 
 
 def removal_lines(removal: Removal) -> list[str]:
-    """What goes and what stays."""
+    """The lines about removed and remaining resources."""
     rows = []
     for kind, names in removal.kinds():
         shown = names if len(names) <= MAX_SHOWN else names[: MAX_SHOWN - 1]

@@ -29,7 +29,7 @@ from hostelry.home.home import Home
 
 PATIENCE_S = 600.0
 LOOK_EVERY_S = 0.25
-MAX_DELETED_AT_ONCE = 1000  # objects, of DeleteObjects
+MAX_DELETED_AT_ONCE = 1000  # objects in one DeleteObjects call
 
 
 def rm(
@@ -120,7 +120,7 @@ def confirm_removal(removal: Removal, *, yes: bool, quiet: bool) -> None:
 
 
 class Remover:
-    """Removes kind by kind, and waits until each is gone."""
+    """Removes one kind after another, and waits until each kind is gone."""
 
     def __init__(self, sagemaker: Any, scaling: Any, s3: Any) -> None:
         self._sagemaker = sagemaker
@@ -128,7 +128,7 @@ class Remover:
         self._s3 = s3
 
     def remove(self, removal: Removal) -> None:
-        """Remove everything. Raises TerminalError for a resource that is not gone in time."""
+        """Remove everything. Raises TerminalError for a resource that still exists too late."""
         for resource_id in removal.targets:
             self._deregister(resource_id)
         for kind, names in (
@@ -151,7 +151,7 @@ class Remover:
         delete = getattr(self._sagemaker, f"delete_{kind}")
         words = kind.replace("_", " ")
         while left:
-            # A resource that is busy refuses: it is tried again.
+            # A busy resource refuses its removal, which is then tried again.
             why = {it: self._call(delete, **{NAME_OF[kind]: it}) for it in left}
             for name in [it for it in left if describe(self._sagemaker, kind, it) is None]:
                 left.remove(name)
@@ -195,7 +195,7 @@ class Remover:
 
 
 def rows_below(s3: Any, bucket: str, prefix: str) -> Iterator[str]:
-    """The keys that begin so."""
+    """The keys that begin with `prefix`."""
     for page in s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix):
         yield from (it["Key"] for it in page.get("Contents", ()))
 

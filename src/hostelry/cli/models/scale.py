@@ -1,4 +1,4 @@
-"""`hostelry scale`: the number of a model's copies, or what decides it."""
+"""`hostelry scale`: set a model's number of copies, or bounds for it."""
 
 import time
 from collections.abc import Mapping
@@ -16,8 +16,8 @@ from hostelry.cli.printable import one_line
 
 LOOK_EVERY_S = 0.5
 POLICY_NAME = "hostelry-scale"
-DEFAULT_TARGET = 5.0  # requests under way on each copy
-STUCK_AFTER_S = 15.0  # without a change, while the platform says that there is no room
+DEFAULT_TARGET = 5.0  # concurrent requests per copy
+STUCK_AFTER_S = 15.0  # without a change, while the platform reports a lack of room
 SERVICE = {"ServiceNamespace": "sagemaker"}
 
 
@@ -114,7 +114,7 @@ def set_copies(sagemaker: Any, model: NamedModel, variant: str | None, copies: i
 
 
 def note_bounds(scaling: Any, model: NamedModel, variant: str | None, copies: int) -> None:
-    """Say where a scalable target will change the number again."""
+    """Print a note if a scalable target will change the number again."""
     known = find_target(scaling, scalable_id(model, variant))
     if known is not None and not known["MinCapacity"] <= copies <= known["MaxCapacity"]:
         typer.echo(
@@ -126,7 +126,7 @@ def note_bounds(scaling: Any, model: NamedModel, variant: str | None, copies: in
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapacityChange:
-    """A number of copies, or bounds with the load that a copy is to have."""
+    """A number of copies, or bounds with a target load per copy."""
 
     copies: int | None = None
     least: int | None = None
@@ -160,7 +160,7 @@ def set_bounds(
 
 
 def find_target(scaling: Any, target_id: dict[str, str]) -> dict[str, Any] | None:
-    """The scalable target, if there is one."""
+    """The scalable target, or None."""
     found = scaling.describe_scalable_targets(
         **SERVICE,
         ResourceIds=[target_id["ResourceId"]],
@@ -171,7 +171,7 @@ def find_target(scaling: Any, target_id: dict[str, str]) -> dict[str, Any] | Non
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenCapacity:
-    """The copies of a model, of an endpoint its instances, as they are described."""
+    """A model's described copies. For an endpoint, these are instances."""
 
     ready: int
     desired: int
@@ -179,7 +179,7 @@ class SeenCapacity:
     note: str | None = None
 
     def text(self) -> str:
-        """The state in a line."""
+        """The state on one line."""
         return f"{self.ready} of {self.desired} ready, {self.status}"
 
 
@@ -190,7 +190,7 @@ def wait_for_copies(
     within: tuple[int, int],
     wait_s: float,
 ) -> SeenCapacity:
-    """Wait for the copies and return the state. Raises TerminalError if they cannot come."""
+    """Wait for the copies and return the state. Raises TerminalError if waiting is useless."""
     began_s = changed_s = monotonic_s()
     last: SeenCapacity | None = None
     while True:
@@ -212,7 +212,7 @@ def wait_for_copies(
 
 
 def seen_capacity(sagemaker: Any, model: NamedModel, variant: str | None) -> SeenCapacity:
-    """The model's copies now."""
+    """The model's present copies."""
     if model.component is not None:
         shown = sagemaker.describe_inference_component(InferenceComponentName=model.component)
         runtime = shown.get("RuntimeConfig", {})
@@ -241,7 +241,7 @@ def scalable_id(model: NamedModel, variant: str | None) -> dict[str, str]:
 
 
 def target_id(resource_id: str) -> dict[str, str]:
-    """What calls name the scalable target of a resource by."""
+    """The members that name the scalable target of a resource in calls."""
     is_component = resource_id.startswith("inference-component/")
     scaled = (
         "inference-component:DesiredCopyCount" if is_component else "variant:DesiredInstanceCount"
@@ -250,7 +250,7 @@ def target_id(resource_id: str) -> dict[str, str]:
 
 
 def bounds(change: CapacityChange, registered: Mapping[str, Any] | None) -> dict[str, int]:
-    """The bounds to register. Bounds that are not given stay. Raises TerminalError without any."""
+    """The bounds to register. Missing bounds keep their value. Raises TerminalError without any."""
     known = registered or {}
     least = known.get("MinCapacity") if change.least is None else change.least
     most = known.get("MaxCapacity") if change.most is None else change.most
@@ -264,7 +264,7 @@ def bounds(change: CapacityChange, registered: Mapping[str, Any] | None) -> dict
 def tracking_policy(
     scaled: Mapping[str, str], target: float, name: str = POLICY_NAME
 ) -> dict[str, Any]:
-    """PutScalingPolicy's request for a number of concurrent requests per copy or instance."""
+    """A PutScalingPolicy request for a number of concurrent requests per copy or instance."""
     metric = (
         "SageMakerInferenceComponentConcurrentRequestsPerCopyHighResolution"
         if scaled["ResourceId"].startswith("inference-component/")

@@ -1,1 +1,1 @@
-"""Programs under `hostelry exec`: the proxy between them and AWS, and the report of their calls."""
+"""`hostelry exec`: the proxy between a program and AWS, and the report of the program's calls."""

@@ -1,6 +1,6 @@
-"""A certificate authority for one run of a program, and TLS in the name of any host.
+"""A certificate authority for one run of a program. It certifies any host.
 
-Its key is in the memory of this process only, and only the program that is run trusts it.
+Its key stays in the memory of this process, and only the started program trusts it.
 """
 
 import contextlib
@@ -21,11 +21,11 @@ NAME = "hostelry exec"
 MAX_HOSTS = 1000
 PEM = serialization.Encoding.PEM
 END_LINE = b"-----END CERTIFICATE-----\n"
-JAVA_PASSWORD = "changeit"  # Java's own default; the file holds no secret
+JAVA_PASSWORD = "changeit"  # Java's default. The file contains no secret
 
 
 class RunAuthority:
-    """Signs certificates at `now`, with `folder` (private) for the files that ssl wants."""
+    """Signs certificates at `now`. `folder` (private) holds the files that ssl needs."""
 
     def __init__(self, folder: Path, now: float) -> None:
         self._folder = folder
@@ -40,7 +40,7 @@ class RunAuthority:
         self.certificate = own.sign(self._key, hashes.SHA256()).public_bytes(PEM)
 
     def server_context(self) -> ssl.SSLContext:
-        """TLS of a server that is whichever host a client asks for."""
+        """A TLS context that acts as whichever host a client asks for."""
         context = self._context("unnamed.invalid")
 
         def choose(connection: ssl.SSLObject, host: str | None, _: ssl.SSLContext) -> None:
@@ -92,14 +92,14 @@ class RunAuthority:
 
 
 def java_truststore(trusted: bytes) -> bytes:
-    """The certificates of a PEM file as a PKCS #12 file, which Java reads with `JAVA_PASSWORD`.
+    """Convert the certificates of a PEM file to PKCS #12, which Java reads with `JAVA_PASSWORD`.
 
-    Those that cannot be read are left out.
+    Unreadable certificates are left out.
     """
     found = []
     for number, block in enumerate(trusted.split(END_LINE)[:-1]):
         with contextlib.suppress(ValueError), warnings.catch_warnings():
-            warnings.simplefilter("ignore", CryptographyDeprecationWarning)  # of old authorities
+            warnings.simplefilter("ignore", CryptographyDeprecationWarning)  # from old authorities
             certificate = x509.load_pem_x509_certificate(block + END_LINE)
             found.append(pkcs12.PKCS12Certificate(certificate, str(number).encode()))
     locked = serialization.BestAvailableEncryption(JAVA_PASSWORD.encode())

@@ -1,4 +1,4 @@
-"""AWS calls as they are seen on the wire: service, operation, and what became of them. Pure."""
+"""Recognise AWS calls on the wire: service, operation and result. Pure."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -9,18 +9,18 @@ from urllib.parse import parse_qs, urlsplit
 
 AWS_HOST = re.compile(r"(^|\.)(amazonaws\.com(\.cn)?|api\.aws)$")
 S3_HOST = re.compile(r"(^|\.)s3([.-]|$)")
-# The scope of a signature, in a header or in the query of a presigned address.
+# The scope of a signature, in a header or in the query of a presigned URL.
 SCOPE = re.compile(
     r"[^/\s](?:/|%2F)\d{8}(?:/|%2F)[^/%\s]+(?:/|%2F)([a-z0-9-]+)(?:/|%2F)aws4_request"
 )
-# Signing name -> the name that boto3 has for the service.
+# Signing name -> boto3's name of the service.
 BOTO3_NAMES = {"monitoring": "cloudwatch"}
 RUNTIME_OPERATIONS = {
     "invocations": "InvokeEndpoint",
     "invocations-response-stream": "InvokeEndpointWithResponseStream",
     "async-invocations": "InvokeEndpointAsync",
 }
-# Method and marker of the query -> operation, first for objects, then for buckets.
+# Method and marker in the query -> operation, first for objects, then for buckets.
 OBJECT_OPERATIONS = (
     ("PUT", "partNumber", "UploadPart"),
     ("PUT", "tagging", "PutObjectTagging"),
@@ -57,13 +57,13 @@ MAX_MESSAGE = 300
 
 
 class Verdict(StrEnum):
-    """What became of a call, by its answer.
+    """The result of a call, by its answer.
 
     | answer | verdict |
     | --- | --- |
     | a status below 400 | OK |
     | a code of `UNKNOWN_CODES` | UNSERVED |
-    | an error that calls a field not supported | REFUSED |
+    | an error which says that a field is not supported | REFUSED |
     | any other error | FAILED |
     """
 
@@ -77,8 +77,8 @@ class Verdict(StrEnum):
 class SeenCall:
     """One call that a program made.
 
-    `host` is the called host if it is one of AWS's own. `error` and `message` come from an
-    answer with an error. `at` is when it ended, in epoch seconds.
+    `host` is the called host if it is one of AWS's own. `error` and `message` come from an error
+    answer. `at` is the time of the end, in epoch seconds.
     """
 
     service: str
@@ -91,7 +91,7 @@ class SeenCall:
 
     @property
     def verdict(self) -> Verdict:
-        """What became of it."""
+        """The result of the call."""
         if self.status < 400:
             return Verdict.OK
         if self.error in UNKNOWN_CODES:
@@ -101,7 +101,7 @@ class SeenCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenRequest:
-    """The parts of a request that name its operation. `body` is its beginning."""
+    """The parts of a request that identify its operation. `body` is the beginning of the body."""
 
     method: str
     target: str
@@ -120,7 +120,7 @@ def is_s3(host: str) -> bool:
 
 
 def get_operation(request: SeenRequest) -> tuple[str, str]:
-    """Service and operation of a request. Method and path if the request names no operation."""
+    """Service and operation of a request, or method and path if it names no operation."""
     signed = SCOPE.search(request.headers.get("authorization", "")) or SCOPE.search(request.target)
     service = BOTO3_NAMES.get(signed[1], signed[1]) if signed else ""
     path, query = urlsplit(request.target).path, urlsplit(request.target).query
@@ -181,7 +181,7 @@ class Row:
 
 @dataclass(slots=True)
 class CallReport:
-    """The calls so far, by operation and result. Calls beyond `MAX_ROWS` rows are only counted."""
+    """The calls so far, by operation and result. Beyond `MAX_ROWS` rows calls are only counted."""
 
     _rows: dict[tuple[str, ...], Row] = field(default_factory=dict)
     uncounted: int = 0
@@ -218,11 +218,11 @@ class CallReport:
 
     @property
     def strays(self) -> list[Row]:
-        """Calls to AWS's own hosts that were not answered well here."""
+        """Failed calls to AWS's own hosts."""
         return [row for row in self.rows if row.host and row.verdict is not Verdict.OK]
 
     def to_json(self) -> dict[str, Any]:
-        """The report for programs."""
+        """The report for JSON output."""
         return {
             "calls": [as_json(row) for row in self.rows],
             "unserved": [as_json(row) for row in self.unserved],
@@ -231,7 +231,7 @@ class CallReport:
 
 
 def as_json(row: Row) -> dict[str, Any]:
-    """A row for programs."""
+    """A row for JSON output."""
     shown = {
         "service": row.service,
         "operation": row.operation,
@@ -264,7 +264,7 @@ def report_lines(report: CallReport) -> Iterator[str]:
 
 
 def verdict_line(report: CallReport) -> str:
-    """The verdict in one line."""
+    """The verdict on one line."""
     total = sum(row.count for row in report.rows) + report.uncounted
     bad = sum(row.count for row in report.unserved)
     if bad:
@@ -273,7 +273,7 @@ def verdict_line(report: CallReport) -> str:
 
 
 def stray_lines(report: CallReport) -> Iterator[str]:
-    """A line for each failed call to a host of AWS. No such call has left this machine."""
+    """A line for each failed call to an AWS host. Such calls have not left this machine."""
     for row in report.strays:
         yield (
             f"{row.host} {row.service}:{row.operation} ({row.count}): answered here with"

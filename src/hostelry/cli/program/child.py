@@ -1,4 +1,4 @@
-"""A program run as a child, as if it had taken this process's place."""
+"""Run a program as a child process that behaves as if it had replaced this process."""
 
 import asyncio
 import contextlib
@@ -12,13 +12,13 @@ from hostelry.base.errors import HostelryError
 
 PR_SET_PDEATHSIG = 1
 NOT_EXECUTABLE, NOT_FOUND = 126, 127
-# Sent on to the program. A terminal sends the next two to its whole group, the program among it.
+# Signals that are passed on. A terminal sends SIGINT and SIGQUIT to the program, too.
 PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 OF_TERMINALS = (signal.SIGINT, signal.SIGQUIT)
 
 
 class CannotRunError(HostelryError):
-    """The program cannot be started. `code` is the shell's exit code for that."""
+    """The program cannot be started. `code` is a shell's exit code for this."""
 
     def __init__(self, text: str, code: int) -> None:
         super().__init__(text)
@@ -26,9 +26,9 @@ class CannotRunError(HostelryError):
 
 
 async def run_child(command: Sequence[str], environment: Mapping[str, str]) -> int:
-    """Run `command` with this process's terminal and files. Returns its code, -N after signal N.
+    """Run `command` with this process's terminal and files. Returns its code, or -N for signal N.
 
-    Signals that this process gets are sent on. The program ends if this process is killed. Raises
+    Passes this process's signals on. The program ends if this process is killed. Raises
     CannotRunError.
     """
     parent = os.getpid()
@@ -47,7 +47,7 @@ async def run_child(command: Sequence[str], environment: Mapping[str, str]) -> i
 
 
 class Signals:
-    """Passes signals of this process on to the child. Earlier signals wait until it has started."""
+    """Passes this process's signals on to the child. Signals before its start are kept for it."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -68,7 +68,7 @@ class Signals:
             self._loop.remove_signal_handler(number)
 
     def send_to(self, child: asyncio.subprocess.Process) -> None:
-        """Send the child what waits, and all that comes from now on."""
+        """Send the child the kept signals, and all later signals."""
         self._child = child
         for number in self._waiting:
             self._came(number)
@@ -81,11 +81,11 @@ class Signals:
             self._child.send_signal(number)
 
     def _had_by_the_child(self, number: int) -> None:
-        """Do nothing: the terminal has sent it to the child, too."""
+        """Do nothing, because the terminal sends the signal to the child, too."""
 
 
 def end_with(parent: int) -> None:
-    """Make this process, which becomes the program, end with its parent (Linux only)."""
+    """Have this process, which becomes the program, end with its parent (Linux only)."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
         if os.getppid() != parent:
@@ -93,7 +93,7 @@ def end_with(parent: int) -> None:
 
 
 def end_as(code: int) -> None:
-    """End this process as the program ended: by the same signal, or with the same exit code."""
+    """End this process like the program: by the same signal, or with the same exit code."""
     if code < 0:
         number = signal.Signals(-code)
         with contextlib.suppress(OSError, ValueError):  # SIGKILL and SIGSTOP have no handler

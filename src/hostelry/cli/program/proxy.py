@@ -1,7 +1,7 @@
-"""The proxy of a program's HTTPS: AWS's hosts are answered here, all others are tunnelled.
+"""The HTTPS proxy of a program: requests to AWS's hosts are answered here, others are tunnelled.
 
-botocore, the AWS SDKs of other languages and Terraform honour HTTPS_PROXY and AWS_CA_BUNDLE, so a
-client that names https://sts.REGION.amazonaws.com itself comes here, too.
+botocore, other AWS SDKs and Terraform obey HTTPS_PROXY and AWS_CA_BUNDLE, so calls of clients that
+name https://sts.REGION.amazonaws.com themselves arrive here, too.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ CONNECT_WITHIN_S = 30.0
 CHUNK_BYTES = 64 * 1024
 END = b"\r\n\r\n"
 USER = "hostelry"
-# Of names that no host can have and of ports beyond 65535 come UnicodeError and OverflowError.
+# Impossible host names and ports beyond 65535 raise UnicodeError and OverflowError.
 UNREACHABLE = (
     OSError,
     TimeoutError,
@@ -56,20 +56,20 @@ UNPROVEN = (
 HOST = "127.0.0.1"
 MAX_CONNECTIONS = 200
 SECRET_BYTES = 32
-HEAD_BYTES = 64 * 1024  # of bodies, to find the operation of a form and the code of an error
+HEAD_BYTES = 64 * 1024  # of a body, enough for the operation in a form and the code of an error
 HOP_HEADERS = frozenset({b"connection", b"keep-alive", b"transfer-encoding", b"expect"})
 AWAY = b'{"__type":"ServiceUnavailable","message":"The hostelry does not answer."}'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsersProxy:
-    """The proxy that the user has set for HTTPS. `bypass` is the user's NO_PROXY."""
+    """The user's own proxy for HTTPS. `bypass` is the user's NO_PROXY."""
 
     url: str = ""
     bypass: str = ""
 
     def for_host(self, host: str) -> str:
-        """The proxy's URL for this host. Empty if the host is reached without a proxy."""
+        """The proxy's URL for this host. Empty if no proxy is used for the host."""
         entries = (entry.strip().lstrip("*.").lower() for entry in self.bypass.split(","))
         own = host.lower()
         passed = any(entry and (own == entry or own.endswith(f".{entry}")) for entry in entries)
@@ -84,9 +84,9 @@ def users_proxy(environment: Mapping[str, str]) -> UsersProxy:
 
 
 class Proxy:
-    """Answers CONNECT: for AWS's hosts with the server at `tls_port`, for others with a tunnel.
+    """Answers CONNECT. AWS's hosts lead to the server at `tls_port`, all others to a tunnel.
 
-    Only a request that shows `secret` is served. Every user of the machine can reach the port, and
+    Serves only requests that have the `secret`: every user of the machine can reach the port, and
     tunnels use the password of the user's own proxy.
     """
 
@@ -147,7 +147,7 @@ def basic_credentials(user: str, password: str) -> bytes:
 
 
 def given_credentials(head: bytes) -> bytes:
-    """The value of the head's Proxy-Authorization. Empty if it has none."""
+    """The value of Proxy-Authorization in a head. Empty if it is missing."""
     for line in head.split(b"\r\n")[1:]:
         name, _, value = line.partition(b":")
         if name.strip().lower() == b"proxy-authorization":
@@ -156,7 +156,7 @@ def given_credentials(head: bytes) -> bytes:
 
 
 def connect_authority(head: bytes) -> tuple[str, int] | None:
-    """Host and port of a CONNECT request's head. None for anything else."""
+    """Host and port of a CONNECT request. None for any other request."""
     method, _, rest = head.partition(b" ")
     host, colon, port = rest.partition(b" ")[0].decode("latin-1").rpartition(":")
     if method != b"CONNECT" or not colon or not host or not port.isdecimal():
@@ -190,7 +190,7 @@ async def tunnel(
     near: tuple[asyncio.StreamReader, asyncio.StreamWriter],
     far: tuple[asyncio.StreamReader, asyncio.StreamWriter],
 ) -> None:
-    """Copy both ways until both sides have ended."""
+    """Copy bytes both ways until both sides have ended."""
     try:
         await asyncio.gather(copy(near[0], far[1]), copy(far[0], near[1]))
     finally:
@@ -198,14 +198,14 @@ async def tunnel(
 
 
 async def close_writer(writer: asyncio.StreamWriter) -> None:
-    """Close a connection, and wait until it is."""
+    """Close a connection, and wait until it is closed."""
     writer.close()
     with contextlib.suppress(OSError):
         await writer.wait_closed()
 
 
 async def copy(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
-    """Copy until the source ends, and end the sink's half."""
+    """Copy bytes until the source ends. Then end the sink's direction."""
     try:
         while chunk := await source.read(CHUNK_BYTES):
             sink.write(chunk)
@@ -218,10 +218,10 @@ async def copy(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrontAddresses:
-    """Where the program finds its front: the proxy, files of trusted certificates, and URLs.
+    """The addresses that a program uses: the proxy, files of trusted certificates, and URLs.
 
-    The proxy's URL has a secret of this run. The others are those of the gateway and the object
-    store unless calls are recorded.
+    The proxy's URL contains a secret of this run. If calls are recorded, the other URLs lead to
+    recording servers, else to the gateway and the object store.
     """
 
     proxy_url: str
@@ -232,19 +232,19 @@ class FrontAddresses:
 
 
 class FrontServer(uvicorn.Server):
-    """uvicorn without signal handlers: signals are the program's."""
+    """uvicorn without signal handlers, because signals are for the program."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Capture none."""
+        """Capture no signal."""
         yield
 
 
 class Forwarder:
-    """An ASGI application that sends requests on to `gateway`, those for S3 to `store`.
+    """An ASGI application that forwards requests to `gateway`, and S3's requests to `store`.
 
-    `seen` gets each call before its client can know that it has ended, so before the client's next
-    act. `for_store` is set on the port that is S3's.
+    `seen` gets each call before the client gets the end of its answer, and so before the client's
+    next action. `for_store` is true on the port of S3.
     """
 
     def __init__(
@@ -265,13 +265,13 @@ class Forwarder:
         self._for_store = for_store
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Forward one request. Raises if an answer that has begun cannot be completed."""
+        """Forward one request. Raises if an answer breaks off after its begin."""
         exchange = _Exchange(scope, receive)
         host = exchange.headers.get("host", "").partition(":")[0]
         to_store = self._for_store or (is_aws(host) and is_s3(host))
 
         def note(status: int, headers: dict[str, str], beginning: bytes) -> None:
-            service, operation = get_operation(exchange.request())  # its body has been read by now
+            service, operation = get_operation(exchange.request())  # the body has been read by now
             error = parse_error(status, headers, beginning) if status >= 400 else ("", "")
             self._seen(
                 SeenCall(
@@ -294,7 +294,7 @@ class Forwarder:
         send: Send,
         note: Callable[[int, dict[str, str], bytes], None],
     ) -> None:
-        """Send the answer on. `note` gets its status, headers and start before its last byte."""
+        """Forward the answer. `note` gets its status, headers and start before its last byte."""
         url = httpcore.URL(
             scheme=origin.scheme, host=origin.host, port=origin.port, target=exchange.target
         )
@@ -326,7 +326,7 @@ class Forwarder:
         except (httpcore.NetworkError, httpcore.TimeoutException, httpcore.RemoteProtocolError):
             if not is_noted:
                 note(503, {}, AWAY)
-            if not has_begun:  # else the server cuts an answer that is not whole
+            if not has_begun:  # otherwise the server breaks off the incomplete answer
                 head = [(b"content-type", b"application/x-amz-json-1.1")]
                 await send({"type": "http.response.start", "status": 503, "headers": head})
                 await send(_body(AWAY, more=False))
@@ -334,10 +334,10 @@ class Forwarder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Front:
-    """What a front needs: the platform's addresses, a private folder, and what gets the calls.
+    """Dependencies of a front: the platform's addresses, a private folder, and `seen` for calls.
 
-    `authorities`: PEM of what the front trusts, of the store. `trusted`: PEM of what the program
-    trusts, apart from the front.
+    `authorities`: PEM of the certificates with which the front checks the store. `trusted`: PEM of
+    the other certificates that the program trusts.
     """
 
     gateway_url: str
@@ -351,7 +351,7 @@ class Front:
 
     @asynccontextmanager
     async def running(self, *, recording: bool) -> AsyncIterator[FrontAddresses]:
-        """Serve until the end of the block. Records every call if `recording`, else only strays."""
+        """Serve during the block. With `recording` every call is recorded, else only strays."""
         authority = RunAuthority(self.folder, self.clock.now())
         trusted = self.folder / "trusted.pem"
         trusted.write_bytes(self.trusted + authority.certificate)
@@ -403,7 +403,7 @@ class Front:
 
 @asynccontextmanager
 async def serve_app(app: Forwarder, context: ssl.SSLContext | None) -> AsyncIterator[int]:
-    """Serve `app` on a free port of loopback, over TLS with a context. Returns the port."""
+    """Serve `app` on a free loopback port, with TLS if `context` is given. Yields the port."""
     config = uvicorn.Config(
         app,
         log_config=None,
@@ -432,7 +432,7 @@ async def serve_app(app: Forwarder, context: ssl.SSLContext | None) -> AsyncIter
 
 
 class _Exchange:
-    """One request as it comes in, with the beginning of its body kept."""
+    """One request as it comes in. Keeps the beginning of the body."""
 
     def __init__(self, scope: Scope, receive: Receive) -> None:
         self._receive = receive
@@ -444,7 +444,7 @@ class _Exchange:
         self.headers = _text(self.raw)
 
     def request(self) -> SeenRequest:
-        """What names the operation."""
+        """The parts that identify the operation."""
         return SeenRequest(
             method=self.method,
             target=self.target.decode("latin-1"),

@@ -1,4 +1,4 @@
-"""A program's run: its front, its environment, the files that replace the user's own."""
+"""Run a program against the platform: its front, its environment, and its AWS files."""
 
 import os
 import tempfile
@@ -23,8 +23,8 @@ from hostelry.home.home import ENVIRONMENT_VARIABLE, Credentials, Home, UpConfig
 from hostelry.home.https_option import read_authorities, system_certificates
 from hostelry.home.run_file import live_run_files
 
-# Files of trusted certificates: of AWS's SDKs; of OpenSSL, Go, httpx and aiohttp; of requests; of
-# curl; of Node, which trusts them besides its own.
+# Variables that name a file of trusted certificates. AWS's SDKs, OpenSSL (with Go, httpx, aiohttp),
+# requests, curl and Node read them. Node trusts these certificates in addition to its own.
 BUNDLES = (
     "AWS_CA_BUNDLE",
     "SSL_CERT_FILE",
@@ -38,10 +38,10 @@ JAVA_OPTIONS = "JAVA_TOOL_OPTIONS"
 async def run_program(
     home: Home, command: Sequence[str], seen: Callable[[SeenCall], None], *, recording: bool
 ) -> int:
-    """Run a program against the platform of `home`. The result is its code, -N for signal N.
+    """Run a program against the platform of `home`. Returns its code, or -N for signal N.
 
-    `seen` gets the calls to AWS's own hosts, and all others if `recording`. Raises CannotRunError,
-    and TerminalError where no hostelry runs.
+    `seen` gets calls to AWS's own hosts, and with `recording` all other calls. Raises
+    CannotRunError, and TerminalError if the platform does not run.
     """
     config, credentials = load_home(home)
     if not live_run_files(home):
@@ -83,7 +83,7 @@ def exec_environment(
         java = {JAVA_OPTIONS: " ".join(filter(None, options))}
     return {
         **kept,
-        # On this machine: a proxy of ours before the gateway, which it reaches without TLS.
+        # The program reaches our proxy on this machine without TLS.
         **client_variables(replace(config, https_cert=None, https_ca=None), credentials),
         "AWS_ENDPOINT_URL": front.gateway_url,
         "AWS_ENDPOINT_URL_S3": front.store_url,
@@ -102,7 +102,7 @@ def exec_environment(
 
 
 def trusted_certificates(environment: Mapping[str, str], authorities: bytes) -> bytes:
-    """PEM of what a program trusts: this machine's and the platform's authorities, and its user's.
+    """PEM of the certificates that a program trusts: of this machine, the platform and the user.
 
     A tool that is given a file of certificates trusts no others.
     """
@@ -112,7 +112,7 @@ def trusted_certificates(environment: Mapping[str, str], authorities: bytes) -> 
 
 
 def client_folder(home: Home) -> Path:
-    """The folder of the files that replace the user's own."""
+    """The folder of the files that replace the user's AWS files."""
     return home.root / "client"
 
 
@@ -132,7 +132,7 @@ def write_client_files(home: Home, credentials: Credentials) -> None:
 
 
 def sagemaker_configuration(credentials: Credentials) -> str:
-    """Defaults of the SDK: its usual bucket without a call for the account, no telemetry."""
+    """The SDK's defaults: its usual bucket without a call for the account, and no telemetry."""
     bucket = f"sagemaker-{credentials.region}-{credentials.account_id}"
     return (
         "SchemaVersion: '1.0'\n"

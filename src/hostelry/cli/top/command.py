@@ -21,9 +21,9 @@ from hostelry.cli.status_text import columns, memory_text
 from hostelry.cli.top.document import SORTS, TopChoice, top_document
 
 MOST_ROWS = 1000
-# A look is taken no sooner than after so many times as long as the last one took.
+# The pause between looks is at least this many times the duration of the last look.
 PATIENCE = 4
-SETTLE_S = 2.2  # between two looks of --once: rates of CPU and of tokens are since the first
+SETTLE_S = 2.2  # between the two looks of --once, which CPU and token rates need
 KEYS = "q quit   s next order   / filter   j k more or fewer rows"
 SERVED = ("NAME", "COPIES", "REQ/S", "ERR/S", "P50", "P99", "FLIGHT", "QUEUE", "TOK/S", "STATUS")
 MAX_NAME = 36
@@ -62,7 +62,7 @@ def top(
 
     Example: hostelry top --once --filter chat
     """
-    from hostelry.cli.top.sources import TopSources  # completion needs none of what it reads
+    from hostelry.cli.top.sources import TopSources  # imported here: completion does not need it
 
     if sort not in SORTS:
         raise UsageError(f"--sort is {sort!r}; it must be one of {', '.join(SORTS)}")
@@ -85,13 +85,13 @@ def top(
 
 
 def live(sources: Any, choice: TopChoice, every_s: float) -> None:
-    """Show looks until q or Ctrl-C."""
+    """Show the state again and again until q or Ctrl-C."""
     from rich.console import Console
     from rich.live import Live
     from rich.text import Text
 
     console = Console(file=whole_stream(sys.stdout))
-    typed: str | None = None  # a filter while it is being typed
+    typed: str | None = None  # a filter that is being typed
     with keys(), Live(console=console, screen=True, auto_refresh=False) as screen:
         look, next_at = sources.look(), 0.0
         while True:
@@ -114,7 +114,7 @@ def live(sources: Any, choice: TopChoice, every_s: float) -> None:
 
 
 def after_key(key: str, typed: str | None, choice: TopChoice) -> tuple[str | None, TopChoice]:
-    """The filter being typed, if any, and the chosen rows after a key. Pure."""
+    """The filter being typed, if any, and the choice of rows, after a key. Pure."""
     if typed is not None:
         if key in "\r\n":
             return None, replace(choice, part=typed)
@@ -134,14 +134,14 @@ def after_key(key: str, typed: str | None, choice: TopChoice) -> tuple[str | Non
 
 def read_key(within_s: float) -> str | None:
     """The next key. None if no key is pressed in time."""
-    terminal = sys.stdin.fileno()  # not the text stream: what that has read ahead, select misses
+    terminal = sys.stdin.fileno()  # select does not see bytes that the text stream has buffered
     ready, _, _ = select.select([terminal], [], [], within_s)
     return (os.read(terminal, 1).decode(errors="replace") or "q") if ready else None
 
 
 @contextmanager
 def keys() -> Iterator[None]:
-    """The terminal gives each key at once, without showing it."""
+    """Have the terminal pass on each key at once, without showing it."""
     kept = termios.tcgetattr(sys.stdin)
     tty.setcbreak(sys.stdin)
     try:
@@ -167,7 +167,7 @@ def look_lines(document: Mapping[str, Any], part: str = "") -> list[str]:
 
 
 def totals_line(totals: Mapping[str, Any]) -> str:
-    """The sums in one line."""
+    """The totals on one line."""
     tokens = totals["tokens_per_s"]
     return (
         f"{totals['endpoints']} endpoints, {totals['served']} served, {totals['copies']} of "
@@ -196,7 +196,7 @@ def process_table(processes: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def instance_table(instances: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Declared, reserved and used of each instance."""
+    """Declared, reserved and used resources of each instance."""
     rows = [
         ["INSTANCE", "TYPE", "ENDPOINT", "COPIES", "CPUS", "CPU USED", "MEMORY", "USED", "GPUS"]
     ]
@@ -220,7 +220,7 @@ def instance_table(instances: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def served_table(served: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Endpoints and components with their load of ten seconds and percentiles of a minute."""
+    """Endpoints and components, with their load in ten seconds and percentiles in a minute."""
     rows = [list(SERVED)]
     rows += [
         [
@@ -241,7 +241,7 @@ def served_table(served: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def more_line(count: int, what: str) -> list[str]:
-    """How much is left out."""
+    """A line with the number of hidden rows."""
     return [f"... and {count} more {what}"] if count else []
 
 
@@ -263,7 +263,7 @@ def percent(value: float | None) -> str:
 
 
 def milliseconds(value: float | None) -> str:
-    """A time, in seconds from ten on."""
+    """A time in milliseconds, or in seconds from ten seconds on."""
     if value is None:
         return "-"
     return f"{value / 1000:.1f} s" if value >= 10_000 else f"{value:.3g} ms"

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 Json = Mapping[str, Any]
-# Column, by the key that sorts by it; True: the largest first.
+# Columns by sort key. True sorts the largest value first.
 SORTS = {
     "requests": ("requests_per_s", True),
     "latency": ("p99_ms", True),
@@ -19,7 +19,7 @@ SORTS = {
 }
 RESOURCES = ("cpus", "memory_bytes", "accelerators")
 ERRORS = ("errors_4xx_per_s", "errors_5xx_per_s", "no_capacity_per_s", "throttled_per_s")
-# Of vLLM and of the LLM server alike.
+# vLLM and our own LLM server both have this counter.
 COUNTER = "vllm:generation_tokens_total{"
 LABELS = re.compile(r'(component|endpoint|copy)="([^"]*)"')
 Counts = Mapping[tuple[str, str], float]
@@ -27,7 +27,7 @@ Counts = Mapping[tuple[str, str], float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessUse:
-    """What a process group took since the look before: `cpu_percent` of one CPU."""
+    """The use of a process group since the look before. `cpu_percent` is of one CPU."""
 
     name: str
     pid: int | None
@@ -37,10 +37,10 @@ class ProcessUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopLook:
-    """What was read for one look.
+    """The data of one look.
 
-    `state` and `load` come from control and are None if it does not answer. `tokens_per_s` is by
-    component or else endpoint, and `copy_cpu` by copy id.
+    `state` and `load` come from control, and are None if control does not answer. `tokens_per_s` is
+    by component or else endpoint, and `copy_cpu` by copy id.
     """
 
     at: float
@@ -53,7 +53,7 @@ class TopLook:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopChoice:
-    """What is shown: rows of each table at most, their order, only names with `part` in them."""
+    """The rows to show: the maximum for each table, their order, and a filter `part` of names."""
 
     sort: str = "requests"
     rows: int = 20
@@ -63,7 +63,7 @@ class TopChoice:
 def top_document(look: TopLook, choice: TopChoice) -> dict[str, Any]:
     """Build the document.
 
-    Totals cover everything that passes the filter. Rows are the first ones.
+    Totals cover all rows that pass the filter, including hidden rows.
     """
     endpoints = (look.state or {}).get("endpoints", ())
     is_known = look.state is not None
@@ -173,7 +173,7 @@ def _ready_on(endpoint: Json, variant: str) -> int:
 def _instance(endpoint: Json, instance: Json, copy_cpu: Mapping[str, float]) -> dict[str, Any]:
     """The instance's declared resources, and those that its copies reserve and use."""
     copies = [it for it in endpoint["copies"] if it["instance"] == instance["id"]]
-    is_whole = any(it["reserved"] is None for it in copies)  # of a model: it has all of it
+    is_whole = any(it["reserved"] is None for it in copies)  # a model's copy reserves all
     free = dict.fromkeys(RESOURCES, 0) if is_whole else instance["free"]
     measured = [copy_cpu[it["id"]] for it in copies if it["id"] in copy_cpu]
     shares = [1 - free[name] / instance[name] for name in RESOURCES if instance[name]]
@@ -196,9 +196,9 @@ def _instance(endpoint: Json, instance: Json, copy_cpu: Mapping[str, float]) -> 
 
 
 def _totals(served: Sequence[Json], instances: Sequence[Json]) -> dict[str, Any]:
-    """Sums over all rows. An adapter's copies are its base's, and count once.
+    """Sums over all rows. An adapter uses its base's copies, which count once.
 
-    The sum of a load is None if no row's is known.
+    The sum of a load is None if the load of every row is unknown.
     """
     own = [it for it in served if it["base"] is None]
     return {
@@ -226,7 +226,7 @@ def _sum(rows: Sequence[Json], name: str) -> float | int | None:
 
 
 def token_counts(page: str) -> dict[tuple[str, str], float]:
-    """Tokens made so far, by (component or else endpoint, copy)."""
+    """Generated tokens so far, by (component or else endpoint, copy)."""
     found: dict[tuple[str, str], float] = {}
     for line in page.split("\n"):
         if not line.startswith(COUNTER):
@@ -239,7 +239,7 @@ def token_counts(page: str) -> dict[tuple[str, str], float]:
 
 
 def token_rates(before: Counts, now: Counts, seconds: float) -> dict[str, float]:
-    """Tokens per second by name. A new or restarted copy counts from then on."""
+    """Tokens per second by name. A new or restarted copy counts from its next look."""
     rates: dict[str, float] = {}
     for (name, copy), count in now.items():
         grown = max(0.0, count - before.get((name, copy), count))

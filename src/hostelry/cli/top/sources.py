@@ -1,4 +1,4 @@
-"""Sources of `hostelry top`: /proc, control, and in a thread the copies' metrics."""
+"""Data sources of `hostelry top`: /proc, control, and in a thread the metrics of copies."""
 
 import threading
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ TOKENS_EVERY_S = 2.0
 
 
 class TopSources:
-    """Reads the state of one platform. Rates are since the last reading."""
+    """Reads the state of one platform. Rates are since the reading before."""
 
     def __init__(self, home: Home, config: UpConfig, credentials: Credentials) -> None:
         self._home, self._config, self._credentials = home, config, credentials
@@ -34,7 +34,7 @@ class TopSources:
         self._ended.set()
 
     def look(self) -> TopLook:
-        """What there is now."""
+        """Read the present state."""
         state = control_state(self._config, self._credentials)
         groups = _groups()
         used = [self._use(name, groups) for name in list_platform_names(self._home, self._config)]
@@ -64,7 +64,7 @@ class TopSources:
         return ProcessUse(name=name, pid=record.pid, cpu_percent=cpu, memory_bytes=found[2])
 
     def _cpu(self, pid: int | None, groups: Mapping[int, tuple[int, int, int]]) -> float | None:
-        """Per cent of one CPU that the process's group took since the look before."""
+        """The CPU use of a process's group since the look before, in per cent of one CPU."""
         found = None if pid is None else groups.get(pid)
         if found is None:
             return None
@@ -111,7 +111,7 @@ class TopSources:
 
 
 def _groups() -> dict[int, tuple[int, int, int]]:
-    """By the pid of each process: its group's leader, CPU ticks and resident bytes."""
+    """For each process by pid: the leader of its group, its CPU ticks and resident bytes."""
     by_group: dict[int, tuple[int, int]] = {}
     group_of: dict[int, int] = {}
     for stat in processes():
