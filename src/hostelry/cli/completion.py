@@ -34,7 +34,7 @@ NamesOf = Callable[[Home], Iterable[str]]
 def join_words(environment: MutableMapping[str, str]) -> None:
     """Join the words in COMP_WORDS that bash has split at colons, and set COMP_CWORD.
 
-    bash splits `hostelry chat base:es` into five words. KEPT_VARIABLE gets the part that bash keeps.
+    bash splits `hostelry chat base:es` into five words. KEPT_VARIABLE gets the part that it keeps.
     Source: Bash Reference Manual, COMP_WORDBREAKS.
     """
     words = environment.get("COMP_WORDS", "").split("\n")

@@ -56,7 +56,7 @@ def control_answer(
 
 
 def require_endpoint(config: UpConfig, credentials: Credentials, name: str, what: str) -> None:
-    """Raise TerminalError "no WHAT is known" if control has no endpoint of that name."""
+    """Raise TerminalError about an unknown `what` if control has no endpoint of that name."""
     with contextlib.suppress(SilentProcessError):
         known = control_answer(config, credentials, "/internal/names").get("endpoints", ())
         if name not in known:

@@ -1,4 +1,4 @@
-"""`hostelry explain`: why copies are where they are, why some are missing, and their number."""
+"""`hostelry explain`: reasons for the places of copies, for missing copies, and their number."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -169,7 +169,7 @@ def remove(
 
 
 def show(plan: PrunePlan, *, as_json: bool, removed: bool) -> None:
-    """Print what was or would be removed, and what stays."""
+    """Print the removed or removable resources, and those that stay."""
     now = SystemClock().now()
     if as_json:
         print_json(document(plan, removed=removed))

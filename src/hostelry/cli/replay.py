@@ -77,7 +77,7 @@ SpreadOption = Annotated[
 PaceOption = Annotated[float, typer.Option(help="Divide cooldowns and low alarms by this.")]
 
 
-def replay(  # noqa: PLR0913 - one parameter an option of the command
+def replay(  # noqa: PLR0913 - a command's options
     trace: TraceOption = None,
     scenario: ScenarioOption = None,
     policy: PolicyOption = None,

@@ -291,7 +291,7 @@ def restart_lines(copy: Mapping[str, Any], now: float, indent: str) -> list[str]
 
 
 def reason_lines(reason: str | None, indent: str) -> list[str]:
-    """The lines of a reason. Empty if there is no reason."""
+    """The lines of a reason. Empty without a reason."""
     return [f"{indent}{line}" for line in terminal_lines(reason)] if reason else []
 
 

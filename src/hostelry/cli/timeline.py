@@ -62,7 +62,7 @@ def spread(
 ) -> list[float]:
     """The maximum of each column. A column without a point repeats the value before it.
 
-    A value is repeated for `holds_s` seconds, or without limit if it is None.
+    A value is repeated for `holds_s` seconds, or without limit for None.
     """
     found: list[float] = []
     ordered = sorted((float(at), float(value)) for at, value in points)

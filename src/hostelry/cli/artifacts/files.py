@@ -41,8 +41,8 @@ class FoundFile:
 class ObjectOrder:
     """An object that must exist: a file, or files packed into one .tar.gz.
 
-    The key contains a digest of the content, so an object with this key and size is correct.
-    `size` is None if it is known only after packing.
+    The key contains a digest of the content, so an object with this key and size is correct. Has no
+    `size` if that is known only after packing.
     """
 
     key: str

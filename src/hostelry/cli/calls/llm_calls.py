@@ -52,7 +52,7 @@ class AnswerPiece:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerTimes:
-    """The times of one answer. `first_s` is None if the answer had no text."""
+    """The times of one answer. Without text in the answer it has no `first_s`."""
 
     num_tokens: int
     first_s: float | None
@@ -164,7 +164,7 @@ def runtime_calls(config: UpConfig, credentials: Credentials, endpoint: str) -> 
 class AnswerReader:
     """Parses the bytes of one answer as they come.
 
-    `num_tokens` and `num_prompt_tokens` are None until the answer states them.
+    Has no `num_tokens` and `num_prompt_tokens` (None) until the answer states them.
     """
 
     def __init__(self) -> None:

@@ -115,7 +115,7 @@ def plan_old_versions(planning: Planning) -> None:
 
 
 def plan_prune(planning: Planning) -> None:
-    """Delete resources of the set that no document names. A user is deleted before what it uses."""
+    """Delete resources of the set that no document names, users before the resources they use."""
     _prune_alarms(planning)
     for target in _find_unnamed(planning, ResourceKind.TARGET):
         if resource_key(target.key.name) in planning.gone:

@@ -102,8 +102,8 @@ class Wanted:
     """A resource as the documents want it.
 
     `params` are in the form of `hostelry.cli.declared.forms`, with the documents' names of models.
-    If `tags` is None, the present tags stay. With `only_created` an existing model or policy does
-    not change.
+    Without `tags` (None) the present tags stay. With `only_created` an existing model or policy
+    does not change.
     """
 
     key: ResourceKey

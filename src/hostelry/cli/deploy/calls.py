@@ -158,7 +158,7 @@ def failure(outcome: AppliedStep, name: str, home: Home) -> TerminalError:
 
 
 def waiting_text(waits_for: str, name: str, state: Mapping[str, Any] | None) -> str:
-    """The text for a wait, with the progress of copies. `state` is None if control does not answer.
+    """The text for a wait, with the progress of copies. Without an answer of control, no `state`.
 
     The text has the phase of the first copy that is not ready, and the reason if it is known.
     """

@@ -66,7 +66,7 @@ MemoryOption = Annotated[
 ]
 
 
-def deploy(  # noqa: PLR0913 - one parameter an option of the command
+def deploy(  # noqa: PLR0913 - a command's options
     source: SourceArgument,
     name: NameOption = None,
     adapters: AdaptersOption = None,

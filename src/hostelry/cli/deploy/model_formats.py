@@ -61,7 +61,7 @@ INCLUDED = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFormat:
-    """The format of a model file. If unknown, `framework` is "" and `version` is None.
+    """The format of a model file. If unknown, `framework` is "", and `version` None.
 
     For ONNX, GGUF and safetensors the framework is the name of the format.
     """

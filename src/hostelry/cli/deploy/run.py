@@ -328,7 +328,7 @@ def trusts_code(home: Home) -> bool:
 
 
 def usual_s(past: Sequence[PastDeployment], served: str, num_bytes: int) -> float | None:
-    """The median time of similar past deployments. None if there are no similar ones."""
+    """The median time of similar past deployments. None without a similar one."""
     like = [
         one.seconds
         for one in past

@@ -1,1 +1,1 @@
-"""`hostelry doctor`: what a machine supports, what is missing, and the remedies."""
+"""`hostelry doctor`: abilities of a machine, missing parts, and the remedies."""

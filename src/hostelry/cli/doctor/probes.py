@@ -134,7 +134,7 @@ def _engine() -> tuple[EngineModules | None, str | None]:
 
 
 def _containers() -> tuple[str | None, bool, str | None]:
-    """The container engine and whether it supports limits, or why there is no engine."""
+    """The container engine and whether it supports limits, or why the engine is missing."""
 
     async def asked() -> tuple[str | None, bool, str | None]:
         try:

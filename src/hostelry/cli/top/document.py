@@ -39,8 +39,8 @@ class ProcessUse:
 class TopLook:
     """The data of one look.
 
-    `state` and `load` come from control, and are None if control does not answer. `tokens_per_s` is
-    by component or else endpoint, and `copy_cpu` by copy id.
+    Control reports `state` and `load`. They are missing (None) if control does not answer.
+    `tokens_per_s` is by component or else endpoint, and `copy_cpu` by copy id.
     """
 
     at: float
@@ -198,7 +198,7 @@ def _instance(endpoint: Json, instance: Json, copy_cpu: Mapping[str, float]) -> 
 def _totals(served: Sequence[Json], instances: Sequence[Json]) -> dict[str, Any]:
     """Sums over all rows. An adapter uses its base's copies, which count once.
 
-    The sum of a load is None if the load of every row is unknown.
+    The sum of a load is unknown (None) if the load of every row is unknown.
     """
     own = [it for it in served if it["base"] is None]
     return {
