@@ -1,1 +1,1 @@
-"""Control: its wiring over the store and the reconcilers, and its internal routes."""
+"""Control: connects the store, the reconcilers and the internal routes."""

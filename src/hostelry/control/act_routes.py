@@ -43,7 +43,7 @@ OptionalName = Annotated[str, msgspec.Meta(max_length=MAX_CHARS)]
 
 
 class RestartRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """A restart of one `copy`, of a `component`'s copies, or of all copies of an `endpoint`."""
+    """A restart of one `copy`, or of all copies of a `component` or an `endpoint`."""
 
     account: Name
     region: Name
@@ -77,7 +77,7 @@ class ActDeps:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskedAct:
-    """An act as a person asked for it. `key` finds its endpoint, `decide` plans it."""
+    """An act that an operator requested. `key` finds its endpoint, `decide` plans it."""
 
     act: str
     who: str
@@ -103,7 +103,7 @@ class OperatorActRoutes:
         )
 
     async def restart(self, request: Request) -> Response:
-        """Replace copies by new ones, one after the other within a component or variant."""
+        """Replace copies by new copies, one after another within a component or variant."""
         return await self._answer(request, self._restart)
 
     async def drain(self, request: Request) -> Response:
@@ -228,7 +228,7 @@ class OperatorActRoutes:
                 loaded = load(self._deps.state, key, self._deps.facts())
                 act = asked.decide(loaded)
                 if not asked.dry_run:
-                    # The log's entry comes first, so that every act is in the log.
+                    # The log entry comes first, so that no act is missing in the log.
                     self._audit(asked, endpoint, "accepted")
                     self._record(loaded, act)
         except (ServiceError, RetryableError) as error:

@@ -66,8 +66,8 @@ class ControlDeps:
     """Dependencies of control's application.
 
     `on_keys_issued` is called with temporary keys before the caller gets them. `wake` is called in
-    a thread for each name without a copy that requests wait for. `board` aggregates the load that
-    gateway workers report. These functions give `hostelry status` its data:
+    a thread for each name without a copy for which requests wait. `board` aggregates the load that
+    gateway workers report. These functions return data for `hostelry status`:
 
     - `last_used`: the time at which each environment was last used
     - `captured`: the sums of an endpoint's data capture
@@ -111,7 +111,7 @@ class VerifiedCaller:
 
     @property
     def sharer(self) -> str:
-        """The caller that takes turns at control's threads: the account, or one of its roles."""
+        """The account or role in whose name the caller takes turns at control's threads."""
         role_name = self.session.role_name if self.session is not None else ""
         return f"{self.scope.account}/{role_name}"
 
@@ -137,7 +137,7 @@ def build_app(deps: ControlDeps) -> ASGIApp:
             Route("/internal/transform-jobs/progress", transforms.note_progress, methods=["POST"]),
             Route("/internal/transform-jobs/finish", transforms.finish, methods=["POST"]),
             *deps.more_routes,
-            # Every other request is an AWS call. `find_target` finds its operation or refuses it.
+            # All other requests are AWS calls. `find_target` finds the operation or refuses it.
             Route("/{path:path}", routes.call, methods=["GET", "POST", "PUT", "DELETE", "PATCH"]),
         ],
         exception_handlers={RetryableError: _ask_to_retry},
@@ -148,7 +148,7 @@ def build_app(deps: ControlDeps) -> ASGIApp:
 
 
 async def _ask_to_retry(_: Request, error: Exception) -> Response:
-    """Answer 503 while the store of an internal route is away or busy."""
+    """Answer 503 if an internal route finds the store unavailable or busy."""
     return Response(f"Try again: {error}", 503)
 
 
@@ -166,7 +166,7 @@ class InternalApi:
     async def call(self, request: Request) -> Response:
         """Perform an AWS control call for the caller that the gateway has verified."""
         request_id = request.headers.get("x-hostelry-request-id") or new_request_id()
-        about_request(request_id)  # the task is this request's own
+        about_request(request_id)  # each request has a task of its own
         plain = HttpRequest("POST", "/", "", {}, b"")
         try:
             plain = await _read_request(request, self._deps.max_body_bytes)
@@ -252,15 +252,15 @@ class InternalApi:
         until_s: float,
         may_wait: bool,
     ) -> HttpResponse:
-        """Answer one call, errors included. Runs in a thread. The call is late after `until_s`.
+        """Answer one call, errors included. Runs in a thread. The call is too late after `until_s`.
 
-        Raises NotYetError for a long poll without a message if it `may_wait`.
+        If it `may_wait`, raises NotYetError for a long poll without a message.
         """
         call: ApiCall | None = None
         try:
             target = find_target(request)
             check_service(caller.signed_for, signing_name(target.service))
-            # Checked before the parameters: no parameter can mend a call that is not served.
+            # Checked before the parameters, because no parameter makes an unserved call valid.
             implementation(target.service, target.operation)
             call = parse_call(request, request_id)
             context = self._build_context(caller, may_wait, until_s)
@@ -274,7 +274,7 @@ class InternalApi:
             LOG.warning("request %s: %s", request_id, error)
             busy = ServiceError("ServiceUnavailable", f"Try again: {error}", 503)
             return serialize_error(busy, call, request_id, request)
-        except Exception:  # the control request is the outermost edge of every API operation
+        except Exception:  # the outermost handler of every API operation
             LOG.exception("request %s (%s) failed", request_id, call and call.operation)
             message = f"An internal error occurred. The request id is {request_id}."
             defect = ServiceError("InternalFailure", message, 500)
@@ -313,7 +313,7 @@ class InternalApi:
 
 
 async def _read_request(request: Request, max_body_bytes: int) -> HttpRequest:
-    """Read the request as the gateway received it. ServiceError if its body is too large."""
+    """Read the request as the gateway received it. Raises ServiceError for too large a body."""
     body = bytearray()
     async for chunk in request.stream():
         body += chunk
@@ -334,7 +334,7 @@ async def _read_request(request: Request, max_body_bytes: int) -> HttpRequest:
 
 
 def _read_caller(request: Request) -> VerifiedCaller:
-    """Read the identity that the gateway verified. ServiceError if the headers lack it."""
+    """Read the identity that the gateway verified. Raises ServiceError if headers are missing."""
     account = request.headers.get("x-hostelry-account")
     region = request.headers.get("x-hostelry-region")
     if not account or not region:

@@ -1,8 +1,8 @@
-"""The audit log, in a file or in a database: who asked for which act, when, and its outcome.
+"""The audit log, in a file or a database: who requested which act, when, and the outcome.
 
-The file ``audit.jsonl`` has one JSON object per line. A full file is renamed to ``audit.1.jsonl``,
-which replaces the older one, so the log is bounded. Unreadable lines, as after a power cut, are
-skipped.
+The file ``audit.jsonl`` has one JSON object per line. A full file is renamed to ``audit.1.jsonl``
+and replaces the earlier one, so the log has a limited size. Unreadable lines, for example after a
+power cut, are skipped.
 """
 
 import asyncio
@@ -36,10 +36,10 @@ MAX_CHARS = 512  # of each text of an entry
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditEntry:
-    """An act of a person. `at` is in seconds since the epoch.
+    """An operator's act. `at` is in seconds since the epoch.
 
     `who` is a user of the command line or a session of the console. `endpoint` is empty if the act
-    is not about an endpoint. `outcome` is "accepted" or the reason why the act was not carried out.
+    is not about an endpoint. `outcome` is "accepted" or the reason why the act was not done.
     """
 
     at: float
@@ -53,7 +53,7 @@ class AuditEntry:
 
 
 class AuditLog:
-    """The log at `path`. Entries survive a kill once `append` has returned."""
+    """The log in the file `path`. Entries are durable once `append` has returned."""
 
     def __init__(self, path: Path, max_file_bytes: int = MAX_FILE_BYTES) -> None:
         self._path = path
@@ -68,13 +68,13 @@ class AuditLog:
             self._make_room(len(line))
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
             with os.fdopen(os.open(self._path, flags, 0o600), "ab") as file:
-                # A kill during a write leaves half a line, which the next line must not continue.
+                # A kill during a write can leave half a line, which must end before the next line.
                 file.write(line if _ends_whole(self._path) else b"\n" + line)
                 file.flush()
                 os.fsync(file.fileno())
 
     def newest(self, limit: int, endpoint: str | None = None) -> list[AuditEntry]:
-        """At most `limit` entries of one endpoint, or of all, the newest first."""
+        """At most `limit` entries of one endpoint, or of all endpoints, newest first."""
         with self._lock:
             lines = [*_lines(self._before), *_lines(self._path)]
         found: list[AuditEntry] = []
@@ -86,8 +86,8 @@ class AuditLog:
         return found
 
     def replace(self, newest: Sequence[AuditEntry]) -> None:
-        """Replace all entries by these, the newest first, as far as they fit."""
-        files: list[list[bytes]] = [[], []]  # the present file, and the file before
+        """Replace all entries by these entries, newest first, as far as they fit."""
+        files: list[list[bytes]] = [[], []]  # the current file, and the older file
         left_bytes, present = self._max_file_bytes, 0
         for entry in newest:
             line = msgspec.json.encode(entry) + b"\n"
@@ -138,7 +138,7 @@ METADATA = sa.MetaData()
 AUDIT = sa.Table(
     "audit_entry",
     METADATA,
-    # SQLite numbers rows by itself only where the type is INTEGER.
+    # SQLite assigns row numbers only if the type is INTEGER.
     sa.Column(
         "number",
         sa.BigInteger().with_variant(sa.Integer(), "sqlite"),
@@ -150,11 +150,11 @@ AUDIT = sa.Table(
     sa.Index("audit_entry_endpoint", "endpoint", "number"),
 )
 KEPT = 2 * MAX_FILE_BYTES // 256  # entries of about 256 bytes
-TRIM_AT = 1000  # entries beyond `KEPT`, removed at once
+TRIM_AT = 1000  # entries beyond `KEPT`, which are removed together
 
 
 class AuditRows:
-    """The log in `database`. Entries survive this host once `append` has returned."""
+    """The log in `database`. Entries survive the loss of this host once `append` has returned."""
 
     def __init__(self, database: Database, kept: int = KEPT, trim_at: int = TRIM_AT) -> None:
         self._database = database
@@ -162,7 +162,7 @@ class AuditRows:
         database.create(METADATA)
 
     def append(self, entry: AuditEntry) -> None:
-        """Add `entry` at the end. Raises OSError if the database does not take it."""
+        """Add `entry` at the end. Raises OSError if the database refuses it."""
         row = {"endpoint": entry.endpoint, "entry": msgspec.json.encode(entry)}
         number = AUDIT.c.number
         try:
@@ -174,7 +174,7 @@ class AuditRows:
             raise OSError(str(error)) from error
 
     def newest(self, limit: int, endpoint: str | None = None) -> list[AuditEntry]:
-        """At most `limit` entries of one endpoint, or of all, the newest first."""
+        """At most `limit` entries of one endpoint, or of all endpoints, newest first."""
         query = sa.select(AUDIT.c.entry).order_by(AUDIT.c.number.desc()).limit(limit)
         if endpoint is not None:
             query = query.where(AUDIT.c.endpoint == endpoint)
@@ -215,7 +215,7 @@ class AuditRoutes:
         )
 
     async def add(self, request: Request) -> Response:
-        """Answer 204 once the entry is on disk, 400 if the body is invalid, 507 for a full disk."""
+        """Answer 204 once the entry is on disk, 400 for an invalid body, 507 for a full disk."""
         try:
             new = decode(await request.body(), NewAuditEntry)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -229,7 +229,7 @@ class AuditRoutes:
         return Response(status_code=204)
 
     async def newest(self, request: Request) -> Response:
-        """`entries`, the newest first, at most `limit`, of one `endpoint` or of all."""
+        """Return at most `limit` entries, newest first, of one `endpoint` or of all."""
         asked = request.query_params.get("limit", str(DEFAULT_ENTRIES))
         limit = whole_number(asked, 1, MAX_ENTRIES)
         if limit is None:

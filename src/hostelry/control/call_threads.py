@@ -1,7 +1,7 @@
 """Threads for AWS calls, whose callers take turns, and long polls that wait without a thread.
 
 Every caller has a queue. A free thread takes the oldest call of the caller with the fewest running
-calls. Among several such callers, the one whose last turn was the longest ago has the turn.
+calls. If several callers have the fewest, the caller whose last turn is the longest ago is next.
 
 | the caller has | decision on one more call |
 | --- | --- |
@@ -39,10 +39,9 @@ SHORTEST_WAIT_S = 0.02
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnLimits:
-    """Limits of the calls that run and wait, per caller and of all callers.
+    """Limits of running and waiting calls, per caller and for all callers.
 
-    Threads take turns at one interpreter with the event loop. More threads mean longer waits of
-    the loop.
+    All threads and the event loop share one interpreter. With more threads the loop waits longer.
     """
 
     running: int = 8
@@ -52,20 +51,20 @@ class TurnLimits:
 
 
 class CallsFull(Exception):  # noqa: N818 - a state, not a failure
-    """No more calls may wait. The text names the limit."""
+    """No further call may wait. The text names the limit."""
 
 
 class CallTurns(Generic[T]):
-    """The calls that run and wait at present, and whose call runs next. Does no I/O."""
+    """The running and waiting calls, and the order in which they run. Does no I/O."""
 
     def __init__(self, limits: TurnLimits) -> None:
         self._limits = limits
         self._running: Counter[str] = Counter()
-        # In the order of turns: a caller that had a turn goes to the end.
+        # Callers in the order of turns. A caller that had a turn moves to the end.
         self._waiting: dict[str, deque[T]] = {}
 
     def add(self, caller: str, call: T, *, is_promised: bool = False) -> None:
-        """Let a call wait for its turn. Raises CallsFull unless its place `is_promised`."""
+        """Queue a call. Raises CallsFull if too many wait, unless its place `is_promised`."""
         waiting = self._waiting.get(caller, ())
         if not is_promised:
             self._check(len(waiting))
@@ -96,7 +95,7 @@ class CallTurns(Generic[T]):
             raise CallsFull(
                 f"{limits.waiting} calls of this caller wait already, and {limits.running} run"
             )
-        # A caller's first call has a place in any case: others cannot shut it out.
+        # A caller's first call always gets a place, so that other callers cannot exclude it.
         if num_waiting and sum(map(len, self._waiting.values())) >= limits.waiting_in_all:
             raise CallsFull(f"{limits.waiting_in_all} calls of all callers wait already")
 
@@ -112,7 +111,7 @@ class CallThreads:
     async def run(
         self, caller: str, call: Callable[[], Answer], *, is_promised: bool = False
     ) -> Answer:
-        """Run `call` in a thread at the caller's turn, and return its result.
+        """Run `call` in a thread when it is the caller's turn, and return its result.
 
         Raises ServiceError if too many calls wait, unless the place of this call `is_promised`.
         """
@@ -132,7 +131,7 @@ class CallThreads:
             raise
         bound = partial(contextvars.copy_context().run, call)
         running = loop.run_in_executor(self._threads, bound)
-        # A cancelled task leaves its thread running: the turn ends with the thread.
+        # If the task is cancelled, its thread still runs. So the turn ends with the thread.
         running.add_done_callback(lambda it: self._end(caller, it))
         return await asyncio.shield(running)
 
@@ -146,7 +145,7 @@ class CallThreads:
 
     def _end(self, caller: str, ended: asyncio.Future[Any] | None = None) -> None:
         if ended is not None and not ended.cancelled():
-            ended.exception()  # read, since the task that waits may be cancelled
+            ended.exception()  # marks the error as read, in case the waiting task was cancelled
         self._turns.end(caller)
         self._give_turns()
 
@@ -159,10 +158,10 @@ async def answer_call(
     threads: CallThreads,
     caller: str,
 ) -> HttpResponse:
-    """Call `ask(may_wait)` in a thread, again after each new message, until it has an answer.
+    """Call `ask(may_wait)` in a thread, and again after each new message, until it has an answer.
 
-    Raises ServiceError if the caller has too many calls. A call that waited for a message keeps its
-    place. Raises ServiceError, too, if the client has gone, so that it takes no message.
+    A call that waits for a message keeps its place. Raises ServiceError if the caller has too many
+    calls, or if the client has gone, so that no message is received for it.
     """
     may_wait = messaging is not None and not messaging.arrivals.is_full
     try:

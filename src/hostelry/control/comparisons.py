@@ -1,7 +1,7 @@
 """GET /internal/comparison: whether a variant or component of an endpoint is worse than another.
 
-The requests of a pair of names are counted from the minute before the first question, as long as
-clients ask. Pairs that no client compares cost nothing.
+The requests of two names are counted from the minute before the first question, as long as clients
+ask. Without questions, nothing is counted.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ Pair = tuple[LoadKey, LoadKey]
 
 @dataclass(slots=True, kw_only=True)
 class _Counted:
-    """The evidence on a pair from the second `since` on, looked up for seconds through `seeded`."""
+    """The evidence on a pair since the second `since`. History is included through `seeded`."""
 
     since: int
     seeded: int
@@ -53,7 +53,7 @@ class _Counted:
 class Comparisons:
     """Evidence on pairs of names, and the route. Thread-safe.
 
-    `board` passes the loads of each second. A pair is forgotten `FORGET_S` after the last question.
+    `board` delivers the loads of each second. A pair is kept for `FORGET_S` after a question.
     """
 
     def __init__(self, scope: Scope, state: State, board: LoadAggregator, clock: Clock) -> None:
@@ -70,7 +70,7 @@ class Comparisons:
         return (Route("/internal/comparison", self.compare, methods=["GET"]),)
 
     async def compare(self, request: Request) -> Response:
-        """The verdict on `new` against `old`. 400 for invalid numbers, 404 for unknown names."""
+        """Compare `new` with `old`. 400 for invalid numbers, 404 for unknown names."""
         try:
             asked = request.query_params
             allowance = build_allowance({it: asked[it] for it in MOST if it in asked})
@@ -104,7 +104,7 @@ class Comparisons:
         )
 
     def _list_keys(self, endpoint_name: str) -> dict[str, LoadKey]:
-        """The load keys of the endpoint by variant name, or by component name if it has any."""
+        """The endpoint's load keys by variant name, or by component name if it has components."""
         found = self._state.endpoints.get(self._scope, endpoint_name)
         if found is None:
             return {}
@@ -134,7 +134,7 @@ class Comparisons:
         return shadow is not None and names.count(shadow.variant.name) == 1
 
     def _count(self, pair: Pair) -> _Counted:
-        """The evidence on a pair, which is counted from now on."""
+        """Get the evidence on a pair. From now on the pair is counted."""
         now = self._clock.now()
         with self._lock:
             for other in [it for it, known in self._pairs.items() if _is_idle(known, now)]:
@@ -199,6 +199,6 @@ def _show_divergence(finding: DivergenceFinding) -> dict[str, Any]:
 
 
 def _side(seen: float, bounds: Bounds) -> dict[str, float | None]:
-    """The measured value and its bounds. `high`: None without an upper bound."""
+    """The measured value and its bounds. Without an upper bound `high` is None."""
     high = bounds.high if math.isfinite(bounds.high) else None
     return {"seen": seen, "low": bounds.low, "high": high}

@@ -1,7 +1,7 @@
-"""Internal routes that ask the agents of ready copies: kept models and adapters, and metrics.
+"""Internal routes that ask agents about ready copies: loaded models and adapters, and metrics.
 
-Agents are asked only while a client asks control. An LLM's copy gives its adapters and its page
-pool, a copy of a multi-model endpoint its models.
+Agents are asked only when a client asks control. The copy of an LLM reports its adapters and its
+page pool, the copy of a multi-model endpoint its models.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ CACHES_TIMEOUT_S = 4.0
 MAX_BYTES = 32 * 1024 * 1024
 AGENT_TIMEOUT_S = 5.0
 METRICS_TIMEOUT_S = 5.5
-TURN_S = 2.0  # a scrape waits for so long while the page is built for another scrape
+TURN_S = 2.0  # how long a scrape waits while another scrape builds the page
 PARAMETER = "endpoint"
 NAME = "hostelry_copy_metrics"
 HEADS = (
@@ -46,7 +46,7 @@ Ask = Callable[[str, str, str, str], Awaitable[dict[str, Any]]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheTarget:
-    """A ready copy that can be asked. `what` is cache or models."""
+    """A ready copy to ask. `what` is cache or models."""
 
     copy_id: str
     what: str
@@ -60,7 +60,7 @@ class CacheTarget:
 
 
 class CopyCacheRoutes:
-    """GET /internal/copy-caches. `is_llm` says whether an image is a built-in LLM server."""
+    """GET /internal/copy-caches. `is_llm` decides whether an image is a built-in LLM server."""
 
     def __init__(self, state: State, ask: Ask, is_llm: Callable[[str], bool]) -> None:
         self._state = state
@@ -114,7 +114,7 @@ class CopyCacheRoutes:
             async with asyncio.timeout(CACHES_TIMEOUT_S):
                 await for_each(targets, ask, AT_ONCE)
         except TimeoutError:
-            pass  # the answers so far are shown
+            pass  # the answers received so far are shown
         return found
 
 
@@ -200,7 +200,7 @@ class MetricsTarget:
 
 
 class CopyMetricsRoutes:
-    """GET /internal/copy-metrics. `ask` returns the pages of the copies of the agent's address."""
+    """GET /internal/copy-metrics. `ask` gets the pages of an agent's copies from its address."""
 
     def __init__(self, state: State, ask: Callable[[str], Awaitable[Sequence[CopyPage]]]) -> None:
         self._state = state
@@ -242,7 +242,7 @@ class CopyMetricsRoutes:
             try:
                 found.update({it.copy_id: it for it in await self._ask(address)})
             except (RetryableError, TerminalError):
-                return  # the agent's copies count as down
+                return  # metrics show the agent's copies as down
 
         try:
             async with asyncio.timeout(METRICS_TIMEOUT_S):
@@ -282,7 +282,7 @@ def list_metrics_targets(
 def join_pages(
     targets: Iterable[MetricsTarget], pages: Mapping[str, CopyPage], max_bytes: int = MAX_BYTES
 ) -> str:
-    """Join the pages of `targets`. Built-in servers come first, so that their types win."""
+    """Join the pages of `targets`. Built-in servers come first, so their metric types win."""
     join = PageJoin(max_bytes)
     rows: dict[str, list[str]] = {name: [] for name, _ in HEADS}
     found = [(it, pages.get(it.copy_id, CopyPage(copy_id="", answer="down"))) for it in targets]

@@ -84,7 +84,7 @@ class MetricRows:
     def write(
         self, kind: PartKind, number: int, part: int, body: bytes, marks: Mapping[str, bytes]
     ) -> None:
-        """Write a part and `marks`. They replace the part of this number and the same marks."""
+        """Write a part and `marks`, in place of the part of this number and of equal marks."""
         row = {"kind": kind, "number": number, "part": part, "body": body}
         with self._database.write() as connection:
             connection.execute(sa.delete(PARTS).where(*_is(kind, number), PARTS.c.part == part))
@@ -100,7 +100,7 @@ class MetricRows:
             return {row.name: bytes(row.value) for row in connection.execute(sa.select(MARKS))}
 
     def finish_snapshot(self, number: int) -> None:
-        """Finish the unfinished snapshot, so that it is read, and remove all older parts."""
+        """Make the unfinished snapshot valid, and remove all older parts."""
         finished = sa.update(PARTS).where(*_is(PartKind.UNFINISHED, number))
         with self._database.write() as connection:
             connection.execute(sa.delete(PARTS).where(PARTS.c.number < number))
@@ -118,14 +118,14 @@ def _is(kind: PartKind, number: int) -> tuple[sa.ColumnElement[bool], ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlData:
-    """The store's records and control's other data. `close` closes all but the store."""
+    """The records of the store, and control's other data. `close` closes all but the store."""
 
     state: State
     messages: MessageTables
     metrics: DurableMetrics | SharedMetrics
     audit: AuditLog | AuditRows
     close: Callable[[], None]
-    receipts: Mapping[str, LoadReceipt] = field(default_factory=dict)  # at the start
+    receipts: Mapping[str, LoadReceipt] = field(default_factory=dict)  # kept by an earlier control
     keep_receipts: Callable[[Mapping[str, LoadReceipt]], None] | None = None
 
 
@@ -164,7 +164,7 @@ def open_data(
 
 
 def load_receipts(metrics: SharedMetrics) -> Mapping[str, LoadReceipt]:
-    """The receipts that an earlier control kept, or none if they cannot be read."""
+    """The receipts that an earlier control kept. Empty if they cannot be read."""
     try:
         kept = metrics.marks().get(RECEIPTS)
         return {} if kept is None else decode(kept, dict[str, LoadReceipt])
@@ -176,8 +176,8 @@ def load_receipts(metrics: SharedMetrics) -> Mapping[str, LoadReceipt]:
 class LogCollection:
     """The store of log events, and the tasks that collect and remove events.
 
-    A failure is logged and never ends control. The output of copies waits in their files. Call
-    `run`, cancel it, then `close`.
+    A failure is logged and does not end control. Meanwhile the output of copies stays in files.
+    Call `run`, cancel it, then call `close`.
     """
 
     def __init__(self, home: Home, config: UpConfig, clock: Clock) -> None:

@@ -1,8 +1,8 @@
 """Election of the leader among several controls: the loop in a thread, the term, the route.
 
-The loop reads the lease and does what `lease.decide` says. It runs in a thread of its own, so that
-a long plan on the event loop does not cost the lease. If the event loop hangs, the supervisor kills
-the process, which ends its session with the database.
+The loop reads the lease and carries out the decision of `lease.decide`. It runs in a separate
+thread, so that a long plan on the event loop does not cost the lease. If the event loop hangs, the
+supervisor kills the process, which ends its session with the database.
 """
 
 import asyncio
@@ -42,9 +42,9 @@ JOIN_S = 5.0
 class Term:
     """The records of a control, and its right to change them.
 
-    `epoch`: None for a single control. Writes to `database`, and so to `state`, raise Fenced once
-    the term is over. `check` blocks and raises Fenced, too. It is for acts without a write before
-    them. `leader` returns the body of GET /internal/leader.
+    Writes to `database`, and so to `state`, raise Fenced once the term is over. Acts that no write
+    precedes call `check`, which blocks and raises Fenced, too. `leader` returns the body of GET
+    /internal/leader. A single control has no `epoch` (None).
     """
 
     state: State
@@ -89,9 +89,9 @@ class LeaderElection:
     """The election of the control `me`.
 
     Args:
-        table: the lease. Only this election uses the object.
-        me: a name that no other process ever has.
-        steady_s: seconds of a clock that never goes back.
+        table: the lease. No other code uses the object.
+        me: a name that no other process has, now or later.
+        steady_s: seconds of a monotonic clock.
         elected: called once with the epoch with which this process leads, and the reason.
         superseded: called with the reason when the term is over. It ends the process.
     """
@@ -130,18 +130,18 @@ class LeaderElection:
     def raise_floor(self, newest: int) -> None:
         """Note that an agent obeys the epoch `newest`. Thread-safe.
 
-        If this control still holds the lease, its database is an older or another one, as after a
-        restore. The election then raises the epoch above `newest`. That ends this term, and agents
-        obey the next term.
+        If this control still holds the lease, its database is older than the epoch, for example
+        after a restore, or is another database. Then the election raises the epoch above `newest`.
+        This term ends, and agents obey the next term.
         """
         self._floor = max(self._floor, newest)
 
     def turn(self) -> float:
-        """Read the lease and act on it. Returns the seconds until the next turn."""
+        """Read the lease and act on it. Returns the seconds to wait until the next turn."""
         try:
             self._take_turn()
         except HostelryError as error:
-            self._seen = None  # the lease may change unseen until the next look
+            self._seen = None  # until the next look, the lease may change unnoticed
             if not self._has_trouble:
                 LOG.warning("the lease cannot be read or renewed: %s; will be tried again", error)
             self._has_trouble = True
@@ -185,7 +185,7 @@ class LeaderElection:
                 pass
 
     def _measure_unchanged_s(self, look: LeaseLook) -> float:
-        now = self._steady_s()  # after the look, which may have taken long
+        now = self._steady_s()  # read after the look, which may take long
         if self._seen is None or self._seen[0] != look.lease:
             self._seen = (look.lease, now)
         return now - self._seen[1]
@@ -198,7 +198,7 @@ class LeaderElection:
 class LeaderRoutes:
     """GET /internal/leader. Concurrent requests share one call of `document`.
 
-    Clients ask often while a database hangs, and one thread per request would take all threads.
+    While a database hangs, clients ask often. One thread per request would use up all threads.
     """
 
     def __init__(self, document: Callable[[], dict[str, Any]]) -> None:
@@ -217,7 +217,7 @@ class LeaderRoutes:
 
 
 def read_document(database: Database, me: str) -> dict[str, Any]:
-    """Who leads, as the control `me` knows it. No leader while the database does not answer."""
+    """The leader, as the control `me` knows it. No leader if the database does not answer."""
     try:
         return build_document(read_leadership(database), me)
     except HostelryError as error:

@@ -1,4 +1,4 @@
-"""EventBridge and its Scheduler in control: take events, follow schedules, make their calls."""
+"""EventBridge and its Scheduler in control: receive events, follow schedules, perform calls."""
 
 import asyncio
 import contextlib
@@ -78,7 +78,7 @@ def build_schedule_runner(
 
 
 def perform_call(context: CallContext, call: TargetCall) -> None:
-    """Check `call` against the service's model, as a client's call, and perform it."""
+    """Check `call` against the service's model like a client's call, and perform it."""
     shape = operation_model(call.service, call.operation).input_shape
     params = read_tree(shape, dict(call.params), "", JSON_READERS)
     check_params(shape, params)
@@ -88,7 +88,7 @@ def perform_call(context: CallContext, call: TargetCall) -> None:
 def send_dead_letter(
     state: State, messaging: Messaging, schedule: EventSchedule, error: ServiceError, now: float
 ) -> bool:
-    """Send the input of a given-up event to its dead-letter queue. False if it has no queue."""
+    """Send the input of an abandoned event to its dead-letter queue. False without a queue."""
     arn = schedule.target.dead_letter_arn
     if arn is None:
         return False
@@ -219,10 +219,10 @@ def build_call_runner(
     messaging: Messaging,
     context_of: ContextOf,
 ) -> CallRunner:
-    """Build the runner over the calls of `rows`. Control performs them, as a client's calls."""
+    """Build the runner over the calls of `rows`. Control performs them like a client's calls."""
 
     def invoke(call: EventCall, target: TargetCall) -> None:
-        # A job that an object's event starts is one step longer than the chain to the object.
+        # If an object's event starts a job, the job's chain is one longer than the object's.
         context = replace(context_of(call.scope), chain_length=call.chain_length + 1)
         perform_call(context, target)
 
@@ -247,7 +247,7 @@ def build_call_runner(
 def build_dead_letters(
     state: State, call: EventCall, error: ServiceError, now: float
 ) -> Sequence[NewMessage]:
-    """The input of a given-up call as a message for its dead-letter queue. Empty without one."""
+    """The input of an abandoned call as a message for its dead-letter queue, if it has one."""
     arn = call.dead_letter_arn
     if arn is None:
         return ()

@@ -68,7 +68,7 @@ HISTOGRAMS = (
 class Exposition(Collector):
     """Collector that reads control's present values at each scrape.
 
-    `metrics` is the metric store, whose use of memory and disk is shown, too.
+    `metrics` is the metric store. Its use of memory and disk is shown, too.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Exposition(Collector):
         self._registry.register(self)
 
     def describe(self) -> Iterator[Metric]:
-        """No metric, as no names are reserved."""
+        """Return nothing, because no metric name is reserved."""
         return iter(())
 
     def collect(self) -> Iterator[Metric]:
@@ -329,7 +329,7 @@ class OtelExport:
             sum=total,
             bucket_counts=[now - was for now, was in zip(cumulative, before, strict=True)],
             explicit_bounds=[float(it.labels["le"]) for it in buckets[:-1]],
-            min=None,  # Prometheus histograms do not have them
+            min=None,  # a Prometheus histogram has no minimum and maximum
             max=None,
         )
 

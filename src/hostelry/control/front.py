@@ -1,4 +1,4 @@
-"""The server of control's port, which runs while the application on it changes."""
+"""The server on control's port. It keeps running while its application is exchanged."""
 
 import asyncio
 import signal
@@ -15,10 +15,10 @@ STARTING = PlainTextResponse("control is starting", status_code=503)
 
 
 class ControlFront:
-    """The server of control's port. `show` exchanges its application. The first call starts it.
+    """The server on control's port. `show` exchanges its application. The first call starts it.
 
-    It then answers heartbeats, too. SIGTERM or SIGINT end it, and then `ended` is done. It calls
-    `release` first, which ends the long polls of other processes, so that they do not delay it.
+    From then on it also answers heartbeats. On SIGTERM or SIGINT it calls `release`, which ends the
+    long polls of other processes. Then the server ends without delay, and `ended` is done.
     """
 
     def __init__(self, listener: socket.socket) -> None:
@@ -29,7 +29,7 @@ class ControlFront:
         self._tasks: tuple[asyncio.Task[None], asyncio.Task[None]] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer with the present application."""
+        """Answer with the current application."""
         await self._app(scope, receive, send)
 
     @property

@@ -34,9 +34,9 @@ from hostelry.store.records import State
 
 ROUTES_WAIT_S = 20.0
 JSON = "application/json"
-BUCKET_S = 5  # of the load of one name by time
-RATE_S = 10  # rates and requests in flight are means of this time
-LATENCY_S = 60  # percentiles are of this time
+BUCKET_S = 5  # length of a step in the load history of one name
+RATE_S = 10  # rates and requests in flight are means over this time
+LATENCY_S = 60  # percentiles cover this time
 US_PER_MS = 1000.0
 PERCENTILES = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99))
 COUNTS = ("arrivals", "errors_4xx", "errors_5xx", "no_capacity", "throttled", "delayed")
@@ -44,11 +44,11 @@ Seconds = Sequence[tuple[int, Sequence[SecondLoad]]]
 
 
 class RouteRoutes:
-    """Handler of the gateways' polls for routes. One encoded delta serves all workers alike."""
+    """Handler of the gateways' polls for routes. All workers share one encoded delta."""
 
     def __init__(self, board: RouteBoard) -> None:
         self._board = board
-        self._versions: tuple[str, str] | None = None  # that the last delta leads from and to
+        self._versions: tuple[str, str] | None = None  # before and after the last delta
         self._delta = b""
 
     def routes(self) -> tuple[Route, ...]:
@@ -157,7 +157,7 @@ def summarize_names(seconds: Seconds, endpoint: str | None) -> list[dict[str, An
 def summarize_buckets(loads: Sequence[SecondLoad], bucket_s: int) -> list[dict[str, Any]]:
     """The rates of one name in each `bucket_s` seconds, oldest first.
 
-    The newest bucket may have fewer seconds. Its rates are means of these.
+    The newest bucket may have fewer seconds, and then its rates are means of these.
     """
     buckets: dict[int, list[SecondLoad]] = {}
     for load in loads:
@@ -188,7 +188,7 @@ def _percentiles(given: Iterable[Distribution]) -> dict[str, float] | None:
 
 
 class WakeRoutes:
-    """Handlers that call `wake` in a thread, and look desired names up in `state`."""
+    """Handlers that call `wake` in a thread, and look up desired names in `state`."""
 
     def __init__(self, state: State, wake: Callable[[Wake], None]) -> None:
         self._state = state
@@ -204,7 +204,7 @@ class WakeRoutes:
         return Response(status_code=204)
 
     async def is_wanted(self, request: Request) -> Response:
-        """Whether a name is desired, so that a worker whose routes lack it waits for its copies."""
+        """Whether a name is desired. A worker whose routes lack a desired name waits for copies."""
         asked = request.query_params
         key = LoadKey(
             scope=Scope(asked.get("account", ""), asked.get("region", "")),

@@ -11,10 +11,10 @@ LOG = logging.getLogger(__name__)
 
 
 class ImageFile:
-    """The rules of one images.toml, read again at the first use after a change.
+    """The rules in one images.toml. The first use after a change reads the file again.
 
-    An error of the file is logged once per change. Until the file is valid, the last valid rules
-    hold, or the built-in rules.
+    An error in the file is logged once per change. Until the file is valid, the last valid rules
+    apply, or the built-in rules.
     """
 
     def __init__(self, path: Path) -> None:
@@ -23,7 +23,7 @@ class ImageFile:
         self._seen: Stamp | None = None
 
     def is_llm(self, image: str) -> bool:
-        """Whether copies of `image` are built-in LLM servers, reachable by OpenAI clients."""
+        """Whether copies of `image` are built-in LLM servers, which OpenAI clients can call."""
         rule = self.rules().resolve(image)
         return rule is not None and rule.kind == "lmi"
 

@@ -40,7 +40,7 @@ from hostelry.store.records import State
 LOG = logging.getLogger(__name__)
 WAIT_S = 20.0
 MAX_MESSAGE_CHARACTERS = 256 * 1024
-# Limits of the reports kept: hosts and reporters with their newest report, copies, variants.
+# Limits of kept reports: hosts, reporters with their newest report, copies, variants.
 MAX_HOSTS = 1_000
 MAX_SOURCES = 10_000
 MAX_VARIANTS = 10_000
@@ -83,7 +83,7 @@ class AsyncRoutes:
         self._state = state
         self._topics = topics
         self._metrics = metrics
-        self._reported: dict[str, tuple[float, int]] = {}  # by host: the newest report's number
+        self._reported: dict[str, tuple[float, int]] = {}  # number of the newest report, by host
         self._reporting = threading.Lock()
 
     def routes(self) -> tuple[Route, ...]:
@@ -141,7 +141,7 @@ class AsyncRoutes:
                 self._reported.pop(report.host, None)
                 self._reported[report.host] = number
                 if len(self._reported) > MAX_HOSTS:
-                    oldest = next(iter(self._reported))  # by its last report
+                    oldest = next(iter(self._reported))  # the host that has been silent longest
                     self._reported.pop(oldest)
                 for scope, samples in by_scope.items():
                     self._metrics.emit(scope, samples)
@@ -160,7 +160,7 @@ class DataLogRoutes:
         self._state = state
         self._logs = logs
         self._clock = clock
-        self._taken: tuple[float, int] = (0.0, 0)  # the newest report's process and number
+        self._taken: tuple[float, int] = (0.0, 0)  # process start and number of the newest report
         self._taking = threading.Lock()
         self._sources: dict[str, LogSource] = {}  # by copy
 
@@ -197,7 +197,7 @@ class DataLogRoutes:
             self._taken = number
 
     def _find_source(self, line: DataLine) -> LogSource | None:
-        """The copy of a line. A copy whose record is gone is remembered from earlier lines."""
+        """The copy that wrote a line. A deleted copy is remembered from earlier lines."""
         if line.copy_id is None:
             return None
         known = self._sources.get(line.copy_id)
@@ -232,7 +232,7 @@ class CaptureBoard:
             for variant in report.variants:
                 sums = self._sums.pop(variant.key, None) or CaptureCounts()
                 sums.add(variant.counts)
-                self._sums[variant.key] = sums  # the last one reported is the last one dropped
+                self._sums[variant.key] = sums  # at the end, as the first entries are dropped
             for key in list(self._sums)[:-MAX_VARIANTS]:
                 del self._sums[key]
         for variant in report.variants:

@@ -59,9 +59,9 @@ from hostelry.store.protocol import Store
 from hostelry.store.records import open_state
 
 MAX_THREADS = 32
-# Threads that compute let the event loop run after this time. Python's default is 5 ms.
+# A computing thread lets the event loop run after this time. Python's default is 5 ms.
 SWITCH_S = 0.001
-DRAIN_SLACK_S = 10.0  # beyond the longest request, before its copy is ended
+DRAIN_SLACK_S = 10.0  # on top of the longest request, before its copy is ended
 
 
 async def serve(home: Home) -> None:
@@ -84,9 +84,9 @@ async def serve(home: Home) -> None:
 async def _await_term(
     front: ControlFront, home: Home, config: UpConfig, credentials: Credentials
 ) -> AsyncIterator[Term | None]:
-    """Wait until this control leads. Yields its term, or None if it is to end before that."""
+    """Wait until this control leads. Yields its term, or None if the process must end before."""
     if config.store_url is not None:
-        # Imported late: the driver of the database is an extra.
+        # Imported late, because the driver of the database is an extra.
         from hostelry.control.standby import stand_by
 
         async with stand_by(front, home, config, credentials) as term:
@@ -184,7 +184,7 @@ def _join_routes(
 ) -> tuple[Route, ...]:
     if config.cluster_host is None:
         return ()
-    # Imported late: a platform of one machine does not need it.
+    # Imported late, because a platform on one machine does not need it.
     from hostelry.cluster.join_routes import JoinRoutes
     from hostelry.cluster.join_token import live_hosts
 
@@ -214,7 +214,7 @@ def _reconciler_deps(
 ) -> ReconcilerDeps:
     fleet, connect = build_fleet(home, config, credentials, term.epoch)
     images = ImageFile(home.images)
-    images.rules()  # so that an error of the file is logged at the start
+    images.rules()  # read now, so that an error in the file is logged at the start
     return ReconcilerDeps(
         fleet=fleet if term.epoch is None else FencedFleet(fleet, term.check),
         connect=connect,
@@ -248,13 +248,13 @@ def main() -> None:
     parser.add_argument("--home", type=Path, required=True, help="the home folder")
     home = Home(parser.parse_args().home)
     configure_logging("control", log_format=log_format(home))
-    gc.freeze()  # each collection over the imported modules stopped the loop for 50 ms
+    gc.freeze()  # else each collection would scan the imported modules and stop the loop for 50 ms
     try:
         uvloop.run(serve(home))
     except (HostelryError, OSError) as error:
         sys.exit(f"control cannot run: {error}")
     finally:
-        gc.freeze()  # else the exit collects over all objects once more
+        gc.freeze()  # else the exit would collect over all objects once more
 
 
 if __name__ == "__main__":

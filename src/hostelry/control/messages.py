@@ -1,4 +1,4 @@
-"""Topics and queues of control: their wiring, delivery and sweeps."""
+"""Topics and queues in control: wiring, deliveries and removal of old records."""
 
 import asyncio
 from collections.abc import Iterator
@@ -84,7 +84,7 @@ class MessageServer:
             await self._poster.close()
 
     async def sweep(self) -> None:
-        """Remove expired messages and deliveries again and again, until cancelled."""
+        """Remove expired messages and deliveries periodically, until cancelled."""
         while True:
             await asyncio.to_thread(
                 lambda: sweep(

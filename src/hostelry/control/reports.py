@@ -1,4 +1,4 @@
-"""Reports on placement, and the census of all that is in service, both cached for seconds."""
+"""Reports on placement, and the census of everything in service. Both are cached for seconds."""
 
 import shutil
 from collections.abc import Callable, Mapping
@@ -15,20 +15,20 @@ from hostelry.reconcile.plan.endpoint_state import InstanceFacts
 from hostelry.reconcile.record import filter_visible, load_all
 from hostelry.store.records import State
 
-PLACEMENT_AGE_S = 10.0  # agents' reports change reservations without a change of records
-CENSUS_AGE_S = 5.0  # copies' use of their instances changes without a change of records
-SHARE = 20.0  # the census may be as old as `SHARE` times the processor time that it took
+PLACEMENT_AGE_S = 10.0  # reservations also change with agents' reports, without a changed record
+CENSUS_AGE_S = 5.0  # the usage of copies changes without a changed record
+SHARE = 20.0  # the census is kept for this multiple of the processor time that it took
 
 
 class PlacementReports:
     """Placement reports, cached until records change or PLACEMENT_AGE_S have passed.
 
-    To explain 1,000 copies that fit nowhere takes 0.2 s.
+    Explaining 1,000 copies that fit nowhere takes 0.2 s.
 
     Args:
         state: the records.
         facts: the agents' last reports, by instance id.
-        now_s: seconds of a clock that never goes back.
+        now_s: seconds of a monotonic clock.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class PlacementReports:
         self._made: tuple[int, float, dict[tuple[Scope, str], dict[str, Any]]] = (-1, 0.0, {})
 
     def endpoints(self) -> list[dict[str, Any]]:
-        """The endpoints, each with a report that is never older than the records."""
+        """The endpoints, each with a report that is not older than the records."""
         revision, now_s = self._state.store.revision(), self._now_s()
         states, facts = filter_visible(load_all(self._state)), self._facts()
         known_revision, made_s, reports = self._made
@@ -65,8 +65,8 @@ class CensusTaker:
     Args:
         state: the records.
         facts: the agents' last reports, by instance id.
-        folder: a folder on the disk that instances live on.
-        now_s: seconds of a clock that never goes back.
+        folder: a folder on the disk of the instances.
+        now_s: seconds of a monotonic clock.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class CensusTaker:
         self._taken = (-1, 0.0, NOTHING_IN_SERVICE)
 
     def take(self) -> Census:
-        """The census, at most 5 seconds old, and no older than the records if it is cheap."""
+        """The census, at most 5 seconds old. If it is cheap, it is not older than the records."""
         revision, now_s = self._state.store.revision(), self._now_s()
         known_revision, taken_s, census = self._taken
         age_s = now_s - taken_s

@@ -1,12 +1,12 @@
 """Verdicts on updates under way, by the requests that each fleet has served.
 
-| an update's requests | result |
+| requests during an update | result |
 | --- | --- |
 | in seconds before control started | not counted, so the verdict takes longer |
 | in a later second | counted once, for the fleet of the copy |
-| of an update that nothing asks about for FORGET_S | forgotten, because the update is over |
+| no plan asked about the update for FORGET_S | forgotten, because the update is over |
 
-An update on trial never gets a verdict without requests to the old fleet.
+If the old fleet has had no requests, an update on trial never gets a verdict.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ NO_EVIDENCE = FleetEvidence()
 
 @dataclass(slots=True, kw_only=True)
 class _Watched:
-    """An update and its evidence by variant, of all seconds through `through`."""
+    """An update and its evidence by variant, of all seconds up to `through`."""
 
     update: WatchedUpdate
     through: int
@@ -51,7 +51,7 @@ class _Watched:
 class RolloutVerdicts:
     """The evidence on each update under way. Thread-safe.
 
-    `board` passes the loads of each second. `clock` times when an update is forgotten.
+    `board` delivers the loads of each second. `clock` decides when an update is forgotten.
     """
 
     def __init__(self, board: LoadAggregator, clock: Clock) -> None:
@@ -62,14 +62,14 @@ class RolloutVerdicts:
         board.subscribe(self._take)
 
     def decide(self, update: WatchedUpdate) -> StepVerdict:
-        """The verdict on the update's present step. From now on its requests are counted."""
+        """Return the verdict on the update's present step. From now on its requests are counted."""
         with self._lock:
             self._forget()
             evidence = dict(self._watch(update).evidence)
         return step_verdict(update, evidence)
 
     def describe(self, endpoint: Endpoint) -> str | None:
-        """The verdict on the endpoint's update in words, or None without a watched update."""
+        """The verdict on the endpoint's update in words. None if no update is watched."""
         update = find_watched_update(endpoint)
         if update is None:
             return None
@@ -81,7 +81,7 @@ class RolloutVerdicts:
         return step_verdict(update, evidence).text
 
     def list_decided(self) -> list[GroupKey]:
-        """The endpoints whose update has a verdict on its present step, worse or no worse."""
+        """The endpoints whose update has a verdict on its present step: worse, or no worse."""
         with self._lock:
             known = [(key, it.update, dict(it.evidence)) for key, it in self._watched.items()]
         return [
@@ -91,7 +91,7 @@ class RolloutVerdicts:
         ]
 
     async def report_decided(self, plan: Callable[[GroupKey], None]) -> None:
-        """Call `plan` with each endpoint of `list_decided`."""
+        """Call `plan` with each endpoint in `list_decided`."""
         for key in await asyncio.to_thread(self.list_decided) if self._watched else ():
             plan(key)
 
@@ -109,7 +109,7 @@ class RolloutVerdicts:
             self._watched[key] = watched
             self._seed(watched, math.ceil(update.began_at), of_update=True)
         elif watched.update.since != update.since:
-            watched.through = min(watched.through, closed_through)  # after a clock was set back
+            watched.through = min(watched.through, closed_through)  # if the clock was set back
             watched.update = update
             watched.evidence = {
                 name: FleetEvidence(old_of_update=it.old_of_update)
@@ -120,7 +120,7 @@ class RolloutVerdicts:
         return watched
 
     def _seed(self, watched: _Watched, since: int, *, of_update: bool) -> None:
-        """Count the seconds from `since` on that the board has passed already."""
+        """Count the seconds since `since` that the board has already delivered."""
         for name in watched.update.variants:
             for load in self._board.recent(_load_key(watched.update, name), since):
                 if load.second <= watched.through:
@@ -142,7 +142,7 @@ class RolloutVerdicts:
 
 
 def _add(watched: _Watched, name: str, load: SecondLoad, *, of_update: bool) -> None:
-    """Count a second of a variant, with `of_update` also for the update as a whole."""
+    """Count a second of a variant. With `of_update` it also counts for the whole update."""
     update, evidence = watched.update, watched.evidence.get(name, NO_EVIDENCE)
     if of_update:
         evidence = add_old_second(evidence, update, load.by_config)
@@ -163,7 +163,7 @@ def _load_key(update: WatchedUpdate, variant_name: str) -> LoadKey:
 async def report_verdicts(
     verdicts: RolloutVerdicts, plan: Callable[[GroupKey], None]
 ) -> AsyncIterator[None]:
-    """Call `plan` every second of the block with the endpoints whose update is decided."""
+    """During the block, call `plan` each second with the endpoints whose update is decided."""
     step = run_periodically(
         "looking at verdicts", lambda: verdicts.report_decided(plan), LOOK_EVERY_S
     )

@@ -1,6 +1,6 @@
-"""Metrics, alarms and scaling of control, wired and run.
+"""Connects and runs the metrics, alarms and scaling of control.
 
-Each task runs by itself. A failed task is logged and started again. No task ends control.
+Each task runs separately. A failed task is logged and started again, and does not end control.
 """
 
 import asyncio
@@ -197,9 +197,9 @@ class Scaling:
             await self._clock.sleep(until_next_s(self._clock.now(), TICK_S))
 
     def _pass_second(self) -> None:
-        """Do the work of each second, all of it, and then raise a failure if there was one."""
+        """Do all work of one second. Then raise the first failure, if there was any."""
         with contextlib.ExitStack() as each:
-            # Called in reverse, so the board comes first.
+            # The stack calls in reverse order, so the board comes first.
             each.callback(self.scaler.tick)
             each.callback(self.environments.tick)
             each.callback(self.history.write, self._clock.now())
@@ -235,7 +235,7 @@ class Scaling:
         return min(self._scheduled_actions.next_at(), self._schedules.next_at())
 
     def _explain_refusal(self, endpoint: Endpoint, wanted: Deployment) -> str | None:
-        """Why UpdateEndpointWeightsAndCapacities would refuse `wanted`, or None if it would not."""
+        """Why UpdateEndpointWeightsAndCapacities would refuse `wanted`. None if it is allowed."""
         try:
             check_room_for_copies(self._context_of(endpoint.scope), endpoint, wanted)
         except ServiceError as error:
@@ -245,7 +245,7 @@ class Scaling:
     def _bind_contexts(
         self, credentials: Credentials, get_shape: Callable[[str], Shape], config: UpConfig
     ) -> Callable[[Scope], CallContext]:
-        """A function that builds the context of control's own operations in a scope."""
+        """Return a function that builds the context for control's own operations in a scope."""
         return lambda scope: CallContext(
             scope=scope,
             state=self._state,

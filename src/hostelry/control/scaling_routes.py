@@ -96,7 +96,7 @@ class ScalingRoutes:
     def timelines(self, endpoint: str, component: str | None, since_s: float) -> dict[str, Any]:
         """The answer of `timeline`: a timeline per target of the endpoint, or of the component.
 
-        Without a component, also the endpoint's updates that were under way in this time.
+        Without a component it also has the endpoint's updates that were under way in this time.
         """
         now = self._clock.now()
         found = []
@@ -108,7 +108,7 @@ class ScalingRoutes:
         return {"now": now, "since": now - since_s, "timelines": found, "updates": updates}
 
     def _list_updates(self, endpoint: str, since: float) -> list[dict[str, Any]]:
-        """The updates of the endpoints of this name that were under way after `since`."""
+        """The updates that were under way after `since`, of all endpoints with this name."""
         named = (it.value for it in self._state.endpoints.list() if it.value.name == endpoint)
         every = (update for it in named for update in known_updates(it))
         shown = [it for it in every if it.ended_at is None or it.ended_at >= since]
@@ -135,7 +135,7 @@ class ScalingRoutes:
         }
 
     def _describe_update(self, scope: Scope, endpoint: str, now: float) -> str | None:
-        """The progress of the endpoint's update whose new fleet serves, or None without one."""
+        """The progress of the endpoint's update. None if no new fleet serves."""
         stored = self._state.endpoints.get(scope, endpoint)
         if stored is None:
             return None

@@ -1,7 +1,7 @@
-"""A control among several: on standby until it is elected, then the leader until it ends.
+"""A control of several: on standby until it is elected, then the leader until its term is over.
 
-A standby has imported all modules, opened its connections and read the records. So a takeover takes
-little longer than the lease.
+A standby has already imported all modules, opened its connections and read the records. So a
+takeover takes little longer than the lease.
 """
 
 import asyncio
@@ -44,10 +44,10 @@ from hostelry.store.records import State, open_state
 T = TypeVar("T")
 LOG = logging.getLogger(__name__)
 RETRY_S = 0.5
-IDLE_S = 30.0  # for so long an idle connection to the leader is kept
-BODY_SLACK_BYTES = 1024 * 1024  # of reports and forms around the largest body of a client
-WARM_S = 2.0  # from one reading of the records to the next
-STEPPED_DOWN = 3  # the exit code
+IDLE_S = 30.0  # how long an idle connection to the leader is kept
+BODY_SLACK_BYTES = 1024 * 1024  # reports and forms may exceed a client's largest body by this
+WARM_S = 2.0  # between two readings of the records
+STEPPED_DOWN = 3  # exit code
 # A call with this answer was not carried out, so the forwarder may send it to the next leader.
 REFUSED = PlainTextResponse(
     "this control does not lead",
@@ -60,15 +60,15 @@ REFUSED = PlainTextResponse(
 async def stand_by(
     front: ControlFront, home: Home, config: UpConfig, credentials: Credentials
 ) -> AsyncIterator[Term | None]:
-    """Stand by until this control leads. Yields its term, or None if it is to end before that.
+    """Stand by until this control leads. Yields its term, or None if the process must end before.
 
-    The lease is released after the block. The process ends at once when its term is over
+    The lease is released after the block. When its term is over, the process ends at once
     (`step_down`). Raises StoreRefused if the database cannot be used at all.
     """
     host_id = config.host_id if config.host_name else ""
     me = build_control_id(config.host_name or socket.gethostname(), host_id, os.getpid())
     fence = Fence(step_down)
-    # Separate from the records' database, so that it answers who leads while the other one hangs.
+    # A second database object, which still answers who leads while the other one hangs.
     asked = platform_database(home, config)
     document = partial(read_document, asked, me)
     epoch, records = None, None
@@ -105,10 +105,10 @@ async def forward_to_leader(
     """Yield the application that forwards to the leader, and the task that follows who leads."""
 
     async def forget(_controls: tuple[str, ...]) -> None:
-        """The addresses of other controls are in the database already."""
+        """Do nothing, because the database has the addresses of other controls."""
 
     pool = UpstreamPool(IDLE_S)
-    own = (config.control_url,)  # this control reads the leader's address from the database
+    own = (config.control_url,)  # only this control, which reads the leader's address
     controls = AskedControls(pool, credentials.internal_key, own, SystemClock(), forget)
     following = asyncio.create_task(controls.follow())
     try:
@@ -121,7 +121,7 @@ async def forward_to_leader(
 def build_standby_app(
     credentials: Credentials, document: Callable[[], dict[str, Any]], forward: ASGIApp
 ) -> ASGIApp:
-    """Build the application of a control that does not lead. `forward` answers all else."""
+    """Build the application of a control on standby. `forward` answers all other requests."""
     app = Starlette(
         routes=[
             Route("/internal/health", health, methods=["GET"]),
@@ -158,7 +158,7 @@ def open_records(home: Home, config: UpConfig, credentials: Credentials, fence: 
     try:
         state = open_state(open_claimed_store(database, home, config, credentials))
         database.create(METADATA)
-    except HostelryError:  # the next try opens new connections
+    except HostelryError:  # the next attempt opens new connections
         database.close()
         raise
     fence.stand_by()
@@ -169,7 +169,7 @@ def open_records(home: Home, config: UpConfig, credentials: Credentials, fence: 
 async def campaign(
     rows: LeaseRows, me: str, fence: Fence
 ) -> AsyncIterator[tuple["asyncio.Future[int]", LeaderElection]]:
-    """Take part in the election for the block. The future gets the epoch of a won election."""
+    """Take part in the election during the block. The future gets the epoch when it is won."""
     loop = asyncio.get_running_loop()
     won: asyncio.Future[int] = loop.create_future()
 
@@ -187,22 +187,22 @@ async def campaign(
 
 
 async def keep_warm(state: State, won: "asyncio.Future[int]") -> int:
-    """Read the records again and again until `won` is done, and return its epoch."""
+    """Read the records again and again until `won` is done. Returns its epoch."""
     while not won.done():
-        with contextlib.suppress(RetryableError):  # the election reports it
+        with contextlib.suppress(RetryableError):  # the election reports the cause
             await asyncio.to_thread(read_records, state)
         await asyncio.wait({won}, timeout=WARM_S)
     return won.result()
 
 
 def read_records(state: State) -> None:
-    """Read the changes of the records that a leader reads first. Blocks."""
+    """Read the records that a leader reads first. Later reads only need the changes. Blocks."""
     for records in (state.endpoints, state.components, state.instances, state.copies):
         records.list()
 
 
 async def run_until_end(front: ControlFront, awaited: Coroutine[Any, Any, T]) -> T | None:
-    """The result of `awaited`. If the process is to end first, cancel it and return None."""
+    """Return the result of `awaited`. If the process must end first, cancel it and return None."""
     task = asyncio.ensure_future(awaited)
     try:
         await asyncio.wait({task, front.ended}, return_when=asyncio.FIRST_COMPLETED)

@@ -1,7 +1,7 @@
 """`hostelry store copy`: copy all durable data of a platform from one store to another.
 
-The files of a home are read into tables of a scratch database, so that only tables are copied.
-They are written from tables if the target is a home.
+The files of a home are first read into tables of a scratch database, so that only tables need to be
+copied. If the target is a home, tables are written back to files.
 """
 
 import shutil
@@ -48,13 +48,13 @@ from hostelry.store.tables import METADATA as RECORDS
 
 @dataclass(frozen=True, slots=True)
 class DurableTables:
-    """Tables, and their file in a home."""
+    """Tables, and the file that has them in a home."""
 
     metadata: MetaData
     file_of: Callable[[Home], Path]
 
 
-# The store's own tables come first. A copy commits them last, and only then the target is in use.
+# The store's own tables come first, because they are committed last. The target is used after that.
 DURABLE = (
     DurableTables(RECORDS, lambda home: home.state),
     DurableTables(MESSAGES, lambda home: home.messages),
@@ -70,19 +70,19 @@ for _metadata in (data.METADATA, audit.METADATA, batch_tables.SHARED):
 FORMS = ((SEGMENT, PartKind.SEGMENT), (SNAPSHOT, PartKind.SNAPSHOT))
 ALL_ENTRIES = 2**31
 ALL_TABLES = (*(it.metadata for it in DURABLE), HISTORIES)
-TIMEOUT_S = 600.0  # of one statement: one statement reads or empties a large table
+TIMEOUT_S = 600.0  # for one statement, which may read or empty a large table
 
 
 @contextmanager
 def load_histories(home: Home) -> Iterator[Database]:
-    """Read the home's histories and files into a scratch database, for the block.
+    """Read the home's histories and files into a scratch database, which exists during the block.
 
     Raises TerminalError if they cannot be read.
     """
     folder = home.root / "store-copy"
     with ExitStack() as stack:
         with _explain_errors(home):
-            shutil.rmtree(folder, ignore_errors=True)  # of a copy that was killed
+            shutil.rmtree(folder, ignore_errors=True)  # left by a killed copy
             folder.mkdir(mode=0o700)
             stack.callback(shutil.rmtree, folder, ignore_errors=True)
             database = open_database(folder / "histories.db")
@@ -97,9 +97,9 @@ def load_histories(home: Home) -> Iterator[Database]:
 def save_histories(database: Database, home: Home) -> None:
     """Replace the home's histories and files by those in `database`.
 
-    The metrics' folder is written next to the old folder. Then the home is marked as cut off,
-    because its files change. The caller commits the home's databases before it removes the mark.
-    Raises TerminalError.
+    The metrics' folder is written next to the old folder. Then the home is marked as incomplete
+    (`cut_off_copy`) while its files change. The caller commits the home's databases and then
+    removes the mark. Raises TerminalError.
     """
     folder = home.metrics.with_name("metrics.copied")
     with _explain_errors(home):
@@ -163,28 +163,28 @@ def _read_audit(path: Path, database: Database) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreSide:
-    """One side of a copy: its databases by their tables, and their cluster.
+    """One side of a copy: its databases by their tables, and its cluster.
 
-    `home` is the home with the databases' files. Its histories are the last of `databases`.
+    `home` is the home that has the files of the databases. Its histories are the last database.
     """
 
     name: str
     databases: tuple[tuple[MetaData, Database], ...]
     cluster_id: str | None
     home: Home | None = None
-    is_cut_off: bool = False  # an earlier copy to this side was cut off
+    is_cut_off: bool = False  # an earlier copy to this side is incomplete
 
 
 def copy_store(
     source_place: str, target_place: str, *, replace: bool, report: Report
 ) -> list[CopiedTable]:
-    """Copy every table. After a failure or kill the target is as before, or marked as cut off.
+    """Copy every table. A failure or kill leaves the target as before, or marked as incomplete.
 
     A home is marked (`cut_off_copy`) while its files are replaced. A marked home cannot start until
-    another copy to it succeeds. That copy does not need `replace`.
+    another copy to it succeeds. This copy does not need `replace`.
 
-    Raises TerminalError if a side is in use, if the sides are the same or of different clusters,
-    and if the target has rows and `replace` is false.
+    Raises TerminalError if a side is in use, if both sides are the same or belong to different
+    clusters, and if the target has rows and `replace` is false.
     """
     with open_side(source_place) as source, open_side(target_place) as target:
         if source.home is not None:
@@ -204,7 +204,7 @@ def copy_store(
 
 @contextmanager
 def open_side(place: str) -> Iterator[StoreSide]:
-    """Open a URL's database or a home's files. No platform starts on the home in the block."""
+    """Open the database of a URL, or the files of a home, which no platform can start meanwhile."""
     with ExitStack() as stack:
         if "://" in place:
             database = open_database(place, timeout_s=TIMEOUT_S)
@@ -254,7 +254,7 @@ def _copy(
 ) -> list[CopiedTable]:
     copied: list[CopiedTable] = []
     with ExitStack() as stack:
-        # The stack commits in reverse, so the store's own tables are committed last.
+        # The stack commits in reverse order, so the store's own tables are committed last.
         reading = _begin_transactions(stack, source, write=False)
         writing = _begin_transactions(stack, target, write=True)
         sides = zip(source.databases, target.databases, strict=True)
@@ -274,7 +274,7 @@ def _copy(
 
 
 def _begin_transactions(stack: ExitStack, side: StoreSide, *, write: bool) -> dict[int, Connection]:
-    """Begin a transaction per database. Raises TerminalError if a platform uses the store."""
+    """Begin a transaction in each database. Raises TerminalError if a platform uses the store."""
     found: dict[int, Connection] = {}
     for _, database in side.databases:
         if write and side.home is not None and database is side.databases[-1][1]:

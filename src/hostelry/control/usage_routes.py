@@ -1,7 +1,7 @@
-"""Internal routes on use: serverless endpoints by hour, and the artifacts that records name.
+"""Internal routes on usage: serverless endpoints by hour, and the artifacts that records name.
 
-Every text of every record counts as a use of the artifacts that it names. Running copies, an
-update under way or a rollback may need them.
+An artifact counts as used if any text in any record names it, because running copies, an update
+under way or a rollback may need it.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from hostelry.store.protocol import Record
 from hostelry.store.records import Records, State
 
 HOUR_S = 3600
-KEPT_S = 455 * 86_400  # the metric store keeps hourly sums for this time
+KEPT_S = 455 * 86_400  # how long the metric store keeps hourly sums
 S3 = "s3://"
 WEB = "https://"
 ENDS = frozenset(" \t\r\n\"'`,;|<>\\{}[]()")
@@ -81,7 +81,7 @@ def _sum(parts: list[dict[str, float]]) -> dict[str, int]:
 
 
 class ArtifactUseRoutes:
-    """GET /internal/artifact-uses: the objects and models that the records of `state` name."""
+    """GET /internal/artifact-uses: the objects and models that the records in `state` name."""
 
     def __init__(self, state: State) -> None:
         self._state = state
@@ -108,7 +108,7 @@ class ArtifactUseRoutes:
 
 
 def find_address_uses(records: Iterable[Record]) -> dict[str, list[str]]:
-    """The addresses that records name, each with these records."""
+    """The addresses that records name, each with the names of these records."""
     return _group_uses(
         (uri, record)
         for record in records
@@ -119,13 +119,13 @@ def find_address_uses(records: Iterable[Record]) -> dict[str, list[str]]:
 
 
 def find_model_uses(records: Iterable[Record], models: Set[str]) -> dict[str, list[str]]:
-    """The models that other records name, each with these records."""
+    """The models that other records name, each with the names of these records."""
     return _group_uses(
         (name, record)
         for record in records
         if record.key.kind != "model"
         for text in _texts(record)
-        for part in text.split('"')  # a schedule's JSON input is one text
+        for part in text.split('"')  # a schedule has its JSON input as one text
         if (name := part.rstrip("\\")) in models
     )
 
@@ -138,7 +138,7 @@ def _group_uses(found: Iterable[tuple[str, Record]]) -> dict[str, list[str]]:
 
 
 def find_addresses(text: str) -> Iterator[str]:
-    """The addresses of objects in a text, as s3://BUCKET/KEY."""
+    """The addresses s3://BUCKET/KEY in a text."""
     for start in (S3, WEB):
         at = text.find(start)
         while at >= 0:

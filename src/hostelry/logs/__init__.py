@@ -1,1 +1,1 @@
-"""Log events of copies and programs: kept on disk, searched, and removed in time."""
+"""Log events of copies and programs: stored on disk, searched, and removed when they are old."""

@@ -1,4 +1,4 @@
-"""Collector of copies' output: what their log files gained since the last look."""
+"""Collects the output of copies from their log files."""
 
 import contextlib
 import logging
@@ -25,7 +25,7 @@ class LogFiles:
         self._sources: dict[Path, LogSource] = {}
 
     def find(self) -> list[LogFile]:
-        """List the log files of copies, running copies first, so that no ending copy is missed.
+        """List the log files of copies. Running copies come first, so that no ending copy is missed.
 
         Raises OSError.
         """
@@ -61,33 +61,33 @@ def _folders(root: Path) -> list[Path]:
         return []
 
 
-# Collector of copies' output: what their log files gained since the last look becomes log events.
+# Each look turns the new lines of copies' log files into log events.
 #
-# Lines and the position after them are stored in one transaction, so each line is stored once,
-# whatever is killed. Positions count all output of a copy, so that a log that its agent cut is read
-# on from the right place, and the number of bytes that were cut unread is known.
+# Lines and the position after them are stored in one transaction, so each line is stored once, even
+# if a process is killed. Positions count all output of a copy. So reading continues at the right
+# place after an agent has cut the log, and the number of bytes that were cut unread is known.
 #
 #     a file                        result
 #     ---------------------------   ------------------------------------------------------------
-#     has new lines                 events, at the instant of the file's last write
-#     ends in a part of a line      is left for later, or is an event after IDLE_S without more
-#     was cut beyond the position   a line that names the number of lost bytes
-#     became shorter otherwise      the copy cut it itself: read from its start, with a line
+#     has new lines                 events, with the time of the file's last write
+#     ends in a part of a line      the part waits, or becomes an event after IDLE_S
+#     was cut beyond the position   a line with the number of lost bytes
+#     became shorter otherwise      the copy itself cut it: read from its start, after a line
 #     of a copy that is gone        read to its end, then removed
-#     cannot be read or stored      is left as it is, and tried again at the next look
+#     cannot be read or stored      stays as it is, and is tried again at the next look
 #
-# Each look stores at most LOOK_BYTES of a file, MAX_LOOK_BYTES of all, taking turns.
+# Each look stores at most LOOK_BYTES of a file and MAX_LOOK_BYTES in all. Files take turns.
 
 
 LOOK_BYTES = 256 * 1024
 MAX_LOOK_BYTES = 1024 * 1024
 IDLE_S = 2.0
-MAX_ENDED_BYTES = 1024 * 1024 * 1024  # kept while they cannot be stored
+MAX_ENDED_BYTES = 1024 * 1024 * 1024  # of logs of ended copies that wait to be stored
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """What a look reads of one file: new events, the position after them, and whether it is all."""
+    """The result of reading a file: new events, the position after them, and if that is its end."""
 
     events: Sequence[NewEvent]
     position: int
@@ -161,7 +161,7 @@ class Collector:
                 del self._positions[key]
 
     def _bound_ended(self) -> None:
-        """Remove the oldest logs of copies that are gone, where too many wait to be stored."""
+        """Remove the oldest logs of ended copies if too many wait to be stored."""
         with contextlib.suppress(OSError):
             ended = [it.path for it in self._find() if it.is_ended]
             sizes = {path: path.stat() for path in ended}
@@ -175,7 +175,7 @@ class Collector:
 
 
 def read_new(file: LogFile, known: int, budget: int, now: float) -> Reading | None:
-    """Read up to `budget` bytes of a file after the position `known`. None if not now."""
+    """Read up to `budget` bytes of a file after the position `known`. None to try again later."""
     try:
         with file.path.open("rb") as opened:
             found = os.fstat(opened.fileno())
@@ -187,7 +187,7 @@ def read_new(file: LogFile, known: int, budget: int, now: float) -> Reading | No
             offset = heading.length + known - heading.position
             is_idle = file.is_ended or found.st_mtime < now - IDLE_S
             if offset > found.st_size:
-                if not is_idle:  # it may be cut just now
+                if not is_idle:  # the agent may be cutting the file at this moment
                     return None
                 notes.append("[hostelry] this log was cut by the copy itself; it follows as it is")
                 known, offset = heading.position, heading.length
@@ -206,7 +206,7 @@ def read_new(file: LogFile, known: int, budget: int, now: float) -> Reading | No
 
 
 def lost_note(lost_bytes: int) -> str:
-    """The line in a stream for output that was cut before it was stored."""
+    """The line that replaces output which was cut before it was stored."""
     return (
         f"[hostelry] {lost_bytes} bytes of output before this line are lost: the log was cut "
         "before they were stored"
@@ -214,7 +214,7 @@ def lost_note(lost_bytes: int) -> str:
 
 
 def _get_key(file: LogFile) -> str | None:
-    """Return an identity of the file that a move does not change, or None if it is gone."""
+    """Return an identity of the file that survives a move, or None if the file is gone."""
     try:
         return f"{file.source.copy_id}/{_inode(file.path)}"
     except FileNotFoundError:

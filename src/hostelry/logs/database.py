@@ -1,8 +1,8 @@
 """The SQLite file of log events: its tables, connections and failures.
 
-One connection writes, under a lock. Each read has a separate connection. A commit is not flushed to
-the disk. After a power failure the last seconds are missing, including positions in copies' logs,
-so that these lines are collected again.
+One connection writes, under a lock. Each read has a separate connection. Commits are not flushed to
+the disk, so a power failure loses the last seconds. It also loses the positions in copies' logs, so
+the lost lines are collected again.
 """
 
 import contextlib
@@ -56,12 +56,12 @@ class LogDatabase:
         self._path = path
         self._lock = threading.Lock()
         self._writer: sqlite3.Connection | None = None
-        with contextlib.suppress(LogsUnavailable):  # the next use tries again
+        with contextlib.suppress(LogsUnavailable):  # the next use opens it again
             self._open()
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
-        """A transaction. Raises LogsUnavailable, and nothing is written."""
+        """A transaction. Raises LogsUnavailable, and then writes nothing."""
         with self._lock, _translate_errors():
             db = self._open()
             db.execute("BEGIN IMMEDIATE")
@@ -88,7 +88,7 @@ class LogDatabase:
                 connection.close()
 
     def used_bytes(self) -> int:
-        """Bytes of the file that hold something."""
+        """Used bytes of the file, without free pages."""
         with self.reading() as db:
             pages, free, size = (
                 db.execute(f"PRAGMA {name}").fetchone()[0]

@@ -7,14 +7,14 @@ from hostelry.base.errors import RetryableError
 # The errors of the store of log events.
 #
 # RetryableError
-# └── LogsUnavailable   the file cannot be read or written now: a full disk, a failing one
+# └── LogsUnavailable   the file cannot be read or written now, for example because of a full disk
 
 
 class LogsUnavailable(RetryableError):  # noqa: N818 - named like StoreUnavailable
     """Log events cannot be read or written now. Nothing was changed."""
 
 
-EVENT_OVERHEAD_BYTES = 26  # that CloudWatch Logs counts for each event
+EVENT_OVERHEAD_BYTES = 26  # CloudWatch Logs adds these to the size of each event
 MAX_EVENT_BYTES = 256 * 1024 - EVENT_OVERHEAD_BYTES  # longer lines are divided
 
 Position = tuple[int, int]
@@ -23,7 +23,7 @@ Position = tuple[int, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogGroup:
-    """A log group. `retention_days` None: the platform's own time. `kms_key_id` is only kept."""
+    """A log group. `retention_days` None means the default. `kms_key_id` has no effect."""
 
     id: int
     name: str
@@ -35,7 +35,7 @@ class LogGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogStream:
-    """A log stream. The instants are missing before its first event."""
+    """A log stream. Its instants are None before the first event."""
 
     id: int
     name: str
@@ -71,15 +71,15 @@ class NewEvent:
 
 
 def get_size(message: str) -> int:
-    """Return the bytes that CloudWatch Logs counts for an event."""
+    """Return an event's size as CloudWatch Logs counts it, in bytes."""
     return len(message.encode("utf-8", "surrogatepass")) + EVENT_OVERHEAD_BYTES
 
 
 def get_messages(written: bytes, *, is_final: bool) -> tuple[list[str], int]:
     """The messages in `written`, and the number of bytes that they take.
 
-    A last line without its end is left for later, unless `is_final` or too long for an event.
-    Empty lines are not events.
+    An incomplete last line is left for later, unless `is_final`, or the line is too long for an
+    event. Empty lines are not events.
     """
     used = written.rfind(b"\n") + 1
     if is_final or len(written) - used >= MAX_EVENT_BYTES:

@@ -1,14 +1,14 @@
-"""Removal of log events: too old, beyond the limit of a stream or of all, or deleted.
+"""Removes log events that are too old, deleted, or beyond the limit of a stream or of the file.
 
     removed                               when
     -----------------------------------   ----------------------------------------------------
-    events of deleted groups and streams  next
+    events of deleted groups and streams  at the next sweep
     events older than their group's days  its PutRetentionPolicy, else RetentionLimits.days
     the oldest of a stream                it has more than `max_stream_bytes`. A line says so
     the oldest of all                     the file holds more than `max_bytes`
     empty streams and groups of copies    nothing was written to them for their group's days
 
-Work is done in small transactions, so that nothing waits long, and at most MAX_CHUNKS at a time.
+Work is done in small transactions, so that writers do not wait long, at most MAX_CHUNKS at a time.
 """
 
 import sqlite3
@@ -22,8 +22,8 @@ CHUNK_EVENTS = 5_000
 MAX_CHUNKS = 40
 DAY_MS = 86_400_000
 NOTE_EVERY_MS = 3_600_000
-KEPT_PERCENT = 95  # of a limit that was exceeded
-STREAM_SHARE = 8  # of the file's limit, for one stream
+KEPT_PERCENT = 95  # of a limit, after it was exceeded
+STREAM_SHARE = 8  # a stream may take one part in so many of the file's limit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +35,7 @@ class RetentionLimits:
 
     @property
     def max_stream_bytes(self) -> int:
-        """The limit of one stream, so that no copy displaces the events of all others."""
+        """The limit of one stream, so that one copy cannot displace the events of all others."""
         return self.max_bytes // STREAM_SHARE
 
 
@@ -129,9 +129,9 @@ class Retention:
     def _remove(
         self, query: str, given: tuple[Any, ...], enough_bytes: int | None = None
     ) -> int | None:
-        """Remove one chunk of events, or its first ones that make `enough_bytes`.
+        """Remove one chunk of events, or only as many of its first events as make `enough_bytes`.
 
-        Returns their number, or None where the sweep has done enough.
+        Returns their number, or None if the sweep has done enough.
         """
         if self._chunks_left == 0:
             return None
@@ -149,7 +149,7 @@ class Retention:
 
 
 def _first(rows: list[tuple[int, int, int]], enough_bytes: int) -> list[tuple[int, int, int]]:
-    """The first of `rows` whose sizes make `enough_bytes`."""
+    """The first of `rows` whose sizes add up to `enough_bytes`."""
     total = 0
     for number, row in enumerate(rows):
         total += row[2]

@@ -1,7 +1,7 @@
 """Store of log groups, streams and events over one SQLite file.
 
-Events of a group are found by time, in all its streams or in some. A stream is read from any place,
-forwards and backwards. Names are unique within account and region.
+Events of a group are found by time, in all streams or some of them. A stream is read forwards or
+backwards from any position. Names are unique within account and region.
 """
 
 import sqlite3
@@ -31,10 +31,10 @@ _GROUP = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventSearch:
-    """Streams and messages that a search selects, and how much it returns and examines at once.
+    """The streams and messages that a search selects, and its limits.
 
-    Events come in the order of time, or `newest_first`. It examines no further event once it
-    `is_over`, after the first one.
+    Events come in the order of time, or `newest_first`. After the first event, the search ends as
+    soon as `is_over` returns true.
     """
 
     has_stream: Callable[[str], bool]
@@ -193,9 +193,9 @@ class LogStore:
         start: Position,
         end: Position,
     ) -> tuple[list[LogEvent], Position | None]:
-        """Selected events of the group's streams, and the new `start` (newest first: `end`).
+        """Selected events of the group's streams, and the `start` to continue from.
 
-        Without a new position all events were examined.
+        With newest first this is the `end` to continue from. None if all events were examined.
         """
         order = "DESC" if search.newest_first else "ASC"
         query = (
@@ -220,7 +220,7 @@ class LogStore:
         return found, None
 
     def positions(self) -> dict[str, int]:
-        """How much of each log file is stored, in bytes of output."""
+        """The stored part of each log file, in bytes of output."""
         with self.database.reading() as db:
             return dict(db.execute("SELECT key, position FROM log_file"))
 

@@ -1,1 +1,1 @@
-"""Topics and queues: who gets a message, and its durable delivery."""
+"""Topics and queues: the receivers of a message, and its durable delivery."""

@@ -1,4 +1,4 @@
-"""Deliveries under way: messages of topics that a web address or a file has not accepted yet."""
+"""Unfinished deliveries: messages of topics that a web address or file has not accepted yet."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -12,9 +12,9 @@ from hostelry.messaging.tables import DELIVERIES, PUBLISHED, MessageTables
 from hostelry.store.tables import insert_once
 
 MAX_WAITING = 10_000  # of one subscription
-PUBLISHED_S = 86_400.0  # for which a publication is known, as long as its sender repeats it
+PUBLISHED_S = 86_400.0  # for this time a repeated publication is recognised
 MAX_PUBLISHED = 200_000
-# Made once: to build a statement takes longer than to carry it out.
+# Built once, because building a statement takes longer than running it.
 _OF = DELIVERIES.c.subscription == sa.bindparam("arn")
 _THIS = DELIVERIES.c.id == sa.bindparam("number")
 _COUNT = sa.select(sa.func.count()).select_from(DELIVERIES).where(_OF)
@@ -35,12 +35,12 @@ _FORGET, _DROP = sa.delete(DELIVERIES).where(_THIS), sa.delete(DELIVERIES).where
 
 
 class RepeatedPublicationError(Exception):
-    """The message was published to its topic before."""
+    """The message was already published to its topic."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepeatablePublication:
-    """A message that its sender may send again, with the same id."""
+    """A message that its sender may send again with the same id."""
 
     topic_arn: str
     message_id: str
@@ -83,9 +83,9 @@ class Deliveries:
         queued: Sequence[NewMessage],
         once: RepeatablePublication | None = None,
     ) -> Sequence[NewDelivery]:
-        """Add all in one transaction, and return the refused deliveries, if too many wait.
+        """Add all in one transaction. Returns the deliveries that are refused, if too many wait.
 
-        Raises RepeatedPublicationError, and adds nothing, if `once` is known already.
+        Raises RepeatedPublicationError, and adds nothing, if `once` is already known.
         """
         refused = []
         with self._tables.changing(adds=True) as connection:
@@ -101,7 +101,7 @@ class Deliveries:
         return refused
 
     def forget_publications(self, now: float) -> None:
-        """Forget which messages were published long ago, and the oldest of too many."""
+        """Forget old publications, and the oldest publications if there are too many."""
         with self._tables.changing() as connection:
             at = PUBLISHED.c.at
             newest = sa.select(at).order_by(at.desc()).offset(MAX_PUBLISHED).limit(1)
@@ -110,13 +110,13 @@ class Deliveries:
             connection.execute(sa.delete(PUBLISHED).where(at <= past))
 
     def subscriptions(self) -> Sequence[str]:
-        """The subscriptions that deliveries wait for."""
+        """The subscriptions that have waiting deliveries."""
         with self._tables.reading() as connection:
             found = connection.execute(sa.select(DELIVERIES.c.subscription).distinct())
             return [row.subscription for row in found]
 
     def due(self, subscription_arn: str, now: float, most: int) -> Sequence[WaitingDelivery]:
-        """Deliveries to attempt now, those that wait longest first."""
+        """The deliveries to attempt now. Those that have waited longest come first."""
         with self._tables.reading() as connection:
             wanted = {"arn": subscription_arn, "now": now, "most": most}
             rows = connection.execute(_DUE, wanted).all()
@@ -146,13 +146,13 @@ class Deliveries:
             connection.execute(_POSTPONE, {"number": delivery.id, **later})
 
     def finish(self, delivery: WaitingDelivery, dead_letters: Sequence[NewMessage] = ()) -> None:
-        """Forget a delivery that succeeded or failed, and queue its dead letter with it."""
+        """Remove a delivery that succeeded or failed for good, and queue its dead letter."""
         with self._tables.changing() as connection:
             insert(connection, dead_letters)
             connection.execute(_FORGET, {"number": delivery.id})
 
     def drop(self, subscription_arn: str) -> None:
-        """Forget every delivery of a subscription."""
+        """Remove all deliveries of a subscription."""
         with self._tables.changing() as connection:
             connection.execute(_DROP, {"arn": subscription_arn})
 

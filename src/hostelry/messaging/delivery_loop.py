@@ -1,4 +1,4 @@
-"""Delivery to web addresses and files. Subscriptions have lanes, so that none waits for another.
+"""Delivers to web addresses and files. No subscription waits for another, as each has a lane.
 
     outcome of an attempt                  then
     accepted (2xx), or written             removed, and counted as delivered
@@ -7,7 +7,7 @@
     any other, or 4 hours after Publish    failed for good: counted, logged, dead letter
 
 Messages are delivered at least once. If a delivery was accepted just before a kill, it is repeated.
-While a full disk refuses an attempt's outcome, the loop keeps it in memory and makes no further
+If a full disk prevents recording an outcome, the loop keeps it in memory and makes no further
 attempt.
 """
 
@@ -38,7 +38,7 @@ from hostelry.store.records import State
 
 LOG = logging.getLogger(__name__)
 MAX_AGE_S = 4 * 3600.0
-LANE_WIDTH = 4  # attempts of one subscription at once, 1 while they fail
+LANE_WIDTH = 4  # concurrent attempts of one subscription, 1 while they fail
 HEALTHY_SLOTS = 96
 FAILING_SLOTS = 32
 RETRY_S = 1.0
@@ -76,7 +76,7 @@ class DeliveryLoop:
         self._deps = deps
         self._lanes: dict[str, asyncio.Event] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        # The outcomes of attempts, by the delivery and the number of its attempts before.
+        # Outcomes of attempts by delivery and its number of earlier attempts.
         self._unrecorded: dict[tuple[int, int], FailedAttempt | None] = {}
         self._healthy = asyncio.Semaphore(HEALTHY_SLOTS)
         self._failing = asyncio.Semaphore(FAILING_SLOTS)
@@ -179,7 +179,7 @@ class DeliveryLoop:
         delivery: WaitingDelivery,
         refused: FailedAttempt | None,
     ) -> None:
-        """Keep the outcome of an attempt."""
+        """Record the outcome of an attempt."""
         deps = self._deps
         if refused is None:
             await self._read_in_thread(deps.deliveries.finish, delivery)
@@ -198,7 +198,7 @@ class DeliveryLoop:
     async def _attempt(
         self, subscription: Subscription, delivery: WaitingDelivery
     ) -> FailedAttempt | None:
-        """None where the subscriber accepted it."""
+        """Make an attempt. None if the subscriber accepted the message."""
         deps = self._deps
         if subscription.protocol is SubscriptionProtocol.FILE:
             loop = asyncio.get_running_loop()

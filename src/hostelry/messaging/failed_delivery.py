@@ -1,4 +1,4 @@
-"""Deliveries that failed for good: dead letters and counts."""
+"""Handles deliveries that failed for good: dead letters and counts."""
 
 import json
 import logging
@@ -45,7 +45,7 @@ class TopicMetrics:
         self._metrics.emit(scope, [sample])
 
     def count_failed(self, subscription: Subscription, message_id: str, problem: str) -> None:
-        """Count and log a message that a subscription never gets."""
+        """Count and log a message that a subscription will never get."""
         LOG.warning(
             "message %s was not delivered to %s (%s): %s",
             message_id,

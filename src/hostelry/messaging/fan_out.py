@@ -1,4 +1,4 @@
-"""Fan-out: which subscriptions get a message, and the message that each gets. PURE."""
+"""Fan-out: the subscriptions that get a message, and the message for each. PURE."""
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 from hostelry.domain.messaging import AttributeValue, Subscription, SubscriptionProtocol
 from hostelry.messaging.filter_policy import ATTRIBUTE_SCOPE, passes_filter, read_policy
 
-# Messages as subscribers receive them: SNS's JSON and headers. PURE.
+# The JSON and the headers in which SNS sends messages to subscribers.
 #
 # Messages are not signed, so Signature, SigningCertURL and SignatureVersion are left out.
 #
@@ -108,13 +108,13 @@ def _url(gateway_url: str, fields: Mapping[str, str]) -> str:
     return f"{gateway_url}/?{urlencode({**fields, 'Version': '2010-03-31'})}"
 
 
-# Fan-out: the subscriptions that get a message, and the content for each. PURE.
+# The content that each subscription gets:
 #
-# subscription                  gets
+# subscription                  content
 # not confirmed                 nothing
 # its filter policy fails       nothing
-# raw delivery                  the message's text, and for a queue its attributes
-# else                          SNS's JSON
+# with raw delivery             the message's text, and for a queue its attributes
+# any other                     SNS's JSON
 
 
 MAX_RAW_ATTRIBUTES = 10
@@ -122,7 +122,7 @@ MAX_RAW_ATTRIBUTES = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outgoing:
-    """A message for one subscription. `problem` says why it cannot be delivered at all."""
+    """A message for one subscription. `problem` says why it can never be delivered."""
 
     subscription: Subscription
     message_id: str
@@ -138,7 +138,7 @@ def fan_out(
     gateway_url: str,
     check: Callable[[], None] = lambda: None,
 ) -> Sequence[Outgoing]:
-    """Build the message for each subscription that gets it. `check` may raise between steps."""
+    """Build the message for each subscription that gets one. `check` may raise between steps."""
     return [
         outgoing(message, subscription, gateway_url)
         for subscription in subscriptions
@@ -160,7 +160,7 @@ def is_wanted(
 
 
 def outgoing(message: TopicMessage, subscription: Subscription, gateway_url: str) -> Outgoing:
-    """What this subscription gets."""
+    """Build the message for this subscription."""
     is_queue = subscription.protocol is SubscriptionProtocol.SQS
     is_raw = subscription.is_raw
     problem = None

@@ -1,4 +1,4 @@
-"""Filter policies of subscriptions. PURE: which messages pass.
+"""Filter policies of subscriptions: tests that a message must pass. PURE.
 
     condition                          a value passes if it
     "text", 5, true, null              equals it
@@ -230,7 +230,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _attribute_value(kind: str, value: str) -> Any:
-    """What conditions see of an attribute: numbers as such, arrays as lists, binaries never."""
+    """The value that conditions compare: a number, a list for an array. A binary value has none."""
     if kind == "Number":
         try:
             return float(value)
@@ -280,7 +280,7 @@ def _meets(condition: Mapping[str, Any], values: Sequence[Any] | None) -> bool:
 
 
 def _equal_by(value: Any) -> Any:
-    """A key that equal values share. None for objects and arrays, which no condition has.
+    """A key that equal values share. None for objects and arrays, which conditions never contain.
 
     1 and 1.0 are equal, but 1 and true are not.
     """
@@ -320,14 +320,14 @@ def _is_met(operator: str, operand: Any, value: Any) -> bool:
 
 
 def _has_form(form: str, value: str) -> bool:
-    """Whether `value` has the form, in which `*`, with no backslash before it, is any text."""
+    """Whether `value` matches `form`, in which `*` is any text, unless a backslash precedes it."""
     first, *others = (it.replace("\\*", "*") for it in STARS.split(form))
     if not others:
         return value == first
     if not (value.startswith(first) and value.endswith(others[-1])):
         return False
     at, end = len(first), len(value) - len(others[-1])
-    for text in others[:-1]:  # each as early as it can be: no choice is ever taken back
+    for text in others[:-1]:  # the earliest match is always right, so no search goes back
         found = value.find(text, at, end)
         if found < 0:
             return False

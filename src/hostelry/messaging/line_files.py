@@ -1,4 +1,4 @@
-"""Files that subscribe to topics: one JSON document a line, in one folder of the operator's."""
+"""Files that subscribe to topics. Each has one JSON document per line, all are in one folder."""
 
 import json
 import os
@@ -14,7 +14,7 @@ NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,99}\.jsonl")
 
 
 class LineFiles:
-    """The files of a folder. A full file is renamed to NAME.1, and NAME.3 is the oldest kept.
+    """The files of a folder. A full file is renamed to NAME.1. At most NAME.3 is kept.
 
     Thread-safe.
     """
@@ -25,7 +25,7 @@ class LineFiles:
         self._lock = threading.Lock()
 
     def append(self, name: str, text: str) -> None:
-        """Write one line durably. Raises OSError, and keeps no part of the line."""
+        """Append one line durably. Raises OSError, and then keeps no part of the line."""
         if not is_file_name(name):
             raise OSError(f"{name!r} is not a name of a file of topics")
         path = self._folder / name
@@ -34,7 +34,7 @@ class LineFiles:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._make_room(path)
             with os.fdopen(os.open(path, flags, 0o600), "a+b", buffering=0) as file:
-                # A kill between two pages of a line leaves a part, to which nothing may be joined.
+                # A kill may leave part of a line, which needs an end before the next line.
                 _append(file, b"\n" * _is_cut_off(file.fileno()) + build_line(text))
 
     def _make_room(self, path: Path) -> None:
@@ -66,13 +66,13 @@ def _append(file: FileIO, line: bytes) -> None:
 
 
 def _is_cut_off(descriptor: int) -> bool:
-    """Whether the file's last line has no end."""
+    """Whether the file's last line lacks its end."""
     size = os.fstat(descriptor).st_size
     return size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
 
 
 def is_file_name(name: str) -> bool:
-    """Whether `name` is NAME.jsonl, which leads out of no folder."""
+    """Whether `name` is NAME.jsonl and cannot lead to another folder."""
     return NAME.fullmatch(name) is not None
 
 
@@ -83,4 +83,4 @@ def build_line(text: str) -> bytes:
     except (ValueError, RecursionError):
         content = text
     line = json.dumps(content, separators=(",", ":"), ensure_ascii=False)
-    return line.encode(errors="backslashreplace") + b"\n"  # half of a surrogate pair as JSON has it
+    return line.encode(errors="backslashreplace") + b"\n"  # JSON may have half a surrogate pair

@@ -1,4 +1,4 @@
-"""Attributes of messages: read from a request, measured, digested. PURE."""
+"""Message attributes: read from a request, measured and digested. PURE."""
 
 import base64
 import hashlib
@@ -17,7 +17,7 @@ RESERVED = ("aws.", "amazon.")
 
 
 class MessageAttributeError(ValueError):
-    """An attribute is invalid. The message says which and why."""
+    """An attribute is invalid. The message names it and the reason."""
 
 
 def read_attributes(given: Mapping[str, Mapping[str, Any]] | None) -> dict[str, AttributeValue]:
@@ -26,7 +26,7 @@ def read_attributes(given: Mapping[str, Mapping[str, Any]] | None) -> dict[str, 
 
 
 def size_bytes(attributes: Mapping[str, AttributeValue]) -> int:
-    """What attributes count towards a message's size: names, types and values."""
+    """The part of a message's size that its attributes add: names, types and values."""
     return sum(
         len(name.encode()) + len(it.kind.encode()) + len(get_content(it))
         for name, it in attributes.items()
@@ -46,7 +46,7 @@ def get_members(value: AttributeValue) -> dict[str, Any]:
 
 
 def digest_attributes(attributes: Mapping[str, AttributeValue]) -> str:
-    """Return the MD5 that SQS answers and clients compare.
+    """Return the MD5 that SQS answers and clients check.
 
     Source: Amazon SQS Developer Guide, "Calculating the MD5 message digest for message attributes".
     """

@@ -1,4 +1,4 @@
-"""Messages of queues: sent, received for a while, deleted."""
+"""The messages of queues. A received message is hidden for a while, until it is deleted."""
 
 import asyncio
 import base64
@@ -20,7 +20,7 @@ from hostelry.messaging.tables import QUEUED, MessageTables
 
 MAX_IN_FLIGHT = 120_000
 NONCE_BYTES = 18
-# Made once: to build a statement takes longer than to carry it out.
+# Built once, because building a statement takes longer than running it.
 _COLUMNS = QUEUED.c
 _NOW = sa.bindparam("now", type_=sa.Float)
 _OF = _COLUMNS.queue == sa.bindparam("arn")
@@ -81,11 +81,11 @@ _COUNTS = sa.select(
 
 
 class InvalidHandleError(ValueError):
-    """The text is not a receipt handle."""
+    """The text is not a valid receipt handle."""
 
 
 class NotInFlightError(Exception):
-    """The message is not received by any client now."""
+    """No client has received the message at present."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +103,7 @@ class NewMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueCounts:
-    """Messages of a queue: to be received, received and not yet deleted, delayed."""
+    """The numbers of a queue's messages: visible, in flight, and delayed."""
 
     visible: int
     in_flight: int
@@ -117,7 +117,7 @@ class QueueMessages:
         self._tables = tables
 
     def send(self, messages: Sequence[NewMessage]) -> None:
-        """Add `messages`. On return they survive the process."""
+        """Add `messages`. They are durable on return."""
         with self._tables.changing(adds=True) as connection:
             insert(connection, messages)
 
@@ -131,7 +131,7 @@ class QueueMessages:
         sent_after: float,
         dead_letters: DeadLetterRule | None,
     ) -> Sequence[QueuedMessage]:
-        """Up to `most` messages, which no other client receives for `visibility_s`."""
+        """Receive up to `most` messages, which no other client receives for `visibility_s`."""
         with self._tables.changing() as connection:
             place = {"arn": queue_arn, "now": now}
             connection.execute(_DROP, {"arn": queue_arn, "sent_until": sent_after})
@@ -144,13 +144,13 @@ class QueueMessages:
             return [_to_queued_message(connection, row, now, visibility_s) for row in rows]
 
     def delete(self, queue_arn: str, handle: str) -> None:
-        """Delete the message of `handle`, unless it was received again since."""
+        """Delete the message of `handle`, unless it has been received again since."""
         name, nonce = parse_handle(handle)
         with self._tables.changing() as connection:
             connection.execute(_DELETE, {"name": name, "arn": queue_arn, "receipt": nonce})
 
     def change_visibility(self, queue_arn: str, handle: str, visible_at: float, now: float) -> None:
-        """Show a received message again at `visible_at`. Raises NotInFlightError."""
+        """Make a received message visible again at `visible_at`. Raises NotInFlightError."""
         name, nonce = parse_handle(handle)
         with self._tables.changing() as connection:
             receipt = {"name": name, "arn": queue_arn, "receipt": nonce}
@@ -166,13 +166,13 @@ class QueueMessages:
         return QueueCounts(visible=row[0], in_flight=row[1], delayed=row[2])
 
     def next_visible_at(self, queue_arn: str) -> float | None:
-        """The instant at which the first message can be received, or None without messages."""
+        """When the first message becomes visible, or None without messages."""
         with self._tables.reading() as connection:
             found: float | None = connection.execute(_NEXT, {"arn": queue_arn}).scalar_one()
         return found
 
     def drop(self, queue_arn: str, sent_until: float) -> None:
-        """Delete the queue's messages that were sent until then."""
+        """Delete the queue's messages that were sent by then."""
         with self._tables.changing() as connection:
             connection.execute(_DROP, {"arn": queue_arn, "sent_until": sent_until})
 
@@ -183,7 +183,7 @@ class QueueMessages:
 
 
 def insert(connection: Connection, messages: Sequence[NewMessage]) -> None:
-    """Add `messages`, in a transaction of the caller's."""
+    """Add `messages` in the caller's transaction."""
     rows = [
         {
             "id": message.id,
@@ -246,7 +246,7 @@ MAX_WATCHERS = 1000
 
 
 class Arrivals:
-    """Events of receivers that wait for a queue. `announce` may be called from any thread."""
+    """Events for clients that wait on a queue. `announce` may be called from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -256,12 +256,12 @@ class Arrivals:
 
     @property
     def is_full(self) -> bool:
-        """Whether no more clients may wait."""
+        """Whether the maximum number of clients wait."""
         return self._count >= MAX_WATCHERS
 
     @contextmanager
     def watching(self, queue_arn: str) -> Iterator[asyncio.Event]:
-        """An event of the running loop that is set when a message of the queue comes."""
+        """An event of the running loop that is set when the queue gets a message."""
         event = asyncio.Event()
         with self._lock:
             self._loop = asyncio.get_running_loop()

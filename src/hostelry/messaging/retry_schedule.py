@@ -1,4 +1,4 @@
-"""Delivery policies: when a failed delivery is tried again. PURE.
+"""Delivery policies: the pauses between attempts at a delivery. PURE.
 
     phase          retries             pause before each
     immediate      numNoDelayRetries   none
@@ -68,7 +68,7 @@ DEFAULT_POLICY = RetryPolicy()
 
 
 def topic_retries(text: str | None) -> tuple[RetryPolicy | None, bool]:
-    """A topic's policy, None if it states none, and whether subscriptions may override it.
+    """A topic's policy (None without one), and whether subscriptions may override it.
 
     Raises DeliveryPolicyError.
     """
@@ -84,7 +84,7 @@ def topic_retries(text: str | None) -> tuple[RetryPolicy | None, bool]:
 
 
 def subscription_retries(text: str | None) -> RetryPolicy | None:
-    """Parse a subscription's own policy, or None without one. Raises DeliveryPolicyError."""
+    """Parse a subscription's own policy. None without a policy. Raises DeliveryPolicyError."""
     if not text:
         return None
     given = _parse(text, {"healthyRetryPolicy"}).get("healthyRetryPolicy")

@@ -1,4 +1,4 @@
-"""Topics and queues as operations use them, and the removal of old records."""
+"""Topics and queues for API operations, and the removal of old records."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -14,9 +14,9 @@ from hostelry.store.records import State
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Messaging:
-    """Dependencies of operations of sns and sqs.
+    """Dependencies of the operations of sns and sqs.
 
-    `address_refusal` says why the operator does not allow a web address. None if it is allowed.
+    `address_refusal` says why the operator does not allow a web address (None: it is allowed).
     `is_trusted` is True for an address that needs no confirmation. QueueUrls begin with
     `gateway_url`.
     """
@@ -29,11 +29,11 @@ class Messaging:
     is_trusted: Callable[[str], bool] = lambda _: False
 
 
-ORPHANED_S = 60.0  # a queue that is being made may have no record yet
+ORPHANED_S = 60.0  # before this, the queue's record may not be written yet
 
 
 def sweep(state: State, queues: QueueMessages, deliveries: Deliveries, now: float) -> None:
-    """Remove messages that were kept for their time, and subscriptions not confirmed in time."""
+    """Remove messages whose retention has ended, and subscriptions not confirmed in time."""
     deliveries.forget_publications(now)
     for arn in queues.queues():
         queue = queue_at(state, arn)

@@ -1,4 +1,4 @@
-"""Tables of messages and of calls that events ask for, and the database that has them."""
+"""The database tables of messages, and of calls for events."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -11,9 +11,8 @@ from hostelry.store.database import Database
 from hostelry.store.protocol import StoreUnavailable
 from hostelry.store.tables import OPAQUE_TEXT
 
-# Tables of messages, and of calls that events ask for. Statements on them are portable SQL.
-#
-# They stand apart from the store's: messages come and go often, and no reconciler watches them.
+# These tables are separate from the store's tables, because messages come and go often, and no
+# reconciler watches them. Statements on them are portable SQL.
 
 
 METADATA = sa.MetaData()
@@ -37,7 +36,7 @@ QUEUED = sa.Table(
 DELIVERIES = sa.Table(
     "delivery",
     METADATA,
-    # SQLite numbers rows by itself only where the type is INTEGER.
+    # SQLite assigns row numbers only if the type is INTEGER.
     sa.Column(
         "id",
         sa.BigInteger().with_variant(sa.Integer(), "sqlite"),
@@ -81,12 +80,12 @@ PUBLISHED = sa.Table(
 
 
 MAX_BYTES = 1024**3
-RECOUNT_S = 10.0  # in a database whose size is not known at once
+RECOUNT_S = 10.0  # between counts, if the database cannot report its size at once
 BODIES = (QUEUED.c.body, DELIVERIES.c.body, EVENT_CALLS.c.body)
 
 
 class MessageTables:
-    """The tables of messages in `database`, which takes no message beyond `max_bytes`.
+    """The message tables in `database`. They take at most `max_bytes` of messages.
 
     Raises StoreRefused if the database cannot be used, and StoreUnavailable if a change is
     impossible now. Then nothing was changed.
@@ -100,7 +99,7 @@ class MessageTables:
 
     @contextmanager
     def changing(self, *, adds: bool = False) -> Iterator[Connection]:
-        """A durable transaction. With `adds` it is refused without room."""
+        """A durable transaction. With `adds` it is refused if the tables are full."""
         with self._database.write() as connection:
             if adds and self._measure_used(connection) > self._max_bytes:
                 raise StoreUnavailable(

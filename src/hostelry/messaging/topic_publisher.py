@@ -1,7 +1,7 @@
-"""Publishing to topics: the seam for operations, alarms and all that reports by topic.
+"""Publishes to topics, for API operations, alarms and all other senders.
 
-Once `publish` returns, the message is in the file of messages: in the queues that subscribe, and
-as a delivery under way to each address and file.
+Once `publish` returns, the message is in the database: in the subscribed queues, and as a waiting
+delivery for each address and file.
 """
 
 import logging
@@ -52,10 +52,10 @@ class TopicPublisher:
     Args:
         state: has topics, subscriptions and queues.
         deliveries: stores accepted messages.
-        arrivals: is notified of messages of queues.
-        metrics: counts.
+        arrivals: is notified of new messages in queues.
+        metrics: counts messages.
         clock: dates messages.
-        gateway_url: the address in links of messages.
+        gateway_url: the base of links in messages.
         wake: is called with each subscription that has a new delivery.
     """
 

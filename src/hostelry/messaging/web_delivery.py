@@ -1,4 +1,4 @@
-"""Posts to web addresses that callers name: guarded, bounded, in time.
+"""Posts to web addresses that callers choose, with checks, limits and timeouts.
 
     address                                              is posted to
     one that the operator's actions.toml does not allow  no
@@ -6,8 +6,8 @@
     a link-local or multicast address                    no
     any other                                            yes, at the address that was checked
 
-A name is resolved once an attempt, and the connection goes to the address that was checked, so that
-a name cannot lead elsewhere afterwards. No redirect is followed, and no body of an answer read.
+A name is resolved once per attempt, and the connection goes to the checked address, so the name
+cannot lead elsewhere afterwards. Redirects are not followed, and bodies of answers are not read.
 """
 
 import asyncio
@@ -20,22 +20,22 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 
 TIMEOUT_S = 15.0
-MAX_LOOKUPS = 32  # threads, which live as long as a resolver takes
+MAX_LOOKUPS = 32  # threads. Each is busy until the resolver answers
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Resolve = Callable[[str, int], list[str]]
 
 
 class AddressRefusedError(Exception):
-    """The address must not be posted to. The message says why."""
+    """Posting to the address is not allowed. The message says why."""
 
 
 class GuardedPoster:
     """HTTP client for subscribers, for one event loop.
 
     Args:
-        refusal: why the operator does not allow an address, None if it is allowed.
-        own_ports: the ports that the platform listens on now.
+        refusal: why the operator does not allow an address. None if it is allowed.
+        own_ports: the ports on which the platform listens now.
         resolve: the addresses of a host.
         timeout_s: limit of a whole attempt.
     """
@@ -55,10 +55,10 @@ class GuardedPoster:
         self._client: httpx.AsyncClient | None = None
 
     async def post(self, address: str, headers: Mapping[str, str], body: bytes) -> int:
-        """Post a message, and return the status of the answer, which is not read further.
+        """Post a message, and return the status of the answer. The body is not read.
 
-        Raises AddressRefusedError, and httpx.HTTPError, httpx.InvalidURL, TimeoutError or OSError
-        without an answer in time.
+        Raises AddressRefusedError. Without an answer in time, raises httpx.HTTPError,
+        httpx.InvalidURL, TimeoutError or OSError.
         """
         async with asyncio.timeout(self._timeout_s):
             reason = self._refusal(address)
@@ -84,7 +84,7 @@ class GuardedPoster:
             self._client = None
 
     async def _resolve_checked(self, url: httpx.URL) -> str:
-        """An address of the host that may be posted to."""
+        """Resolve the host to an address that may be posted to."""
         port = url.port or {"http": 80, "https": 443}[url.scheme]
         loop = asyncio.get_running_loop()
         found = await loop.run_in_executor(self._threads, self._resolve, url.host, port)
@@ -127,7 +127,7 @@ def refused_target(
 
 
 def is_own_address(address: Address) -> bool:
-    """Whether connections to the address end on this machine, or may do so."""
+    """Whether connections to the address end on this machine, or might."""
     if address.is_loopback or address.is_unspecified:
         return True
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6
@@ -135,11 +135,11 @@ def is_own_address(address: Address) -> bool:
         try:
             probe.bind((str(address), 0))
         except OSError as error:
-            return error.errno != errno.EADDRNOTAVAIL  # any other fault says nothing about it
+            return error.errno != errno.EADDRNOTAVAIL  # other errors leave it open
     return True
 
 
 def resolve_host(host: str, port: int) -> list[str]:
-    """Resolve a host to addresses, the system's first choice first. Raises OSError."""
+    """Resolve a host to addresses, in the system's order of preference. Raises OSError."""
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return [str(it[4][0]) for it in found]

@@ -1,4 +1,4 @@
-"""Conditions on values, joined by && and ||: what JSON and field patterns share.
+"""Conditions on values, joined by && and ||, in JSON patterns and field patterns.
 
 condition   := conjunction ("||" conjunction)*
 conjunction := primary ("&&" primary)*

@@ -24,9 +24,9 @@ Values = Mapping[str, str]
 
 
 def field_pattern(text: str) -> Condition:
-    """Whether an event has exactly these fields and meets their conditions.
+    """Build the test for events that have exactly these fields and meet their conditions.
 
-    Raises ValueError where the pattern is invalid.
+    Raises ValueError if the pattern is invalid.
     """
     parts = split_parts(text.strip()[1:-1])
     if len(parts) > MAX_FIELDS:
@@ -60,7 +60,7 @@ def split_parts(text: str) -> list[str]:
 
 def split_fields(message: str) -> list[str]:
     """Split an event into fields: words, and texts in quotes or brackets."""
-    # A pattern would search the whole rest for the end of each bracket that is never closed.
+    # Without `last`, each bracket that is never closed would cost a search to the end.
     last = {opening: message.rfind(closing) for opening, closing in _CLOSING.items()}
     fields, at = [], 0
     while found := _BEGIN.search(message, at):
@@ -156,7 +156,7 @@ def _step(value: Any, step: str | int | None) -> Sequence[Any]:
     return value if step is None else value[step : step + 1]
 
 
-# A filter pattern as the function that selects events.
+# A filter pattern is parsed to a function that selects events.
 #
 # Source: CloudWatch Logs user guide, "Filter pattern syntax".
 #
