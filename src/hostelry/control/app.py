@@ -166,7 +166,7 @@ class InternalApi:
     async def call(self, request: Request) -> Response:
         """Perform an AWS control call for the caller that the gateway has verified."""
         request_id = request.headers.get("x-hostelry-request-id") or new_request_id()
-        about_request(request_id)  # each request has a task of its own
+        about_request(request_id)  # each request has a separate task
         plain = HttpRequest("POST", "/", "", {}, b"")
         try:
             plain = await _read_request(request, self._deps.max_body_bytes)

@@ -199,6 +199,6 @@ def _show_divergence(finding: DivergenceFinding) -> dict[str, Any]:
 
 
 def _side(seen: float, bounds: Bounds) -> dict[str, float | None]:
-    """The measured value and its bounds. Without an upper bound `high` is None."""
+    """The measured value and its bounds. `high` is missing (None) without an upper bound."""
     high = bounds.high if math.isfinite(bounds.high) else None
     return {"seen": seen, "low": bounds.low, "high": high}

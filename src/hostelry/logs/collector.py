@@ -25,7 +25,7 @@ class LogFiles:
         self._sources: dict[Path, LogSource] = {}
 
     def find(self) -> list[LogFile]:
-        """List the log files of copies. Running copies come first, so that no ending copy is missed.
+        """List the log files of copies, running copies first, so that no ending copy is missed.
 
         Raises OSError.
         """

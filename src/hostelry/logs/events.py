@@ -7,7 +7,7 @@ from hostelry.base.errors import RetryableError
 # The errors of the store of log events.
 #
 # RetryableError
-# └── LogsUnavailable   the file cannot be read or written now, for example because of a full disk
+# └── LogsUnavailable   the file cannot be read or written now, for example on a full disk
 
 
 class LogsUnavailable(RetryableError):  # noqa: N818 - named like StoreUnavailable
@@ -35,7 +35,7 @@ class LogGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogStream:
-    """A log stream. Its instants are None before the first event."""
+    """A log stream. It has no instants (None) before the first event."""
 
     id: int
     name: str

@@ -23,7 +23,7 @@ MAX_CHUNKS = 40
 DAY_MS = 86_400_000
 NOTE_EVERY_MS = 3_600_000
 KEPT_PERCENT = 95  # of a limit, after it was exceeded
-STREAM_SHARE = 8  # a stream may take one part in so many of the file's limit
+STREAM_SHARE = 8  # a stream may take an eighth of the file's limit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""The histories of alarms, as records."""
+"""Histories of alarms as records."""
 
 import contextlib
 from collections.abc import Iterator, Sequence
@@ -11,13 +11,13 @@ from hostelry.scaling.decide.alarm_events import KEPT_S, select_kept_items
 from hostelry.store.records import State
 
 ATTEMPTS = 20
-MAX_ORPHANS = 1000  # histories of deleted alarms
+MAX_ORPHANS = 1000  # kept histories of deleted alarms
 
 
 def append_history(state: State, scope: Scope, items: Sequence[AlarmHistoryItem]) -> None:
-    """Put `items` of an alarm, newest first, before its history, and drop old or excess items.
+    """Add `items` of an alarm, newest first, to its history, and drop old or excess items.
 
-    Raises Conflict if every attempt met another writer.
+    Raises Conflict if another writer interfered with every attempt.
     """
     name, now = items[0].alarm_name, items[0].at
     for _ in range(ATTEMPTS - 1):
@@ -30,20 +30,20 @@ def append_history(state: State, scope: Scope, items: Sequence[AlarmHistoryItem]
 
 
 def histories(state: State, scope: Scope | None = None) -> Iterator[tuple[AlarmHistory, int]]:
-    """Every history (in `scope`, or in all) and its version. Not mirrored, because of its size."""
+    """Every history (in `scope`, or in all) with its version. Too large to be mirrored."""
     for record in state.store.list(state.alarm_histories.kind, scope):
         yield decode(record.body, AlarmHistory), record.version
 
 
 def forget_histories(state: State, now: float) -> None:
-    """Remove histories of deleted alarms: those too old, and all beyond the newest 1,000."""
+    """Remove histories of deleted alarms that are too old or beyond the newest 1,000."""
     living = {(it.value.scope, it.value.name) for it in state.metric_alarms.list()}
     living |= {(it.value.scope, it.value.name) for it in state.composite_alarms.list()}
     orphans = [it for it in histories(state) if (it[0].scope, it[0].alarm_name) not in living]
     orphans.sort(key=lambda it: _newest(it[0]), reverse=True)
     kept = [it for it in orphans[:MAX_ORPHANS] if _newest(it[0]) > now - KEPT_S]
     for history, version in orphans[len(kept) :]:
-        with contextlib.suppress(Conflict):  # an alarm of that name was created just now
+        with contextlib.suppress(Conflict):  # an alarm of that name has just been created
             state.alarm_histories.delete(history.scope, history.alarm_name, expect=version)
 
 

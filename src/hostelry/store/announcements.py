@@ -1,4 +1,4 @@
-"""Wakes the threads of this process that wait for a topic of a database."""
+"""Wakes threads of this process that wait for a topic of a database."""
 
 import threading
 from collections import Counter
@@ -8,7 +8,7 @@ from hostelry.base.clock import monotonic_s
 
 
 class Announcements:
-    """Counts the announcements of each topic. Thread-safe."""
+    """Counts announcements by topic. Thread-safe."""
 
     def __init__(self) -> None:
         self._announced = threading.Condition()
@@ -18,19 +18,19 @@ class Announcements:
         self._polled: set[str] = set()  # topics that a waiting thread polls
 
     def announce(self, topic: str) -> None:
-        """Wake everything that waits for `topic`."""
+        """Wake all threads that wait for `topic`."""
         with self._announced:
             self._counts[topic] += 1
             self._announced.notify_all()
 
     def announce_all(self) -> None:
-        """Wake everything that waits: announcements may have been missed."""
+        """Wake all waiting threads, because announcements may have been missed."""
         with self._announced:
             self._missed += 1
             self._announced.notify_all()
 
     def end(self) -> None:
-        """Wake everything that waits, for good: nothing is waited for any more."""
+        """Wake all waiting threads, and let no thread wait from now on."""
         self._has_ended = True
         self.announce_all()
 
@@ -43,9 +43,9 @@ class Announcements:
     ) -> bool:
         """Whether `condition` holds before `timeout_s` has passed.
 
-        It is asked first and at each announcement of `topic`. One of the threads that wait for a
-        topic also asks each `poll_s`. When it returns, another one takes over and asks at once.
-        After `end` the condition does not hold.
+        It is checked first, and at each announcement of `topic`. If several threads wait for a
+        topic, only one also checks every `poll_s`. When this thread returns, another thread takes
+        over and checks at once. After `end` the result is False.
         """
         ends_at = monotonic_s() + timeout_s
         is_polling = False

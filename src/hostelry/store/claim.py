@@ -1,4 +1,4 @@
-"""The claim on a database: one cluster's controls keep their records in it, no other's."""
+"""The claim on a database: only the controls of one cluster may keep their records in it."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ METADATA = MetaData()
 CLAIMS = Table(
     "cluster",
     METADATA,
-    Column("id", Integer, primary_key=True, autoincrement=False),  # one row: 1
+    Column("id", Integer, primary_key=True, autoincrement=False),  # the only row has 1
     Column("cluster_id", OPAQUE_TEXT, nullable=False),
     Column("home", OPAQUE_TEXT, nullable=False),
     Column("claimed_at", Float, nullable=False),
@@ -22,7 +22,7 @@ CLAIMS = Table(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreClaim:
-    """The cluster that uses a database, and the first home. Times are seconds since the epoch."""
+    """The cluster that uses a database, and its first home. Times are seconds since the epoch."""
 
     cluster_id: str
     home: str
@@ -30,9 +30,9 @@ class StoreClaim:
 
 
 def claim(database: Database, wanted: StoreClaim) -> StoreClaim:
-    """Claim the database for a cluster, and return the claim, which the first home made.
+    """Claim the database for a cluster. Returns the claim, which the cluster's first home made.
 
-    Raises StoreRefused, naming both homes, if another cluster has it.
+    If another cluster has claimed the database, raises StoreRefused, which names both homes.
     """
     with database.write() as connection:
         lock_schema(connection)
@@ -59,7 +59,7 @@ def claim(database: Database, wanted: StoreClaim) -> StoreClaim:
 
 
 def get_claim(database: Database) -> StoreClaim | None:
-    """The claim on a database, if any."""
+    """The claim on a database, or None."""
     with database.read() as connection:
         if not inspect(connection).has_table(CLAIMS.name):
             return None
@@ -70,7 +70,7 @@ def get_claim(database: Database) -> StoreClaim | None:
 
 
 def release(database: Database) -> StoreClaim | None:
-    """Remove and return the claim. The records stay for the next home.
+    """Remove the claim and return it. The records stay for the next home.
 
     Raises TerminalError if a platform runs on the database.
     """

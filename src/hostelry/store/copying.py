@@ -1,6 +1,6 @@
-"""Copies tables from one database to another, and verifies that they are equal.
+"""Copies tables from one database to another, and verifies that both are equal.
 
-Rows are copied in the caller's transactions. The target has nothing until these are committed.
+Rows are copied in the caller's transactions. The target is empty until these are committed.
 """
 
 import hashlib
@@ -16,12 +16,12 @@ from hostelry.base.errors import TerminalError
 ROWS_AT_ONCE = 500
 PAGED = {"yield_per": ROWS_AT_ONCE}
 DIGEST_BITS = 256
-Report = Callable[[str, int, int], None]  # the table, rows so far, rows of it in the source
+Report = Callable[[str, int, int], None]  # table, rows copied so far, rows in the source
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopiedTable:
-    """A copied table: the number of its rows, and a digest of their set."""
+    """A copied table: the number of its rows, and a digest of the rows in any order."""
 
     name: str
     num_rows: int
@@ -31,9 +31,9 @@ class CopiedTable:
 def copy_tables(
     source: Connection, target: Connection, metadata: MetaData, report: Report
 ) -> list[CopiedTable]:
-    """Replace the target's rows of every table by the source's, where some may be missing.
+    """Replace the rows of every target table by the source's rows. The source may lack tables.
 
-    Raises TerminalError where the target's rows are not the source's afterwards.
+    Raises TerminalError if the target's rows differ from the source's rows afterwards.
     """
     copied = []
     for table in reversed(metadata.sorted_tables):
@@ -61,14 +61,14 @@ def has_rows(connection: Connection, metadata: MetaData, apart_from: Table) -> b
 
 
 class _Fingerprint:
-    """The number of rows, and a sum of digests, which no order of rows changes."""
+    """The number of rows, and a sum of their digests, which does not depend on the order."""
 
     def __init__(self) -> None:
         self.num_rows = 0
         self._sum = 0
 
     def add(self, row: dict[str, Any]) -> None:
-        """Take one row into account."""
+        """Include one row."""
         content = msgspec.msgpack.encode(list(row.values()))
         self.num_rows += 1
         self._sum += int.from_bytes(hashlib.sha256(content).digest(), "big")
@@ -104,7 +104,7 @@ def _check_copied(target: Connection, table: Table, read: _Fingerprint) -> Copie
 
 
 def _continue_numbers(target: Connection, table: Table) -> None:
-    """Have PostgreSQL number new rows after the copied ones, as SQLite does by itself."""
+    """Have PostgreSQL number new rows after the copied rows, as SQLite does by default."""
     column = table.autoincrement_column
     if target.dialect.name != "postgresql" or column is None:
         return

@@ -1,6 +1,6 @@
-"""A SQL database: transactions for everything that the control plane keeps in tables.
+"""A SQL database: transactions for all tables of the control plane.
 
-A path means a file of SQLite, a URL a database of PostgreSQL. Statements are portable.
+A path is a file of SQLite, a URL a database of PostgreSQL. Statements are portable.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -23,12 +23,12 @@ class Database(Protocol):
 
     @property
     def trouble(self) -> str | None:
-        """Why the last change could not be made. None after the next successful change."""
+        """Why the last change failed. None after the next successful change."""
         ...
 
     @property
     def place(self) -> str:
-        """Where the database is, for messages, without secrets."""
+        """The place of the database, for messages. Contains no secrets."""
         ...
 
     def read(self) -> AbstractContextManager[Connection]:
@@ -40,15 +40,15 @@ class Database(Protocol):
     ) -> Sequence[Row[Any]]:
         """Run one reading statement in one round trip, and return its rows.
 
-        `values` are the values of its parameters.
+        `values` are the statement's parameters.
         """
         ...
 
     def write(self, announce: str | None = None) -> AbstractContextManager[Connection]:
         """A transaction that is durable at the end of the block. An exception rolls it back.
 
-        Once it is durable the topic `announce` is announced to every process's `wait_until`.
-        Between writers nothing is promised beyond READ COMMITTED: lock what decides.
+        After the commit, the topic `announce` is announced to `wait_until` in every process.
+        Writers are isolated by READ COMMITTED only, so lock the rows that a decision depends on.
         """
         ...
 
@@ -59,19 +59,19 @@ class Database(Protocol):
     def wait_until(self, topic: str, condition: Callable[[], bool], timeout_s: float) -> bool:
         """Whether `condition` holds before `timeout_s` has passed.
 
-        It is asked first, at each announcement of `topic`, and now and then in between.
+        It is checked first, at each announcement of `topic`, and now and then in between.
         """
         ...
 
     def stamp(self) -> int | None:
-        """A number that differs once any process has committed a change.
+        """A number that changes with every commit of any process.
 
-        None if only a query would show that.
+        None if only a query can detect a change.
         """
         ...
 
     def close(self) -> None:
-        """Close every connection, and end waits. The database must not be used again."""
+        """Close every connection, and end waits. Do not use the database afterwards."""
         ...
 
 
@@ -89,7 +89,7 @@ def open_database(where: Path | str, *, timeout_s: float | None = None) -> Datab
             f"a store is a path, or a URL that begins with {SCHEMES[0]}; got {scheme[:40]}://..."
         )
     try:
-        # Imported late: the driver is an extra.
+        # Imported late, because the driver is an extra.
         from hostelry.store.postgres import TIMEOUT_S, PostgresDatabase
     except ImportError as error:
         raise StoreRefused(

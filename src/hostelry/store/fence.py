@@ -1,8 +1,8 @@
 """The fence around a leader's writes: each write's transaction checks the leader's epoch.
 
-A transaction first takes a shared lock on its epoch, then reads which epoch is the newest. The
-control that acquires the lease takes that lock alone before the epoch grows (`lease_rows`). So a
-write is either committed before a newer epoch exists, or it sees that epoch and is refused.
+A transaction first takes a shared lock on its epoch, then reads the newest epoch. A control that
+acquires the lease takes the same lock exclusively, and then raises the epoch (`lease_rows`). So a
+write either commits before a newer epoch exists, or sees the newer epoch and is refused.
 """
 
 import threading
@@ -23,10 +23,10 @@ NEWEST = sa.select(LEASES.c.epoch, LEASES.c.holder).where(LEASES.c.name == NAME)
 
 
 class Fence:
-    """Decides if this process may write. Thread-safe.
+    """Decides whether this process may write. Thread-safe.
 
-    At first it allows only migrations. From `stand_by` until `lead` it allows nothing. `on_fenced`
-    is called once, with the reason why the epoch is over.
+    At first it allows only migrations. Between `stand_by` and `lead` it allows nothing. `on_fenced`
+    is called once, with the reason for the end of the epoch.
     """
 
     def __init__(self, on_fenced: Callable[[str], None]) -> None:
@@ -37,31 +37,31 @@ class Fence:
 
     @property
     def epoch(self) -> int | None:
-        """The epoch of this leader. None on standby."""
+        """The epoch of this leader, or None on standby."""
         return self._epoch
 
     def stand_by(self) -> None:
-        """Let no write through."""
+        """Refuse all writes."""
         self._is_preparing = False
 
     def lead(self, epoch: int) -> None:
-        """Let writes through while `epoch` is the newest."""
+        """Allow writes while `epoch` is the newest epoch."""
         self._is_preparing, self._epoch = False, epoch
 
     def check(self, connection: Connection) -> None:
-        """Hold the epoch until the transaction ends. Raises Fenced if it is not the newest."""
+        """Lock the epoch until the transaction ends. Raises Fenced if a newer epoch exists."""
         if self._is_preparing:
             return
         if self._epoch is None:
             raise Fenced("this control is on standby: it writes nothing")
         connection.execute(SHARE_EPOCH, {"epoch": self._epoch})
-        newest = connection.execute(NEWEST).one_or_none()  # a snapshot of after the lock
+        newest = connection.execute(NEWEST).one_or_none()  # reads the state after the lock
         if newest is None or newest.epoch != self._epoch:
             by = "no control" if newest is None else f"{newest.holder} with epoch {newest.epoch}"
             self._refuse(f"epoch {self._epoch} is over: {by} leads")
 
     def _refuse(self, why: str) -> None:
-        if self._reported.acquire(blocking=False):  # never released: only the first is news
+        if self._reported.acquire(blocking=False):  # never released, so only the first call reports
             self._on_fenced(why)
         raise Fenced(why)
 
@@ -75,12 +75,12 @@ class FencedDatabase:
 
     @property
     def trouble(self) -> str | None:
-        """Why the last change could not be made. None after the next successful change."""
+        """Why the last change failed. None after the next successful change."""
         return self._database.trouble
 
     @property
     def place(self) -> str:
-        """Where the database is, for messages, without secrets."""
+        """The place of the database, for messages. Contains no secrets."""
         return self._database.place
 
     def read(self) -> AbstractContextManager[Connection]:
@@ -95,18 +95,18 @@ class FencedDatabase:
 
     @contextmanager
     def write(self, announce: str | None = None) -> Iterator[Connection]:
-        """A durable transaction. Raises Fenced, with nothing changed, if the epoch is over."""
+        """A durable transaction. If the epoch is over, raises Fenced, and nothing is changed."""
         with self._database.write(announce) as connection:
             self._fence.check(connection)
             yield connection
 
     def check(self) -> None:
-        """Raise Fenced if the epoch is over. For use just before an act outside the database."""
+        """Raise Fenced if the epoch is over. Call this just before an act outside the database."""
         with self.write():
             pass
 
     def create(self, metadata: MetaData) -> None:
-        """Make the tables that are missing, on standby too."""
+        """Create the missing tables, also on standby."""
         self._database.create(metadata)
 
     def wait_until(self, topic: str, condition: Callable[[], bool], timeout_s: float) -> bool:
@@ -114,7 +114,7 @@ class FencedDatabase:
         return self._database.wait_until(topic, condition, timeout_s)
 
     def stamp(self) -> int | None:
-        """A number that differs once any process has committed a change, or None."""
+        """A number that changes with every commit of any process, or None."""
         return self._database.stamp()
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""The newest or oldest of thousands of records in parts, of which few are looked through."""
+"""Finds the newest or oldest of thousands of records by looking into few parts of them."""
 
 import heapq
 import itertools
@@ -9,15 +9,15 @@ from typing import Any, Protocol, TypeVar
 
 from hostelry.base.parts import changed_names
 
-MAX_KNOWN = 2_000  # groups. Beyond that, all are read again
+MAX_KNOWN = 2_000  # remembered groups. With more groups, all are read again
 
 
 class CreatedRecord(Protocol):
-    """A record with a name and an instant of creation."""
+    """A record with a name and a time of creation."""
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """The record's name."""
         ...
 
     @property
@@ -28,14 +28,14 @@ class CreatedRecord(Protocol):
 
 C = TypeVar("C", bound=CreatedRecord)
 Parts = Mapping[Hashable, Mapping[str, C]]
-Head = tuple[tuple[float, str], Mapping[str, Any]]  # the position of a part's first record
+Head = tuple[tuple[float, str], Mapping[str, Any]]  # sort key of a part's first record, the part
 _created = operator.attrgetter("created_at", "name")
 _position = operator.itemgetter(0)
 
 
 @dataclass(frozen=True, slots=True)
 class _KnownGroup:
-    """A group as it was at the last look: its parts, their heads, and these in order."""
+    """A group as it was at the last look: its parts, their heads, and the heads in order."""
 
     parts: Parts[Any] = field(default_factory=dict)
     heads: Mapping[Hashable, Head] = field(default_factory=dict)
@@ -43,7 +43,7 @@ class _KnownGroup:
 
 
 class FirstCreated:
-    """Finds the first records of groups. Groups that are the same objects cost nothing.
+    """Finds the first records of groups. Groups that are the same objects as before cost nothing.
 
     Thread-safe.
     """
@@ -56,7 +56,7 @@ class FirstCreated:
     ) -> list[C]:
         """Candidates that include the first `num` records by time of creation, then name.
 
-        The first `num` records are in the `num` parts whose first records come first.
+        In the order of their first records, the first `num` parts contain them.
         """
         heads = [self._heads(group, parts, descending=descending) for group, parts in groups]
         merged = heapq.merge(*heads, key=_position, reverse=descending)
@@ -70,7 +70,7 @@ class FirstCreated:
         return [it for it in found if it.created_at <= last]
 
     def _heads(self, group: Hashable, parts: Parts[C], *, descending: bool) -> Sequence[Head]:
-        """The heads of a group's parts, in order."""
+        """The sorted heads of a group's parts."""
         before = self._known.get((group, descending), _KnownGroup())
         if before.parts is parts:
             return before.in_order

@@ -1,4 +1,4 @@
-"""The leader, all controls and the last changes, as any process reads them."""
+"""The leader, all controls and the last changes of leader, for any process to read."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from hostelry.store.lease import NAME, TTL_S
 
 # The tables of the lease, and the key of the lock on an epoch. PostgreSQL only.
 #
-# They are not part of the store's schema: a control must find who leads before it may migrate.
+# They are not in the store's schema, because a control reads the leader before it may migrate.
 
 
 METADATA = MetaData()
@@ -26,7 +26,7 @@ LEASES = Table(
     Column("expires_at", Float, nullable=False),
 )
 
-# Who led from when on, and why.
+# The start of each control's leadership, and the reason.
 LEASE_CHANGES = Table(
     "lease_changes",
     METADATA,
@@ -37,7 +37,7 @@ LEASE_CHANGES = Table(
     Column("reason", Text, nullable=False),
 )
 
-# Every running control. `id` names one process, never two.
+# Every running control. An `id` belongs to one process and is never used again.
 CONTROLS = Table(
     "controls",
     METADATA,
@@ -50,9 +50,9 @@ CONTROLS = Table(
 
 
 def epoch_key(parameter: str) -> str:
-    """SQL of the key of the lock on an epoch, which `parameter` stands for.
+    """SQL for the key of the lock on an epoch. `parameter` stands for the epoch.
 
-    A table's oid is its own in a database: platforms in several schemas of one do not meet.
+    The key contains the table's oid, so that platforms in several schemas do not share locks.
     """
     table = "CAST(CAST(CAST('leases' AS regclass) AS oid) AS int8)"
     return f"({table} << 32) | CAST({parameter} AS int8)"
@@ -64,7 +64,7 @@ NOW = sa.cast(sa.extract("epoch", sa.func.clock_timestamp()), sa.Float)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlProcess:
-    """A control that was seen within TTL_S. Other hosts reach it at `address`."""
+    """A control that was seen in the last TTL_S. Other hosts reach it at `address`."""
 
     id: str
     address: str
@@ -74,7 +74,7 @@ class ControlProcess:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaderChange:
-    """The start of an epoch: whose, when by the database's clock, and why."""
+    """The start of an epoch: the control, the time by the database's clock, and the reason."""
 
     epoch: int
     holder: str
@@ -84,9 +84,9 @@ class LeaderChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leadership:
-    """The epoch of the lease (0: none yet), its holder unless it is over, and all controls.
+    """The lease's epoch (0 before the first), its holder unless the lease is over, all controls.
 
-    `changes` has the newest changes, newest first.
+    `changes` has the latest changes, newest first.
     """
 
     epoch: int = 0

@@ -1,29 +1,29 @@
-"""The lease of the leader among control processes: decides the next step of a process. Pure.
+"""The lease of the leader among several controls, and the next step of each control. Pure.
 
-A lease's `epoch` grows with each new holder. It is the fencing token of everything that the holder
-does, so that safety needs no clock. Clocks only decide when a standby tries, and then the database
-compares and sets.
+A lease's `epoch` grows with each new holder. It is the fencing token of all acts of the holder, so
+safety does not depend on clocks. Clocks only decide when a standby tries to acquire the lease, and
+the database then compares and sets.
 
 | the lease, as it was just read | decision |
 | --- | --- |
-| is mine, and I have its epoch or none (the answer to my acquisition was lost) | Renew |
-| is another's, or none, and I have an epoch | StepDown |
-| the lease is missing, or its holder released it | Acquire |
-| its holder's session with the database has ended, and not by the server's restart | Acquire |
-| it expired by the database's clock, and the server runs for TTL_S | Acquire |
-| I looked for TTL_S by a steady clock, and it was not renewed | Acquire: that clock went back |
+| is mine, and I have its epoch, or no epoch (the answer to my acquisition was lost) | Renew |
+| is another's or is missing, and I have an epoch | StepDown |
+| is missing, or its holder released it | Acquire |
+| its holder's session with the database has ended, but not by a restart of the server | Acquire |
+| it expired by the database's clock, and the server has run for TTL_S | Acquire |
+| I saw no renewal for TTL_S by a steady clock, so the database's clock went back | Acquire |
 | otherwise | StandBy |
 
-A killed holder's session ends at once. The session of a frozen or partitioned holder does not end,
-but its lease expires. A server that restarts ends every session, and no control renews while it is
-away. Then the holder has TTL_S from the server's start to come back.
+The session of a killed holder ends at once. The session of a frozen or partitioned holder does not
+end, but its lease expires. A restart of the server ends every session, and no control can renew
+meanwhile. Then the holder has TTL_S from the start of the server to renew.
 """
 
 from dataclasses import dataclass
 
 NAME = "control"
 RENEW_S = 1.0
-POLL_S = 0.25  # of standbys
+POLL_S = 0.25  # pause of a standby between two looks
 TTL_S = 5.0
 
 
@@ -31,8 +31,8 @@ TTL_S = 5.0
 class LeaderLease:
     """The lease in the database. Times are seconds of the database's clock.
 
-    `holder` names one process, never two. `renewals` counts within an epoch. `expires_at` is 0
-    after a release.
+    `holder` names one process and is never used again. `renewals` counts within an epoch.
+    `expires_at` is 0 after a release.
     """
 
     holder: str
@@ -44,13 +44,13 @@ class LeaderLease:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseLook:
-    """What one look found.
+    """The result of one look at the lease.
 
     Args:
-        lease: None if no control ever led.
-        now: the database's clock.
+        lease: None if no control has ever led.
+        now: time of the database's clock.
         session_lives: whether the holder has a session with the database.
-        server_started_at: on the database's clock.
+        server_started_at: start of the server, by the database's clock.
     """
 
     lease: LeaderLease | None
@@ -61,21 +61,21 @@ class LeaseLook:
 
 @dataclass(frozen=True, slots=True)
 class Acquire:
-    """Take the lease, with the next epoch, if it is as it was seen."""
+    """Take the lease with the next epoch, if the lease has not changed since it was seen."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Renew:
-    """Renew the lease of this epoch, which is mine."""
+    """Renew my lease of this epoch."""
 
     epoch: int
 
 
 @dataclass(frozen=True, slots=True)
 class StepDown:
-    """Stop acting for good: my epoch is over."""
+    """Stop acting for good, because my epoch is over."""
 
     reason: str
 
@@ -91,8 +91,8 @@ Decision = Acquire | Renew | StepDown | StandBy
 def decide(me: str, epoch: int | None, look: LeaseLook, unchanged_s: float) -> Decision:
     """Decide the next step of the control `me`. `epoch` is its epoch as leader, None on standby.
 
-    `unchanged_s` says for how long every look succeeded and found the same lease, by a clock that
-    only goes forward.
+    For `unchanged_s` every look succeeded and found the same lease. This time is measured by a
+    monotonic clock.
     """
     lease = look.lease
     if epoch is not None and (lease is None or (lease.holder, lease.epoch) != (me, epoch)):
@@ -106,7 +106,7 @@ def decide(me: str, epoch: int | None, look: LeaseLook, unchanged_s: float) -> D
 
 
 def why_free(lease: LeaderLease, look: LeaseLook, unchanged_s: float) -> str | None:
-    """Why another control's lease may be taken. None while it may not."""
+    """Why another control's lease may be acquired. None if it may not."""
     if lease.expires_at == 0.0:
         return f"{lease.holder} released it"
     if not look.session_lives and look.server_started_at < lease.renewed_at:

@@ -1,9 +1,9 @@
-"""The lease in PostgreSQL, over a separate connection: carries out the decisions of `lease.decide`.
+"""The lease in PostgreSQL, over a separate connection. Carries out decisions of `lease.decide`.
 
-The session of a leader holds a shared lock on its epoch. The server drops the lock as soon as the
-process is killed, which standbys see. Every write of the leader holds the lock, too (`fence`).
-Acquiring the lease ends all sessions that hold the lock of the epoch before, including sessions of
-a frozen leader, and waits for their end. Only then does the epoch grow.
+The session of a leader holds a shared lock on its epoch. When the process is killed, the server
+drops the lock at once, and standbys notice. Every write of the leader holds this lock, too
+(`fence`). An acquisition ends all sessions that hold the lock on the previous epoch, including
+sessions of a frozen leader, and waits for their end. Only then does the epoch grow.
 """
 
 from collections.abc import Iterator
@@ -22,12 +22,12 @@ from hostelry.store.postgres_connection import (
 )
 from hostelry.store.protocol import StoreUnavailable
 
-TIMEOUT_S = 2.0  # of a statement, and of a wait for a lock
+TIMEOUT_S = 2.0  # for a statement, and for a wait for a lock
 KEPT_CHANGES = 100
-FORGOTTEN_S = 3600.0  # a control that was not seen for so long
+FORGOTTEN_S = 3600.0  # a control that was not seen for this time is removed
 NOW = "CAST(extract(epoch FROM clock_timestamp()) AS float8)"
 KEY = epoch_key("%(epoch)s")
-# The sessions that hold the lock of an epoch, given as SQL, without sessions that wait for it.
+# The sessions that hold the lock on an epoch (given as SQL), without sessions that wait for it.
 HOLDERS = (
     "pg_locks WHERE locktype = 'advisory' AND granted AND mode = 'ShareLock' AND objsubid = 1"
     " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
@@ -80,22 +80,22 @@ FORGET = f"DELETE FROM controls WHERE seen_at < {NOW} - {FORGOTTEN_S}"
 
 
 class LeaseRows:
-    """The lease as used by one control, in one thread.
+    """The lease as one control uses it in one thread.
 
-    Every call raises StoreUnavailable if the database fails, and the next call uses a new
-    connection. `me` names this process, never another.
+    Every call raises StoreUnavailable if the database fails, and the next call connects again.
+    `me` names this process and is never used again.
     """
 
     def __init__(self, url: str, me: str, address: str, version: str) -> None:
         self._parameters = connection_parameters(url) | {"connect_timeout": int(TIMEOUT_S)}
         self._connection: TimedConnection | None = None
-        self._held: int | None = None  # the epoch whose lock this session holds
+        self._held: int | None = None  # the epoch that this session has locked
         self._durable = "on"  # the operator's setting, which may be stricter
         self._values = {"name": NAME, "me": me, "ttl_s": TTL_S}
         self._control = {"address": address, "version": version}
 
     def look(self) -> LeaseLook:
-        """The lease, and whether its holder has a session."""
+        """Read the lease, and whether its holder has a session."""
         now, started_at, lives, holder, epoch, renewals, renewed_at, expires_at = self._run(LOOK)[0]
         lease = None
         if holder is not None:
@@ -109,26 +109,26 @@ class LeaseRows:
         return LeaseLook(lease=lease, now=now, server_started_at=started_at, session_lives=lives)
 
     def acquire(self, seen: LeaderLease | None, reason: str, floor: int = 0) -> int | None:
-        """Acquire the next epoch, durably, above `floor`. None if the lease differs from `seen`."""
+        """Acquire an epoch above `floor`, durably. None if the lease differs from `seen`."""
         with self._translate_errors():
             return self._acquire(seen, reason, floor)
 
     def renew(self, epoch: int) -> bool:
-        """Renew the lease. False if it is another's. A renewal need not survive a power cut."""
+        """Renew the lease. False if another control has it. A power cut may undo a renewal."""
         with self._translate_errors():
             return self._renew(epoch)
 
     def release(self, epoch: int) -> None:
-        """Let a standby have it at once."""
+        """Release the lease, so that a standby can acquire it at once."""
         self._run(RELEASE, epoch=epoch)
 
     def register(self) -> None:
-        """Note that this control runs."""
+        """Record that this control runs."""
         self._run(REGISTER, **self._control)
         self._run(FORGET)
 
     def close(self) -> None:
-        """End the session, and with it the lock on its epoch."""
+        """End the session, which also drops the lock on its epoch."""
         connection, self._connection, self._held = self._connection, None, None
         if connection is not None:
             connection.close()
@@ -179,7 +179,7 @@ class LeaseRows:
 
     def _connect(self) -> TimedConnection:
         if self._connection is None:
-            # Known from here on: `close` ends it where the server fails in between.
+            # Stored before it is used, so that `close` ends it if the server fails meanwhile.
             made = self._connection = connect(self._parameters, TIMEOUT_S, autocommit=True)
             self._durable = str(made.execute(SHOW_DURABILITY).fetchall()[0][0])
             made.execute("SET synchronous_commit TO off")
@@ -190,7 +190,7 @@ class LeaseRows:
         try:
             yield
         except psycopg.Error as error:
-            self.close()  # the session's locks are not known
+            self.close()  # the state of the session's locks is unknown
             cause = " ".join(str(error).split())
             raise StoreUnavailable(
                 f"the store {get_place(self._parameters)} is unavailable: {cause}"

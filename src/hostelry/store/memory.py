@@ -17,7 +17,7 @@ class MemoryStore:
         self._tombstones_kept = tombstones_kept
         self._changed = threading.Condition()
         self._records: dict[Key, Record] = {}
-        self._tombstones: dict[Key, int] = {}  # oldest first
+        self._tombstones: dict[Key, int] = {}  # the oldest come first
         self._revision = 0
         self._forgotten = 0
         self._is_closed = False
@@ -91,13 +91,13 @@ class MemoryStore:
             return self._revision
 
     def wait(self, since: int, timeout_s: float) -> bool:
-        """Block until the revision exceeds `since`. False after `timeout_s`, or if it is closed."""
+        """Block until the revision exceeds `since`. False after `timeout_s`, or after `close`."""
         with self._changed:
             self._changed.wait_for(lambda: self._is_closed or self._revision > since, timeout_s)
             return self._revision > since
 
     def close(self) -> None:
-        """Wake all who wait."""
+        """Wake all waiting threads."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
@@ -113,7 +113,7 @@ class MemoryStore:
 
 
 def check_version(key: Key, present: int | None, expect: int | None) -> None:
-    """Raise Conflict, naming both versions, unless they are the same."""
+    """Raise Conflict, which names both versions, unless they are equal."""
     if present == expect:
         return
     states = [
@@ -123,7 +123,7 @@ def check_version(key: Key, present: int | None, expect: int | None) -> None:
 
 
 def check_watchable(since: int, forgotten: int) -> None:
-    """Raise RevisionTooOld if deletes after `since` are no longer known. 0 knows nothing yet."""
+    """Raise RevisionTooOld if deletes after `since` have been forgotten. 0 is always allowed."""
     if 0 < since < forgotten:
         raise RevisionTooOld(
             f"revision {since} is too old to watch from: deletes up to {forgotten} are forgotten;"
@@ -132,5 +132,5 @@ def check_watchable(since: int, forgotten: int) -> None:
 
 
 def by_name(record: Record) -> tuple[str, str, str]:
-    """Sorting key of `list`: the name, then the owner."""
+    """The sort key of `list`: name, then owner."""
     return record.key.name, record.key.scope.account, record.key.scope.region

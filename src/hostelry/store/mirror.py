@@ -1,7 +1,7 @@
-"""In-memory mirror of the kinds of records in use, updated by the store's changes.
+"""In-memory mirror of the used kinds of records, updated by the store's changes.
 
-A read costs as much as has changed since the last one, not as much as there is: lists of thousands
-of records are read and decoded once.
+The cost of a read depends on the number of changes since the last read, not on the number of
+records. Lists of thousands of records are read and decoded once.
 """
 
 import threading
@@ -27,7 +27,7 @@ class MirroredRecord:
         self._value: Any = None
 
     def value(self, decode: Callable[[Record], Any]) -> Any:
-        """The value, decoded at most once. An error of `decode` is raised each time."""
+        """The decoded value. It is decoded at most once, but an error of `decode` is repeated."""
         if self._value is None:
             self._value = decode(self.record)
         return self._value
@@ -35,10 +35,10 @@ class MirroredRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordGroup:
-    """The values of a group's records, in the order of their names, and their versions by name.
+    """The values of a group's records in the order of names, and their versions by name.
 
     `parts` has the values by part. It is empty if the kind has no parts. The group and each part
-    stay the same objects until one of their records changes.
+    remain the same objects until one of their records changes.
     """
 
     values: Mapping[str, Any] = field(default_factory=dict)
@@ -48,7 +48,7 @@ class RecordGroup:
 
 NO_RECORDS = RecordGroup()
 Decode = Callable[[Record], Any]
-GroupOf = Callable[[Any], Hashable]  # returns the group of a decoded value, or its part
+GroupOf = Callable[[Any], Hashable]  # returns the group, or the part, of a decoded value
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,27 +65,27 @@ class GroupedKind:
 
 
 class Mirror:
-    """The current records of a store, which any number of processes may write. Thread-safe."""
+    """The current records of a store that any number of processes write. Thread-safe."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._lock = threading.Lock()
-        self._revision = 0  # revision of the newest applied change
+        self._revision = 0  # of the newest applied change
         self._tables: dict[str, MirrorTable] = {}
 
     def entries(self, kind: str, scope: Scope | None = None) -> list[MirroredRecord]:
-        """Every record of `kind` (in `scope`, or in all) there is now, ordered by name."""
+        """Every current record of `kind` (in `scope`, or in all), ordered by name."""
         with self._current(kind) as table:
             found = table.in_order()
             return [it for it in found if scope is None or it.record.key.scope == scope]
 
     def has_name(self, kind: str, scope: Scope, name: str) -> bool:
-        """Whether a record has this name, in any case."""
+        """Whether a record has this name, in upper or lower case."""
         with self._current(kind) as table:
             return table.has_name(scope, name)
 
     def groups(self, kinds: Sequence[GroupedKind]) -> list[Mapping[Hashable, RecordGroup]]:
-        """Every group of each kind, all at one revision or, at a first look, later ones."""
+        """Every group of each kind, at one revision. At a first look, kinds may be newer."""
         with self._lock:
             return [dict(it) for it in self._groups(kinds)]
 
@@ -100,7 +100,7 @@ class Mirror:
 
     @contextmanager
     def _current(self, kind: str) -> Iterator["MirrorTable"]:
-        """The table of a kind, as the store is now."""
+        """The table of a kind, with the store's current records."""
         with self._lock:
             self._catch_up()
             yield self._table(kind)
@@ -121,7 +121,7 @@ class Mirror:
         if self._revision:
             with suppress(RevisionTooOld):
                 return self._store.changes(self._revision)
-        # The revision is read before the tables: a change in between is applied twice, harmlessly.
+        # The revision is read first. A change in between is applied twice, which does no harm.
         self._tables = {}
         self._revision = self._store.revision()
         return ()
@@ -152,13 +152,13 @@ class MirrorTable:
         self._order = None
 
     def has_name(self, scope: Scope, name: str) -> bool:
-        """Whether an entry has this name, in any case."""
+        """Whether an entry has this name, in upper or lower case."""
         if self._names is None:
             self._names = Counter((it.scope, it.name.lower()) for it in self._entries)
         return self._names[scope, name.lower()] > 0
 
     def groups(self, kind: GroupedKind) -> Mapping[Hashable, RecordGroup]:
-        """The groups that have an entry. An error of `decode` is raised each time."""
+        """All non-empty groups. An error of `decode` is raised each time."""
         if self._groups is None:
             self._groups = RecordGroups(self._entries)
         return self._groups.current(kind)
@@ -177,7 +177,7 @@ class MirrorTable:
 class RecordGroups:
     """Groups of entries. The cost of a change grows with the number of names in its part.
 
-    The cost of an addition grows with the number of names in its group, which are kept in order.
+    The cost of an addition grows with the number of names in its group, which are sorted.
     """
 
     def __init__(self, entries: Mapping[Key, MirroredRecord]) -> None:
@@ -187,7 +187,7 @@ class RecordGroups:
         self._group_of: dict[Key, Hashable] = {}
 
     def current(self, kind: GroupedKind) -> Mapping[Hashable, RecordGroup]:
-        """The groups, with what became stale taken up."""
+        """The groups, after all stale groups are updated."""
         if not self.stale:
             return self._groups
         found = {key: self._entries.get(key) for key in self.stale}

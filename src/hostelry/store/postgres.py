@@ -1,4 +1,4 @@
-"""A database of PostgreSQL: a pool of connections that recovers by itself, errors translated."""
+"""A PostgreSQL database: a pool of connections that recovers by itself, and translated errors."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,10 +21,10 @@ from hostelry.store.postgres_connection import (
 from hostelry.store.protocol import StoreRefused, StoreUnavailable
 from hostelry.store.schema import lock_schema
 
-TIMEOUT_S = 10.0  # of a statement, of a wait for a lock or for one of our connections
-CONNECTIONS = 4  # kept open
-MORE_CONNECTIONS = 6  # opened while all of those are in use
-FRESH = "hostelry_is_fresh"  # in a pool entry's notes
+TIMEOUT_S = 10.0  # for a statement, for a lock, and for a free connection of the pool
+CONNECTIONS = 4  # always open
+MORE_CONNECTIONS = 6  # opened when the others are in use
+FRESH = "hostelry_is_fresh"  # key in the notes of a pool entry
 # Errors that a retry cannot cure: SQLSTATEs, and the server's texts for errors without SQLSTATE.
 REFUSALS = {
     "28P01": "the password is wrong; set it in the URL, in PGPASSWORD or in PGPASSFILE",
@@ -57,10 +57,10 @@ TROUBLES = {
 
 
 class PostgresDatabase:
-    """A database of PostgreSQL, by URL. Thread-safe.
+    """A PostgreSQL database, by URL. Thread-safe.
 
-    Raises StoreRefused if it cannot be used at all, and StoreUnavailable if a transaction is
-    impossible now. Then nothing was changed, unless the error says otherwise.
+    Raises StoreRefused if the database cannot be used at all, and StoreUnavailable if a
+    transaction is impossible now. Then nothing was changed, unless the error says otherwise.
     """
 
     def __init__(self, url: str, *, timeout_s: float = TIMEOUT_S) -> None:
@@ -75,17 +75,17 @@ class PostgresDatabase:
             pool_size=CONNECTIONS,
             max_overflow=MORE_CONNECTIONS,
             pool_timeout=timeout_s,
-            pool_use_lifo=True,  # proxies may close the other connections unnoticed
+            pool_use_lifo=True,  # idle connections may then be closed by proxies without harm
             use_native_hstore=False,
         )
         sa.event.listen(self._engine, "connect", note_fresh)
         sa.event.listen(self._engine, "checkout", check_open)
         sa.event.listen(self._engine, "checkin", self._close_late)
-        # Only REPEATABLE READ shows several statements one state. Such reads lock nothing.
+        # Several statements see one state only with REPEATABLE READ. Such reads take no locks.
         self._reading = self._engine.execution_options(
             isolation_level="REPEATABLE READ", postgresql_readonly=True
         )
-        # Without a transaction's own statements: one round trip instead of three.
+        # Without begin and commit, a query needs one round trip instead of three.
         self._querying = self._engine.execution_options(isolation_level="AUTOCOMMIT")
         self._announcements = Announcements()
         self._listener = PostgresListener(
@@ -101,7 +101,7 @@ class PostgresDatabase:
     def query(
         self, statement: sa.Executable, values: Mapping[str, Any] | None = None
     ) -> Sequence[sa.Row[Any]]:
-        """The rows of one reading statement, which by itself sees one state of the database."""
+        """The rows of one reading statement. A single statement sees one state of the database."""
         with self._translate_errors(), self._querying.connect() as connection:
             return connection.execute(statement, values).all()
 
@@ -109,7 +109,7 @@ class PostgresDatabase:
     def write(self, announce: str | None = None) -> Iterator[Connection]:
         """A transaction that is durable at the end of the block. An exception rolls it back.
 
-        READ COMMITTED: after a statement that locked a row, the next sees all earlier commits.
+        READ COMMITTED: after a statement has locked a row, the next one sees all earlier commits.
         """
         with self._translate_errors() as commit, self._engine.begin() as connection:
             yield connection
@@ -129,7 +129,7 @@ class PostgresDatabase:
     def wait_until(self, topic: str, condition: Callable[[], bool], timeout_s: float) -> bool:
         """Whether `condition` holds before `timeout_s` has passed.
 
-        It is asked at each announcement of any process, and often while none can be received.
+        It is checked at each announcement of any process, and often while none can be received.
         """
         if timeout_s > 0:
             self._listener.start()
@@ -138,13 +138,13 @@ class PostgresDatabase:
         )
 
     def stamp(self) -> int | None:
-        """None: only a query shows whether something changed."""
+        """Return None, because only a query can detect a change."""
         return None
 
     def close(self) -> None:
-        """Close every connection, one in use with its transaction, and end waits.
+        """Close every connection, including used connections, and end waits.
 
-        It is not used again.
+        Do not use the database afterwards.
         """
         self._is_closed = True
         self._announcements.end()
@@ -152,7 +152,7 @@ class PostgresDatabase:
         self._engine.dispose()
 
     def _close_late(self, raw: Any, record: ConnectionPoolEntry) -> None:
-        """Close a connection that was in use at `close`, because its pool is gone."""
+        """Close a connection that was in use during `close`, because its pool is gone."""
         if self._is_closed and raw is not None:
             record.close()
 
@@ -177,21 +177,21 @@ class PostgresDatabase:
 
 
 class _Commit:
-    """Whether a transaction's commit was sent."""
+    """Whether the commit of a transaction has been sent."""
 
     begun = False
 
 
 def note_fresh(raw: Any, record: ConnectionPoolEntry) -> None:
-    """Have `check_open` leave a connection that was just made to its first statement."""
+    """Mark a new connection, so that `check_open` does not test it."""
     record.info[FRESH] = True
 
 
 def check_open(raw: Any, record: ConnectionPoolEntry, proxy: Any) -> None:
     """Replace a pooled connection that the server has closed, without a round trip.
 
-    A server sends nothing on an idle connection except the reason for its end. A new connection of
-    a dying server is not replaced. After two, the pool gives up with an error of another kind.
+    A server sends nothing on an idle connection except the reason for its end. A new connection to
+    a stopping server is not replaced, since after two tries the pool raises another kind of error.
     """
     if record.info.pop(FRESH, False):
         return
@@ -200,7 +200,7 @@ def check_open(raw: Any, record: ConnectionPoolEntry, proxy: Any) -> None:
 
 
 def database_error(place: str, error: sa.exc.DBAPIError, *, unknown: bool = False) -> HostelryError:
-    """The error to raise for the database's own: the cause and what to do."""
+    """Convert an error of the database. The message has the cause and the remedy."""
     state, message = get_sqlstate(error), get_message(error)
     if state in REFUSALS:
         return StoreRefused(f"the store {place} was refused: {REFUSALS[state]} ({message})")
@@ -236,11 +236,11 @@ def get_message(error: sa.exc.DBAPIError) -> str:
 
 
 def _is_trouble(error: sa.exc.DBAPIError) -> bool:
-    """Whether the database, and not the statement, is the cause."""
+    """Whether the database is the cause, and not the statement."""
     state = get_sqlstate(error)
     return state in TROUBLES or _is_unreachable(error, state)
 
 
 def _is_unreachable(error: sa.exc.DBAPIError, state: str) -> bool:
-    """True if no server answered. Refusals of the driver have no SQLSTATE either."""
+    """True if no server answered. The driver's own refusals have no SQLSTATE either."""
     return not state and isinstance(error, sa.exc.OperationalError | sa.exc.InterfaceError)

@@ -1,4 +1,4 @@
-"""Connections to PostgreSQL that end in time, and the listener for announcements."""
+"""Connections to PostgreSQL with timeouts, and the listener for announcements."""
 
 import re
 import select
@@ -18,7 +18,7 @@ from hostelry.store.schema import HOLD_STATEMENT
 
 URL_FORM = "postgresql://USER:PASSWORD@HOST:PORT/DATABASE?sslmode=verify-full"
 HOSTS = re.compile(r"[\w.:%\[\],/-]*")
-# A peer that vanished without a word is noticed within these seconds.
+# A peer that vanished silently is noticed within these seconds.
 NETWORK = {
     "connect_timeout": 5,
     "keepalives_idle": 5,
@@ -27,7 +27,7 @@ NETWORK = {
     "tcp_user_timeout": 10_000,  # milliseconds
     "fallback_application_name": "hostelry",
 }
-# One statement, as each costs a round trip. An operator's stricter durability is kept.
+# One statement, because each costs a round trip. A stricter durability of the operator is kept.
 SETTINGS = """
 SELECT set_config('statement_timeout', %(timeout_ms)s, false),
        set_config('lock_timeout', %(timeout_ms)s, false),
@@ -36,16 +36,16 @@ SELECT set_config('statement_timeout', %(timeout_ms)s, false),
        set_config('synchronous_commit', replace(current_setting('synchronous_commit'),
                                                 'off', 'on'), false)
 """
-ANSWER_SLACK_S = 1.0  # beyond the server's own limit
+ANSWER_SLACK_S = 1.0  # on top of the server's own limit
 
 
 class TimedConnection(psycopg.Connection[Any]):
-    """A connection that is closed if the server does not answer, because it may be frozen."""
+    """A connection that is closed if the server does not answer, because it may hang."""
 
     timeout_s: float = 10.0
 
     def wait(self, gen: Any, *args: Any, **options: Any) -> Any:
-        """Return the result of `gen`. After `timeout_s` disconnects and raises OperationalError."""
+        """Return the result of `gen`. After `timeout_s` disconnect and raise OperationalError."""
         return super().wait(self._limit(gen), *args, **options)
 
     def _limit(self, gen: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
@@ -82,7 +82,7 @@ def connection_parameters(url: str) -> dict[str, Any]:
 
 
 def get_place(parameters: dict[str, Any]) -> str:
-    """Return the URL of a database without user and password."""
+    """Return a database's URL without user and password."""
     host = quote(str(parameters.get("host", "")), safe=".:,[]%")
     port = f":{parameters['port']}" if parameters.get("port") else ""
     return f"postgresql://{host}{port}/{quote(str(parameters.get('dbname', '')))}"
@@ -105,8 +105,8 @@ def connect(parameters: dict[str, Any], timeout_s: float, *, autocommit: bool) -
 
 
 def is_readable(fd: int, timeout_s: float) -> bool:
-    """Whether something arrives on a socket within `timeout_s` seconds, or its end."""
-    poll = select.poll()  # unlike select(), for any number of open files
+    """Whether bytes, or the end, arrive on a socket within `timeout_s` seconds."""
+    poll = select.poll()  # unlike select(), it works with any number of open files
     poll.register(fd, select.POLLIN)
     return bool(poll.poll(timeout_s * 1000))
 
@@ -121,19 +121,19 @@ def _check_encoding(connection: TimedConnection, parameters: dict[str, Any]) -> 
 
 
 CHANNEL = "hostelry"
-POLL_S = 0.25  # of a wait, while other processes cannot be received
-LISTENING_POLL_S = 1.0  # of a wait, in case that an announcement is lost
+POLL_S = 0.25  # between checks of a wait, while announcements of other processes cannot arrive
+LISTENING_POLL_S = 1.0  # between checks of a wait, in case an announcement is lost
 RECONNECT_S = 0.5
-HEARTBEAT_S = 5.0  # a connection that says nothing is tried
+HEARTBEAT_S = 5.0  # a silent connection is tested after this time
 
 
 class PostgresListener:
-    """A thread that passes announcements of PostgreSQL on to this process. Started on demand."""
+    """A thread that passes PostgreSQL's announcements on to this process. Started on demand."""
 
     def __init__(
         self, connect: Callable[[], TimedConnection], announcements: Announcements
     ) -> None:
-        self.poll_s = POLL_S  # how often a wait must look by itself
+        self.poll_s = POLL_S  # how often a waiting thread must check by itself
         self._connect = connect
         self._announcements = announcements
         self._lock = threading.Lock()
@@ -150,7 +150,7 @@ class PostgresListener:
                 self._thread.start()
 
     def close(self) -> None:
-        """Stop listening soon, without waiting for the server."""
+        """Ask the thread to stop, without waiting for the server."""
         self._closed.set()
 
     def _run(self) -> None:
@@ -159,7 +159,7 @@ class PostgresListener:
                 with self._connect() as connection:
                     self._listen(connection)
             except (psycopg.Error, HostelryError, OSError):
-                # The waiter's own read reports the cause.
+                # The read of the waiting thread reports the cause.
                 pass
             finally:
                 self.poll_s = POLL_S

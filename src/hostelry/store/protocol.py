@@ -1,4 +1,4 @@
-"""The Store seam: versioned records that survive every crash, and the errors of stores."""
+"""The interface of stores: versioned records that survive every crash, and the errors."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from hostelry.domain.scope import Scope
 
 
 class StoreUnavailable(RetryableError):  # noqa: N818 - reads well
-    """The write or read did not happen now: disk full, locked, I/O error. Nothing was changed."""
+    """The call failed now: disk full, locked, I/O error. Nothing was changed."""
 
 
 class StoreRefused(TerminalError):  # noqa: N818 - reads well
@@ -17,7 +17,7 @@ class StoreRefused(TerminalError):  # noqa: N818 - reads well
 
 
 class RevisionTooOld(RetryableError):  # noqa: N818 - reads well
-    """Deletes after the revision are no longer known. List everything, then watch from now."""
+    """Deletes after the revision have been forgotten. List everything, and watch from then on."""
 
 
 SCHEMES = ("postgresql://", "postgres://")
@@ -34,7 +34,7 @@ class Key:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """A stored document. `version` is the store-wide revision of its last write: it only grows."""
+    """A stored document. `version` is the store-wide revision of its last write. It only grows."""
 
     key: Key
     version: int
@@ -43,7 +43,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """One write seen by `changes`. After a delete there is no `record`."""
+    """A changed record, as `changes` shows it. After a delete, `record` is missing."""
 
     revision: int
     key: Key
@@ -52,7 +52,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordWrite:
-    """A write of one record whose present version is `expect`. A `body` of None removes it."""
+    """A write of one record with the present version `expect`. A `body` of None removes it."""
 
     key: Key
     body: bytes | None
@@ -60,7 +60,7 @@ class RecordWrite:
 
 
 class Store(Protocol):
-    """Durable when a call returns: an acknowledged write survives the death of any process.
+    """A store. Calls are durable when they return, and survive the end of any process.
 
     Thread-safe. Calls are synchronous and take about a millisecond.
     """
@@ -81,9 +81,9 @@ class Store(Protocol):
         ...
 
     def write_all(self, writes: Sequence[RecordWrite]) -> None:
-        """Write records, each of another key, in their order: all of them or none.
+        """Write records with distinct keys in the given order: all records or none.
 
-        Raises Conflict if one has another version than expected.
+        Raises Conflict if a record has another version than expected.
         """
         ...
 

@@ -33,16 +33,16 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Versioned(Generic[T]):
-    """A value as it was read or written, and the version to expect when replacing it."""
+    """A value as it was read or written, and the version to expect when it is replaced."""
 
     value: T
     version: int
 
 
 class Records(Generic[T]):
-    """Every record of one kind, as values of one type, in groups by `group_of` a value.
+    """Records of one kind, as values of one type. `group_of` returns the group of a value.
 
-    `part_of` divides groups into parts, if it is given.
+    If `part_of` is given, it divides groups into parts.
     """
 
     def __init__(
@@ -88,11 +88,11 @@ class Records(Generic[T]):
         return [Versioned(it.value(self._value), it.record.version) for it in entries]
 
     def has_name(self, scope: Scope, name: str) -> bool:
-        """Whether a record has this name in any case: names that differ in case share an ARN."""
+        """Whether a record has this name in upper or lower case. Both would have the same ARN."""
         return self.mirror.has_name(self.kind, scope, name)
 
     def group(self, name: Hashable) -> RecordGroup:
-        """The records of one group. The cost does not grow with other groups."""
+        """The records of one group. The size of other groups does not affect the cost."""
         return self.mirror.group([self.grouped], name)[0]
 
     def _key(self, scope: Scope, name: str) -> Key:
@@ -115,7 +115,7 @@ def as_dictionary(value: Any) -> dict[Any, Any]:
 
 
 def endpoint_address(scope: Scope, endpoint_name: str) -> tuple[Scope, str]:
-    """The name of the group of what belongs to an endpoint."""
+    """The name of the group of an endpoint's records."""
     return scope, endpoint_name
 
 
@@ -127,7 +127,7 @@ def on_endpoint(records: Records[T], scope: Scope, endpoint_name: str) -> Mappin
 def parts_in_scope(
     records: Records[T], scope: Scope, endpoint_name: str | None = None
 ) -> Iterator[tuple[Hashable, Mapping[Hashable, Mapping[str, T]]]]:
-    """The components or copies of each endpoint of a scope, or of one, in their parts."""
+    """The components or copies of one endpoint of a scope, or of all, in their parts."""
     for name, group in all_groups({records.kind: records})[records.kind].items():
         if name[0] == scope and endpoint_name in (None, name[1]):
             yield name, group.parts
@@ -136,7 +136,7 @@ def parts_in_scope(
 def groups_named(
     kinds: Mapping[str, Records[Any]], name: tuple[Scope, str]
 ) -> dict[str, RecordGroup]:
-    """The groups of that name of several kinds, which share a mirror: at one revision."""
+    """The groups of that name of several kinds, at one revision. The kinds share a mirror."""
     grouped = [it.grouped for it in kinds.values()]
     mirror = next(iter(kinds.values())).mirror
     return dict(zip(kinds, mirror.group(grouped, name), strict=True))
@@ -145,7 +145,7 @@ def groups_named(
 def all_groups(
     kinds: Mapping[str, Records[Any]],
 ) -> dict[str, Mapping[tuple[Scope, str], RecordGroup]]:
-    """Every group of several kinds, which share a mirror and are grouped by their endpoint."""
+    """All groups of several kinds. The kinds share a mirror and are grouped by endpoint."""
     grouped = [it.grouped for it in kinds.values()]
     mirror = next(iter(kinds.values())).mirror
     return dict(zip(kinds, cast("Any", mirror.groups(grouped)), strict=True))
@@ -165,18 +165,18 @@ def _get_endpoint(value: InferenceComponent | Instance | Copy) -> tuple[Scope, s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """Every kind of record of the control plane.
+    """All records of the control plane, by kind.
 
     `endpoints`, `components`, `instances` and `copies` are in groups by `endpoint_address`.
     Components are in parts by `family_name`, copies in parts by component.
 
     `instances`, `copies` and `scaling_activities` are named by their ids, `tags` by the resource's
-    ARN, records of a scalable target by `target_name` and `policy_key` of `domain.scaling`,
-    `event_schedules` by `schedule_key`, and `roles` and other records of IAM, account-wide, by
-    their names in lower case.
+    ARN, records of a scalable target by `target_name` and `policy_key` in `domain.scaling`, and
+    `event_schedules` by `schedule_key`. `roles` and other records of IAM are account-wide and named
+    by their names in lower case.
 
     An API operation holds `writing` from its first check to its last write. `first_components`
-    finds the components that a list begins with.
+    finds the first components of a list.
     """
 
     store: Store
@@ -215,7 +215,7 @@ class State:
 
 
 def open_state(store: Store) -> State:
-    """Typed records over `store`."""
+    """Open typed records over `store`."""
     mirror = Mirror(store)
     return State(
         store=store,

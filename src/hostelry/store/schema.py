@@ -1,15 +1,15 @@
-"""Migration of a database to this version's schema, or use of a newer schema as it is.
+"""Migrates a database to this version's schema, or uses a newer schema as it is.
 
-| the database's revision | then |
+| the database's revision | result |
 | --- | --- |
-| none | its tables are made as they are now |
+| none | the tables are created in their present form |
 | an older one | it is upgraded |
 | this version's | it is used |
-| a newer one, whose floor is at most this version's | it is used as it is: it only grew |
+| a newer one, whose floor is at most this version's | it is used, because it only has additions |
 | another newer one | StoreRefused |
 
-The floor is the oldest revision whose programs can use the schema (`migrations`): controls of two
-versions use one database while a platform is upgraded, and a version that was upgraded can go back.
+The floor is the oldest revision whose programs can use the schema (`migrations`). While a platform
+is upgraded, controls of two versions use one database, and the upgrade can be undone.
 """
 
 from typing import Any
@@ -36,10 +36,10 @@ from hostelry.base.errors import TerminalError
 from hostelry.store.protocol import StoreRefused
 from hostelry.store.tables import COUNTER, METADATA
 
-SCHEMA_REVISION = "0001"  # revisions are in the order of their names
-SCHEMA_FLOOR = "0001"  # of that revision
+SCHEMA_REVISION = "0001"  # the names of revisions sort in their order
+SCHEMA_FLOOR = "0001"  # the floor of that revision
 OWN = MetaData()
-REVISIONS = Table(  # as Alembic keeps them
+REVISIONS = Table(  # Alembic's own table
     "alembic_version",
     OWN,
     Column("version_num", String(32), nullable=False),
@@ -48,27 +48,27 @@ REVISIONS = Table(  # as Alembic keeps them
 FLOORS = Table(
     "schema_floor",
     OWN,
-    Column("id", Integer, primary_key=True, autoincrement=False),  # one row: 1
+    Column("id", Integer, primary_key=True, autoincrement=False),  # the only row has 1
     Column("revision", Text, nullable=False),
-    Column("made_by", Text, nullable=False),  # the version that upgraded the schema
+    Column("made_by", Text, nullable=False),  # the version that made the schema
 )
-SCHEMA_LOCK = 0x686F7374656C7279  # the number of an advisory lock of PostgreSQL, chosen freely
+SCHEMA_LOCK = 0x686F7374656C7279  # number of an advisory lock of PostgreSQL, an arbitrary value
 
 
 def migrate(connection: Connection) -> None:
-    """Run the missing migrations in the caller's transaction. See the module's table.
+    """Run the missing migrations in the caller's transaction, by the table above.
 
     Raises StoreRefused if the schema is newer and this version cannot use it.
     """
     if is_settled(connection):
         return
     lock_schema(connection)
-    if is_settled(connection):  # another process may have been first
+    if is_settled(connection):  # another process may have migrated before
         return
     if get_revision(connection) is None:
         create(connection)
     else:
-        # Imported late: Alembic loads the dialects of every database, which delays control's start.
+        # Imported late, because Alembic loads the dialects of all databases, which takes long.
         from hostelry.store.upgrade import upgrade
 
         upgrade(connection, SCHEMA_REVISION)
@@ -78,7 +78,7 @@ def migrate(connection: Connection) -> None:
 
 
 def create(connection: Connection) -> None:
-    """Make the tables of a new database, as the revisions would."""
+    """Create the tables of a new database, as the revisions would create them."""
     METADATA.create_all(connection, checkfirst=False)
     connection.execute(insert(COUNTER).values(id=1, revision=0, forgotten=0))
     REVISIONS.create(connection)
@@ -86,7 +86,7 @@ def create(connection: Connection) -> None:
 
 
 def is_settled(connection: Connection) -> bool:
-    """True if the schema is used as it is. Raises StoreRefused if it cannot be used."""
+    """True if the schema needs no migration. Raises StoreRefused if it cannot be used."""
     current = get_revision(connection)
     if current is None or current < SCHEMA_REVISION:
         return False
@@ -104,7 +104,7 @@ def is_settled(connection: Connection) -> bool:
 
 
 def lock_schema(connection: Connection) -> None:
-    """Wait until no other transaction creates tables. SQLite has one writer anyway."""
+    """Wait until no other transaction creates tables. SQLite allows one writer anyway."""
     if connection.dialect.name == "postgresql":
         connection.execute(select(func.pg_advisory_xact_lock(SCHEMA_LOCK)))
 
@@ -118,20 +118,20 @@ def get_revision(connection: Connection) -> str | None:
 
 
 def get_floor(connection: Connection) -> Row[Any] | None:
-    """The row of the floor. None if nothing says which programs can use the schema."""
+    """The row with the floor. None if the database does not state a floor."""
     if not inspect(connection).has_table(FLOORS.name):
         return None
     return connection.execute(select(FLOORS)).one_or_none()
 
 
-USE_LOCK = 0x686F7374656C7278  # an advisory lock, shared by all that use the database
-HOLD_STATEMENT = f"SELECT pg_advisory_lock_shared({USE_LOCK})"  # until the session ends
+USE_LOCK = 0x686F7374656C7278  # an advisory lock, shared by all processes that use the database
+HOLD_STATEMENT = f"SELECT pg_advisory_lock_shared({USE_LOCK})"  # held until the session ends
 
 
 def refuse_if_used(connection: Connection, name: str) -> None:
-    """Keep platforms from starting on the database until the transaction ends.
+    """Prevent platforms from starting on the database until the transaction ends.
 
-    Raises TerminalError if a platform runs. Files of SQLite have their home's lock for this.
+    Raises TerminalError if a platform runs. For SQLite, the lock of the home does this.
     """
     if connection.dialect.name != "postgresql":
         return

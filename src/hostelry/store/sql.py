@@ -1,4 +1,4 @@
-"""Durable store over a SQL database: all statements are portable, transactions are `Database`'s."""
+"""Durable store over a SQL database. All statements are portable."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,12 +14,12 @@ from hostelry.store.protocol import Change, Key, Record, RecordWrite, StoreUnava
 from hostelry.store.schema import migrate
 from hostelry.store.tables import COUNTER, RECORDS
 
-TOPIC = "records"  # announced by each write
-FORGOTTEN_PARTS = 50  # the oldest tombstones go once there are 1/50 more than are kept
+TOPIC = "records"  # each write announces it
+FORGOTTEN_PARTS = 50  # tombstones are removed when their number is 1/50 above the limit
 
 
 class SqlStore:
-    """`Store` in the tables of a database, which are migrated when it is opened.
+    """`Store` in the tables of a database. Opening it migrates the tables.
 
     Raises StoreRefused if the database cannot be used, and StoreUnavailable if a call is impossible
     now. Then nothing was changed, unless the error says otherwise.
@@ -28,10 +28,10 @@ class SqlStore:
     def __init__(self, database: Database, *, tombstones_kept: int = TOMBSTONES_KEPT) -> None:
         self._database = database
         self._tombstones_kept = tombstones_kept
-        # Finding the oldest tombstones reads the whole table: not at each removal.
+        # Not at each removal, because a search for the oldest tombstones reads the whole table.
         self._forget_each = max(1, tombstones_kept // FORGOTTEN_PARTS)
         self._num_removed = self._forget_each - 1
-        # The stamp at which a revision was the newest one.
+        # The newest known revision, with the stamp of the database at that time.
         self._newest: tuple[int | None, int] = (None, 0)
         try:
             with database.write() as connection:
@@ -82,7 +82,7 @@ class SqlStore:
         stamp = self._database.stamp()
         if stamp is not None and (stamp, since) == self._newest:
             return ()
-        # One statement, so that both tables are read in one state. The counter's row always exists.
+        # One statement reads both tables in one state. The counter's row always exists.
         rows = self._database.query(CHANGED, {"since": since})
         check_watchable(since, rows[0].forgotten)
         return [to_change(row) for row in rows if row.revision is not None]
@@ -99,7 +99,7 @@ class SqlStore:
         return self._database.wait_until(TOPIC, lambda: self.revision() > since, timeout_s)
 
     def close(self) -> None:
-        """Close every connection. The store must not be used again."""
+        """Close every connection. Do not use the store afterwards."""
         self._database.close()
 
     def _replace(self, key: Key, body: bytes | None, expect: int | None) -> int:
@@ -114,15 +114,15 @@ class SqlStore:
         return revision
 
     def _forget(self, connection: Connection, num_removed: int) -> None:
-        """Count removals, and forget the oldest tombstones from time to time."""
-        self._num_removed += num_removed  # under the write lock, which the transaction has
+        """Count removals, and remove the oldest tombstones from time to time."""
+        self._num_removed += num_removed  # under the write lock of the transaction
         if num_removed and self._num_removed >= self._forget_each:
             forget_oldest(connection, self._tombstones_kept)
             self._num_removed = 0
 
 
-# Each statement is compiled once. After every statement of a transaction other threads run, and the
-# transaction waits for its turn. So the number of statements matters more than their work.
+# Each statement is compiled once. Between the statements of a transaction, other threads run, and
+# the transaction waits for its turn. So the number of statements matters more than their work.
 NAMED_BY = ("kind", "account", "region", "name")
 GROWN = (
     sa.update(COUNTER)
@@ -150,25 +150,25 @@ REPLACED = (
 
 
 def next_revision(connection: Connection, count: int = 1) -> int:
-    """Take the next `count` revisions, and return the last. Other writers wait until the end."""
+    """Take the next `count` revisions, and return the last. Other writers wait for this one."""
     return int(connection.execute(GROWN, {"by": count}).scalar_one())
 
 
 def insert_row(connection: Connection, key: Key, body: bytes | None, revision: int) -> None:
-    """Make a record that must not exist. Raises Conflict if it does."""
+    """Insert a new record. Raises Conflict if the record exists."""
     present = present_row(connection, key)
     check_version(key, select_version(present), None)
     values = {"revision": revision, "body": body}
     if present is None:
         connection.execute(INSERTED, values | get_columns(key))
-    else:  # a tombstone
+    else:  # the row is a tombstone
         connection.execute(sa.update(RECORDS).where(*IS_NAMED).values(values), match_names(key))
 
 
 def replace_rows(connection: Connection, writes: Sequence[tuple[int, RecordWrite]]) -> None:
-    """Replace records by revision. A body of None makes a tombstone.
+    """Write records at their revisions. A body of None writes a tombstone.
 
-    Raises Conflict if one has another version than expected.
+    Raises Conflict if a record has another version than expected.
     """
     values = [
         {
@@ -183,7 +183,7 @@ def replace_rows(connection: Connection, writes: Sequence[tuple[int, RecordWrite
         return
     for revision, write in writes:
         row = present_row(connection, write.key)
-        if row is None or row.revision != revision:  # not written above
+        if row is None or row.revision != revision:  # the update above did not write this row
             check_version(write.key, select_version(row), write.expect)
             raise StoreUnavailable(f"{write.key.kind} {write.key.name!r} was not written")
 
@@ -199,7 +199,7 @@ def select_version(row: Row[Any] | None) -> int | None:
 
 
 def forget_oldest(connection: Connection, kept: int) -> None:
-    """Remove tombstones beyond the newest `kept` and remember up to which revision."""
+    """Remove tombstones beyond the newest `kept`, and note the last removed revision."""
     dead = sa.select(RECORDS.c.revision).where(RECORDS.c.body.is_(None))
     newest_forgotten = connection.execute(
         dead.order_by(RECORDS.c.revision.desc()).offset(kept).limit(1)
@@ -223,7 +223,7 @@ def get_columns(key: Key) -> dict[str, str]:
 
 
 def match_names(key: Key) -> dict[str, str]:
-    """The values of `IS_NAMED` that only the key's row meets."""
+    """The parameters of `IS_NAMED` that select the key's row."""
     return {f"its_{name}": it for name, it in get_columns(key).items()}
 
 

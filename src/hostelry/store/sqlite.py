@@ -1,4 +1,4 @@
-"""A SQLite file as a database, and a consistent copy of it while processes use it."""
+"""A SQLite file as a database, and consistent copies of it while processes use it."""
 
 import errno
 import os
@@ -17,7 +17,7 @@ from hostelry.store.announcements import Announcements
 from hostelry.store.protocol import StoreRefused, StoreUnavailable
 
 BUSY_TIMEOUT_S = 10.0
-POLL_S = 0.25  # within which a wait notices a write of another process
+POLL_S = 0.25  # a wait notices another process's write within this time
 PRAGMAS = (
     "PRAGMA journal_mode=WAL",
     "PRAGMA synchronous=FULL",
@@ -40,22 +40,22 @@ TROUBLES = {
 
 
 class SqliteFile:
-    """One SQLite file, readable by its owner only. Thread-safe. Every commit is synced.
+    """One SQLite file, which only its owner can read. Thread-safe. Every commit is synced.
 
     Raises StoreRefused if it cannot be opened, and StoreUnavailable if a transaction is impossible
-    now. In both cases nothing was changed. `trouble` says why the last change could not be made.
-    None after the next successful change.
+    now. In both cases nothing was changed. `trouble` says why the last change failed. None after
+    the next successful change.
     """
 
     def __init__(self, path: Path | str) -> None:
         self.trouble: str | None = None
         self._path = Path(path)
         self._announcements = Announcements()
-        self._writing = threading.Lock()  # SQLite's own waiting sleeps, which keeps writers apart
+        self._writing = threading.Lock()  # because SQLite waits by sleeping, which delays writers
         self._watching = threading.Lock()
-        self._watcher: sqlite3.Connection | None = None  # writes nothing, so it sees each commit
-        with suppress(OSError):  # the following open reports it
-            # SQLite gives the file's companions the same mode.
+        self._watcher: sqlite3.Connection | None = None  # never writes, so it sees every commit
+        with suppress(OSError):  # opening the file reports the error
+            # SQLite gives the same mode to the files next to it.
             os.close(os.open(self._path, os.O_CREAT | os.O_RDWR, 0o600))
         self._engine = sqlite_engine(self._path)
 
@@ -91,7 +91,7 @@ class SqliteFile:
             self._announcements.announce(announce)
 
     def create(self, metadata: MetaData) -> None:
-        """Make the tables that are missing."""
+        """Create the missing tables."""
         with self.write() as connection:
             metadata.create_all(connection)
 
@@ -100,9 +100,9 @@ class SqliteFile:
         return self._announcements.wait_until(topic, condition, timeout_s, lambda: POLL_S)
 
     def stamp(self) -> int | None:
-        """A number that differs once any process has committed a change. None if it is unreadable.
+        """A number that changes with every commit of any process. None if it cannot be read.
 
-        It costs microseconds, while a query costs hundreds of microseconds.
+        Reading it takes microseconds. A query takes hundreds of microseconds.
         """
         with self._watching, suppress(sqlite3.Error):
             if self._watcher is None:
@@ -112,7 +112,7 @@ class SqliteFile:
         return None
 
     def close(self) -> None:
-        """Close every connection, and end waits. The file must not be used again."""
+        """Close every connection, and end waits. Do not use the file afterwards."""
         self._announcements.end()
         self._engine.dispose()
         with self._watching:
@@ -142,7 +142,7 @@ class SqliteFile:
 
 
 def sqlite_engine(path: Path) -> Engine:
-    """An engine on one SQLite file. Threads share connections, each used by a thread at a time."""
+    """An engine on one SQLite file. Threads share connections, but never use one together."""
     engine = sa.create_engine(sa.URL.create("sqlite+pysqlite", database=str(path)))
     sa.event.listen(engine, "connect", prepare_connection)
     sa.event.listen(engine, "begin", begin_transaction)
@@ -150,20 +150,20 @@ def sqlite_engine(path: Path) -> Engine:
 
 
 def prepare_connection(raw: sqlite3.Connection, _: Any) -> None:
-    """Leave transactions to us and make every commit durable."""
+    """Leave the control of transactions to us, and make every commit durable."""
     raw.isolation_level = None
     for pragma in PRAGMAS:
         raw.execute(pragma)
 
 
 def begin_transaction(connection: Connection) -> None:
-    """Take the write lock at once in a writing transaction: a later upgrade could fail."""
+    """Take the write lock at once in a writing transaction, because taking it later could fail."""
     writes = connection.get_execution_options().get("writes", False)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
 
 def store_error(path: Path, error: sa.exc.DBAPIError) -> HostelryError:
-    """The error to raise for the database's own: the cause and what to do."""
+    """Convert an error of the database. The message has the cause and the remedy."""
     code = _get_code(error)
     if code in REFUSALS:
         return StoreRefused(f"the store {path} was refused: {REFUSALS[code]} ({error.orig})")
@@ -172,12 +172,12 @@ def store_error(path: Path, error: sa.exc.DBAPIError) -> HostelryError:
 
 
 def _get_code(error: sa.exc.DBAPIError) -> int:
-    """SQLite's primary result code."""
+    """The result code of SQLite without its extension."""
     return int(getattr(error.orig, "sqlite_errorcode", 0)) & 0xFF
 
 
 def _num_changes(connection: Connection) -> int:
-    """The rows that a connection has changed so far."""
+    """The number of rows that a connection has changed so far."""
     raw = connection.connection.driver_connection
     return raw.total_changes if isinstance(raw, sqlite3.Connection) else 0
 
@@ -186,17 +186,17 @@ PAGES_AT_ONCE = 1024
 
 
 class SqliteSnapshot:
-    """The file as it is when this is made: a transaction that reads is open until `close`.
+    """The state of the file at the time of construction. Holds a reading transaction until `close`.
 
-    It keeps no writer waiting. Raises TerminalError if the file cannot be read.
+    Writers do not wait for it. Raises TerminalError if the file cannot be read.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         with self._translate_errors():
             self._source = sqlite3.connect(path, isolation_level=None, timeout=BUSY_TIMEOUT_S)
-            # The transaction begins with its first read, and a copy from a connection that has one
-            # does not begin again when another process writes.
+            # A transaction begins with its first read. A copy over a connection with an open
+            # transaction does not begin again when another process writes.
             self._source.execute("BEGIN")
             self._source.execute("SELECT count(*) FROM sqlite_master").fetchone()
             (pages,) = self._source.execute("PRAGMA page_count").fetchone()
@@ -204,7 +204,7 @@ class SqliteSnapshot:
         self.num_bytes = int(pages) * int(page_bytes)
 
     def copy_to(self, target: Path, copied: Callable[[int], None]) -> None:
-        """Write the state to a new file. `copied` is called with the bytes so far.
+        """Write the state to a new file. `copied` is called with the number of bytes so far.
 
         Raises TerminalError, and OSError if the disk of `target` is full or fails.
         """
@@ -215,7 +215,7 @@ class SqliteSnapshot:
         with self._translate_errors():
             copy = sqlite3.connect(target, isolation_level=None)
             try:
-                copy.execute("PRAGMA synchronous=OFF")  # the caller syncs the whole file
+                copy.execute("PRAGMA synchronous=OFF")  # the caller syncs the complete file
                 self._source.backup(copy, pages=PAGES_AT_ONCE, progress=report, sleep=0.0)
             finally:
                 copy.close()

@@ -1,4 +1,4 @@
-"""The store's two tables, and the column types that compare values alike on every database."""
+"""The store's two tables, and column types that compare texts alike on every database."""
 
 from functools import cache
 from typing import Any
@@ -18,27 +18,27 @@ from sqlalchemy import (
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.types import TypeDecorator
 
-# PostgreSQL's text has no NUL. Pairs that begin with U+0001 keep the order of the characters.
+# PostgreSQL's text cannot contain NUL. Pairs with U+0001 keep the order of characters.
 ESCAPES = (("\x01", "\x01\x02"), ("\0", "\x01\x01"))
 
 
 class EscapedText(TypeDecorator[str]):
-    """Text with any character in a column that cannot hold NUL, ordered by code point."""
+    """Text with any character, in a column that cannot contain NUL. Sorted by code point."""
 
     impl = Text
     cache_ok = True
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
-        """The text as it is stored."""
+        """Convert a text to its stored form."""
         return None if value is None else escape_text(value)
 
     def process_result_value(self, value: Any | None, dialect: Dialect) -> str | None:
-        """The text as it was given."""
+        """Convert a stored text back."""
         return None if value is None else unescape_text(value)
 
 
 def escape_text(text: str) -> str:
-    """A text without NUL that sorts as `text` does."""
+    """Escape NUL. The result sorts as `text` does."""
     if "\x01" not in text and "\0" not in text:
         return text
     for character, pair in ESCAPES:
@@ -47,7 +47,7 @@ def escape_text(text: str) -> str:
 
 
 def unescape_text(text: str) -> str:
-    """What `escape_text` was given."""
+    """Undo `escape_text`."""
     if "\x01" not in text:
         return text
     for character, pair in reversed(ESCAPES):
@@ -55,7 +55,7 @@ def unescape_text(text: str) -> str:
     return text
 
 
-# Kept unchanged and compared by code point, whatever a database's collation is.
+# Stored unchanged and compared by code point, whatever the collation of the database.
 OPAQUE_TEXT = Text().with_variant(EscapedText(collation="C"), "postgresql")
 
 
@@ -74,8 +74,8 @@ RECORDS = Table(
     Index("records_by_revision", "revision", unique=True),
 )
 
-# One row (id 1). Its update is the first statement of every write, which serializes writers
-# on every database: revisions become visible in order.
+# One row (id 1). Every write first updates this row, so writers wait for each other on every
+# database, and revisions become visible in order.
 COUNTER = Table(
     "counter",
     METADATA,
@@ -86,15 +86,15 @@ COUNTER = Table(
 
 
 def insert_once(table: sa.Table, connection: sa.Connection) -> sa.Insert:
-    """Build an insert of a row, unless it exists. Then `rowcount` of the result is 0."""
+    """Build an insert that does nothing if the row exists. Then the result's `rowcount` is 0."""
     return _insert_once(table, connection.dialect.name)
 
 
-@cache  # to build a statement takes longer than to carry it out
+@cache  # building a statement takes longer than running it
 def _insert_once(table: sa.Table, dialect: str) -> sa.Insert:
     made: sa.Insert
     if dialect == "postgresql":
-        # Imported late: a platform on SQLite starts sooner without it.
+        # Imported late, so that a platform on SQLite starts sooner.
         from sqlalchemy.dialects import postgresql
 
         made = postgresql.insert(table).on_conflict_do_nothing()

@@ -1,7 +1,7 @@
 """Alembic's environment. `schema.migrate` runs it when a store is opened.
 
-Controls of two versions use one database while a platform is upgraded. So each revision says which
-programs can still use it: `USABLE_FROM` is the oldest revision whose programs can.
+While a platform is upgraded, controls of two versions use one database. So each revision states
+which programs can still use it: `USABLE_FROM` is the oldest revision whose programs can.
 
 1. Expand. A release may add tables and indexes, and columns that are nullable or have a default of
    the server. Programs of the release before neither read nor write them. `USABLE_FROM` stays.
