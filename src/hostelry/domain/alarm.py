@@ -20,7 +20,7 @@ def alarm_arn(scope: Scope, name: str) -> str:
 
 
 class AlarmState(Enum):
-    """StateValue."""
+    """StateValue in CloudWatch's API."""
 
     OK = "OK"
     ALARM = "ALARM"
@@ -28,7 +28,7 @@ class AlarmState(Enum):
 
 
 class MissingData(Enum):
-    """TreatMissingData."""
+    """TreatMissingData in CloudWatch's API."""
 
     MISSING = "missing"
     NOT_BREACHING = "notBreaching"
@@ -37,7 +37,7 @@ class MissingData(Enum):
 
 
 class Comparison(Enum):
-    """ComparisonOperator, of a datapoint with the threshold."""
+    """ComparisonOperator: compares a datapoint with the threshold."""
 
     GREATER_OR_EQUAL = "GreaterThanOrEqualToThreshold"
     GREATER = "GreaterThanThreshold"
@@ -47,9 +47,9 @@ class Comparison(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlarmRule:
-    """A metric alarm's rule: alarm if `datapoints_to_alarm` of `evaluation_periods` breach.
+    """A metric alarm's rule: ALARM if `datapoints_to_alarm` of `evaluation_periods` breach.
 
-    Exactly one of `stat` and `queries` is used. One of the queries returns data.
+    Exactly one of `stat` and `queries` is used. Exactly one query returns data.
     """
 
     evaluation_periods: int
@@ -59,7 +59,7 @@ class AlarmRule:
     missing: MissingData = MissingData.MISSING
     stat: MetricStat | None = None
     queries: tuple[MetricQuery, ...] = ()
-    ignores_few_samples: bool = False  # EvaluateLowSampleCountPercentile: ignore
+    ignores_few_samples: bool = False  # EvaluateLowSampleCountPercentile is "ignore"
 
     @property
     def period_s(self) -> int:
@@ -88,11 +88,11 @@ class AlarmActions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlarmStatus:
-    """The state of an alarm, and its reason.
+    """The state of an alarm, and the reason.
 
-    `reason_data` is JSON. `updated_at` is the last write of the state or its reason,
-    `transitioned_at` the last change of state, and `previous` the state before that. `acted_at` is
-    when the actions of this state were done. None while they are due.
+    `reason_data` is JSON. `updated_at` is the last write of the state or the reason,
+    `transitioned_at` the last change of state, and `previous` the state before it. `acted_at` is
+    when the actions for this state were done, or None while they are due.
     """
 
     state: AlarmState = AlarmState.INSUFFICIENT_DATA
@@ -108,8 +108,8 @@ class AlarmStatus:
 class MetricAlarm:
     """An alarm on one metric or one expression.
 
-    `owner` is the ARN of the scaling policy that created it. None for a user's alarm. `given` is
-    the request, which DescribeAlarms returns.
+    `owner` is the ARN of the scaling policy that created the alarm, or None for a user's alarm.
+    `given` is the request, which DescribeAlarms returns.
     """
 
     scope: Scope

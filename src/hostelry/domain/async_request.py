@@ -14,7 +14,7 @@ DEFAULT_CONCURRENT = 4
 class AsyncInference:
     """Settings of an endpoint whose requests are queued.
 
-    URIs have no trailing slash. `max_concurrent_per_instance` requests are on one copy at most.
+    URIs have no trailing slash. A copy runs at most `max_concurrent_per_instance` requests.
     """
 
     output_uri: str
@@ -36,9 +36,9 @@ class ScopedMetric:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AsyncMetricsReport:
-    """Samples, reported once or more: a process is known by its start, a report by its number.
+    """Samples, which may be reported repeatedly. Process start and report number identify a report.
 
-    `host` names the host of the process if there are several.
+    `host` is the host of the process, if there are several hosts.
     """
 
     started_at: float
@@ -88,9 +88,9 @@ S3_HOST = re.compile(
 
 
 def from_web_address(uri: str) -> str | None:
-    """The ``s3://bucket/key`` of an https address of S3, path-style or with the bucket as host.
+    """Convert an https address of S3 (path-style, or bucket as host) to ``s3://bucket/key``.
 
-    None if it is another address. Nothing is fetched.
+    None for another address. Nothing is fetched.
     """
     host, _, rest = uri.removeprefix("https://").partition("/")
     found, key = S3_HOST.fullmatch(host), unquote(rest)

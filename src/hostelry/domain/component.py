@@ -1,4 +1,4 @@
-"""An inference component: a base model with reserved resources, or an adapter of one."""
+"""An inference component: a base model with reserved resources, or an adapter of a base."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -30,10 +30,10 @@ class PlacementStrategy(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scheduling:
-    """SchedulingConfig. `max_imbalance` is AvailabilityZoneBalance's MaxImbalance, if given.
+    """SchedulingConfig. `max_imbalance` is MaxImbalance of AvailabilityZoneBalance, if given.
 
-    The balance of zones is a preference (EnforcementMode PERMISSIVE). No copy stays unplaced
-    because of it.
+    The balance of zones is a preference (EnforcementMode PERMISSIVE): it never keeps a copy
+    unplaced.
     """
 
     strategy: PlacementStrategy = PlacementStrategy.SPREAD
@@ -42,7 +42,7 @@ class Scheduling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TypedSpec:
-    """The specification for one instance type, where a component has several Specifications."""
+    """The specification for one instance type, if a component has several Specifications."""
 
     instance_type: str
     container: Container
@@ -55,9 +55,9 @@ class TypedSpec:
 class ComponentSpec:
     """The specification of a base component's copies. A change makes a new `generation`.
 
-    `by_type` is empty if one specification applies to every instance type. Otherwise it has a
-    specification for each type that can hold the component, and the other fields are equal to the
-    first one.
+    If one specification applies to all instance types, `by_type` is empty. Otherwise it has a
+    specification for each type that can hold the component, and the other fields equal the fields
+    of the first one.
     """
 
     generation: int
@@ -69,7 +69,7 @@ class ComponentSpec:
     by_type: tuple[TypedSpec, ...] = ()
 
     def on(self, instance_type: str) -> TypedSpec | None:
-        """The specification on an instance type. None if copies cannot be placed on it."""
+        """The specification for an instance type. None if it cannot hold copies."""
         if self.by_type:
             return next((it for it in self.by_type if it.instance_type == instance_type), None)
         return TypedSpec(
@@ -83,9 +83,9 @@ class ComponentSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdapterSpec:
-    """An adapter component's weights. A change makes a new `generation`.
+    """The weights of an adapter component. A change makes a new `generation`.
 
-    A time limit of None means the base's limit for downloads, and the server's for loading.
+    Without a time limit (None), the base's limit applies to downloads, the server's to loading.
     """
 
     generation: int
@@ -120,7 +120,7 @@ class CapacitySize:
 class RollingUpdate:
     """RollingUpdatePolicy and AutoRollbackConfiguration of a component's update.
 
-    `rollback_batch` None: a rollback goes back in one step.
+    Without `rollback_batch` (None), a rollback takes one step.
     """
 
     max_batch: CapacitySize
@@ -134,9 +134,9 @@ class RollingUpdate:
 class Rollout:
     """A rolling update under way: its policy and progress.
 
-    `new_copies` of the new generation may exist now. `batch_ready_at` is when the last batch was
-    ready, which is the start of `policy.wait_s`. None while the batch comes up. `failure` is the
-    reason for a rollback, if there is one. A rollback goes batch by batch.
+    `new_copies` of the new generation may exist now. `batch_ready_at` is when the last batch became
+    ready and `policy.wait_s` began, or None while the batch starts. `failure` is the reason for a
+    rollback, if there is one. A rollback also goes batch by batch.
     """
 
     policy: RollingUpdate
@@ -151,9 +151,9 @@ class InferenceComponent:
     """An inference component. Exactly one of `spec` (base) and `adapter` is set.
 
     An update replaces `previous_spec` or `previous_adapter`, and a rollback restores it.
-    `deadline_at` is when the current non-final status fails. None in final states. `pinned` copies
-    never move to another instance for packing. `placement_note` says why some copies fit nowhere
-    yet. None once all copies are placed.
+    `deadline_at` is when the current status fails, or None in final statuses. `pinned` copies never
+    move to another instance for packing. `placement_note` says why some copies fit nowhere yet. It
+    is missing (None) once all copies are placed.
     """
 
     scope: Scope
@@ -174,10 +174,10 @@ class InferenceComponent:
     rollout: Rollout | None = None
     pinned: bool = False
     placement_note: str | None = None
-    at_zero: AtZero | None = None  # None: as its endpoint has it
+    at_zero: AtZero | None = None  # None: the endpoint's setting
     given: Mapping[str, Any]
 
 
 def family_name(component: InferenceComponent) -> str:
-    """The name of a component's base. A base component is its own base."""
+    """The name of a component's base. A base is its own base."""
     return component.name if component.adapter is None else component.adapter.base_name

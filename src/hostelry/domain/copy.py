@@ -22,9 +22,9 @@ class InstanceState(Enum):
 class Instance:
     """One ML instance of a variant. `agent_address` is set once its agent answers.
 
-    `zone` is its declared availability zone, `idle_since` when the last copy left it. A `leaving`
-    instance is surplus. It is terminated once its copies are replaced elsewhere. `drain_since` is
-    when an operator asked for the same, and for another instance in its place.
+    `zone` is the declared availability zone. `idle_since` is when the last copy left the instance.
+    A `leaving` instance is surplus, and ends once its copies are replaced on other instances.
+    `drain_since` is when an operator requested the same, with another instance in its place.
     """
 
     id: str
@@ -48,8 +48,8 @@ class AdapterPlacement:
     """An adapter that a copy must have registered.
 
     `id` is its name on the model server: the component's name and generation, so that an adapter
-    never shares an id with its predecessor. `alias` is the component's name. The time limits are
-    the adapter's own, as in AdapterSpec.
+    never has the id of a predecessor. `alias` is the component's name. The time limits come from
+    AdapterSpec.
     """
 
     id: str
@@ -68,7 +68,7 @@ class CopyPhase(Enum):
     PROVING = "proving"  # /ping answers, and a real invocation is under way
     READY = "ready"  # a real invocation produced an answer
     UNHEALTHY = "unhealthy"  # was ready, and fails its health checks now
-    FAILED = "failed"  # given up, for the status's `reason`
+    FAILED = "failed"  # the agent has given up, because of the status's `reason`
     STOPPING = "stopping"
 
 
@@ -91,7 +91,7 @@ class AdapterStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopySpec:
-    """The specification of a copy for its agent. The process runs on until it changes."""
+    """The specification of a copy for its agent. The process restarts only if it changes."""
 
     id: str
     owner: str  # "component/NAME" or "variant/NAME", for logs and errors
@@ -100,13 +100,13 @@ class CopySpec:
     download_timeout_s: float
     startup_timeout_s: float
     adapters: tuple[AdapterPlacement, ...] = ()
-    device_ids: tuple[int, ...] = ()  # accelerators of the instance that this copy owns
-    draining: bool = False  # without routes: the agent reports connections still open
+    device_ids: tuple[int, ...] = ()  # accelerators of the instance, used by this copy alone
+    draining: bool = False  # has no routes, and the agent reports its open connections
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuUse:
-    """Utilization of one accelerator and of its memory, in per cent."""
+    """The utilization of one accelerator and of its memory, in per cent."""
 
     device: str
     busy_percent: float
@@ -129,17 +129,17 @@ class LastEnd:
 class CopyStatus:
     """A copy as its agent last reported it.
 
-    `address` is ``http://host:port`` once the process listens, `key` the secret that requests must
-    carry (None: none). `log_tail` has the model server's last lines in the phases FAILED and
-    UNHEALTHY. `peak_memory_bytes` is the maximum measured since its start, `memory_limit` how the
-    limit is enforced ("cgroup", "watched", "container", or empty if it is not). `start_kind` is
-    "cold" or "warm", `start_s` the time from start to READY. `open_connections` counts the
-    connections to a draining copy. None while unknown. `left_out` names the variables of the
-    container's Environment that the server does not get. Gateways lease the models of a multi-model
-    copy at `models_address`. `last_end` is reported for a while (`fleet/agent/lifecycle.py`), even
-    if the copy is READY again. `cpu_s` is the CPU time of its processes at `cpu_at` of the
-    machine's monotonic clock (0: not measured), `gpus` the utilization of its accelerators. These
-    three change all the time, so they do not count when statuses are compared.
+    `address` is ``http://host:port`` once the process listens. `key` is the secret that requests
+    must carry, or None. `log_tail` has the model server's last lines in the phases FAILED and
+    UNHEALTHY. `peak_memory_bytes` is the maximum since the start. `memory_limit` says how the limit
+    is enforced: "cgroup", "watched", "container", or empty if it is not. `start_kind` is "cold" or
+    "warm", `start_s` the time from start to READY. `open_connections` counts the connections to a
+    draining copy (None: unknown). `left_out` names the variables of the container's Environment
+    that the server does not get. At `models_address` gateways lease the models of a multi-model
+    copy. `last_end` is reported for a while (`fleet/agent/lifecycle.py`), even if the copy is READY
+    again. `cpu_s` is the CPU time of its processes at `cpu_at` of the machine's monotonic clock (0:
+    not measured). `gpus` has the utilization of its accelerators. These three change all the time,
+    so comparisons of statuses ignore them.
     """
 
     id: str
@@ -170,12 +170,12 @@ class CopyStatus:
 class Copy:
     """A copy's record: its place, its specification, and its last observed status.
 
-    `ready_at` is when it began to serve, `unready_since` when a copy that had served ceased to,
-    `failed_at` when it was first seen FAILED. A draining copy is no longer desired. It leaves the
-    routes first, and is stopped when its requests are done or `drain_deadline_at` passes.
-    `drain_started_at` is when a copy with requests began to drain. `replaces` is the id of the copy
-    on another instance that it replaces once it is ready. `instance_made_at` is when its instance
-    was recorded, which is part of the names of log streams.
+    `ready_at` is when the copy began to serve, `unready_since` when it stopped serving after that,
+    `failed_at` when it was first seen FAILED. A draining copy is no longer desired. It first leaves
+    the routes, and stops when its requests are done or `drain_deadline_at` passes.
+    `drain_started_at` is when a copy with requests began to drain. Once this copy is ready, it
+    replaces the copy with the id `replaces` on another instance. `instance_made_at` is when its
+    instance was recorded, which is part of the names of log streams.
     """
 
     scope: Scope
@@ -213,7 +213,7 @@ class Copy:
 
 
 def containers_on(variant: EndpointVariant, instance: Instance) -> Sequence[Container]:
-    """The containers of an instance of the variant, or none if the variant takes components."""
+    """The containers on an instance of the variant. Empty if the variant takes components."""
     model = variant.model_on(instance.instance_type)
     return () if model is None else model.containers
 
@@ -221,9 +221,9 @@ def containers_on(variant: EndpointVariant, instance: Instance) -> Sequence[Cont
 def complete_sets(
     variant: EndpointVariant, instances: Iterable[Instance], ready: Iterable[Copy]
 ) -> Mapping[str, tuple[Copy, ...]]:
-    """By instance id, its copies of `ready` in the order of the model's containers.
+    """The copies in `ready` by instance id, in the order of the model's containers.
 
-    Instances that lack a ready copy of any container are left out.
+    Instances without a ready copy of each container are left out.
     """
     by_place = {(it.instance_id, it.spec.container.hostname): it for it in ready}
     found = {}
@@ -236,5 +236,5 @@ def complete_sets(
 
 
 def num_containers(variant: EndpointVariant) -> int:
-    """The number of containers of the variant's model. With pools, the largest number."""
+    """The number of containers of the variant's model. With pools it is the largest number."""
     return max((len(it.containers) for it in variant.models), default=1)

@@ -7,7 +7,7 @@ from hostelry.domain.load import LoadKey
 
 
 class CaptureEncoding(Enum):
-    """How a captured body is written in its record."""
+    """How a captured body is stored in its record."""
 
     CSV = "CSV"
     JSON = "JSON"
@@ -16,10 +16,10 @@ class CaptureEncoding(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataCapture:
-    """Settings of the capture. `uri` is an s3:// address without a slash at its end.
+    """Settings of the capture. `uri` is an s3:// address without a trailing slash.
 
     `percent` of the requests are captured. Bodies of a content type in `csv_types` or `json_types`
-    (lower case, without parameters) are stored as text, all others in base64.
+    (lower case, without parameters) are stored as text, other bodies in base64.
     """
 
     percent: int
@@ -37,7 +37,7 @@ class DataCapture:
         return self.is_enabled and self.percent > 0
 
     def get_encoding(self, content_type: str | None) -> CaptureEncoding:
-        """The encoding of bodies of that content type, whose parameters do not count."""
+        """The encoding for bodies of a content type, whose parameters are ignored."""
         bare = (content_type or "").partition(";")[0].strip().lower()
         if bare in self.csv_types:
             return CaptureEncoding.CSV
@@ -48,9 +48,9 @@ class DataCapture:
 class CaptureCounts:
     """Captured requests of a variant since the last report.
 
-    `captured` requests of `captured_bytes` were written to disk, to be uploaded. `dropped` requests
-    were not written or not kept, because of `drop_cause`. `upload_cause` is why uploads fail now.
-    It is empty if they succeed, and None without an upload.
+    `captured` requests of `captured_bytes` were written to disk for upload. `dropped` requests were
+    not written or not kept, because of `drop_cause`. `upload_cause` is why uploads fail now. It is
+    empty if they succeed, and None if no upload was tried.
     """
 
     captured: int = 0
@@ -87,7 +87,7 @@ class VariantCapture:
 class CaptureReport:
     """Body of POST /internal/capture. A repeated report has the same `sequence`.
 
-    `started_at` distinguishes a restarted `reporter`.
+    `started_at` distinguishes a `reporter` from its earlier processes.
     """
 
     reporter: str

@@ -1,4 +1,4 @@
-"""Endpoint: a configuration deployed on instances."""
+"""An endpoint: an endpoint configuration deployed on instances."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -16,12 +16,12 @@ from hostelry.domain.traffic import ALL_AT_ONCE, Allowance, TrafficPolicy
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyRestart:
-    """The desired replacement of a copy, kept in its endpoint's record until it is over.
+    """The requested replacement of a copy. It is in the endpoint's record until it is over.
 
-    Copies of one group (a component, or a variant's model) are replaced one after the other.
-    `began_at` is when the turn of this copy came. With `with_instance` the copy is alone on its
-    instance, and another instance comes up for its successor. `failure` says why the replacement
-    was given up. The copy serves on then.
+    In a group (a component, or a variant's model), copies are replaced one after another.
+    `began_at` is when this copy's turn began. With `with_instance` the copy is alone on its
+    instance, and its successor gets another instance. `failure` says why the replacement was given
+    up. Then the old copy continues to serve.
     """
 
     copy_id: str
@@ -35,17 +35,17 @@ class CopyRestart:
 
     @property
     def is_under_way(self) -> bool:
-        """Whether a replacement comes up now."""
+        """Whether a successor is starting now."""
         return self.began_at is not None and self.failure is None
 
     @property
     def group(self) -> tuple[str | None, str]:
-        """The component and the variant, of which one copy is replaced at a time."""
+        """The component and the variant. One copy of them is replaced at a time."""
         return (self.component_name, self.variant_name)
 
 
 class UpdateOutcome(Enum):
-    """What became of an update."""
+    """The outcome of an update."""
 
     UNDER_WAY = "under way"
     COMPLETE = "complete"
@@ -56,9 +56,8 @@ class UpdateOutcome(Enum):
 class PastStep:
     """One step of an update. The current step has no `ended_at`.
 
-    `least_share` and `most_share` are the smallest and the largest share of traffic, from 0 to 1,
-    that a variant's new fleet had. `verdict` is the last verdict on the new fleet, if it was
-    compared.
+    `least_share` and `most_share` are the smallest and largest share of a variant's traffic, from 0
+    to 1, on the new fleet. `verdict` is the last verdict on the new fleet, if fleets were compared.
     """
 
     name: str
@@ -71,10 +70,10 @@ class PastStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PastUpdate:
-    """An update from one configuration to another. `cause` says why it was rolled back.
+    """An update from one configuration to another. `cause` is the reason for its rollback.
 
-    `alarm_names` are the alarms that guarded it. `steps_left_out` counts the oldest steps, which
-    are not kept.
+    `alarm_names` are the alarms that guarded the update. `steps_left_out` counts the oldest steps,
+    which are no longer kept.
     """
 
     from_config: str
@@ -89,7 +88,7 @@ class PastUpdate:
 
 
 class EndpointStatus(Enum):
-    """EndpointStatus as DescribeEndpoint shows it. AWS has more, which never occur here."""
+    """EndpointStatus as DescribeEndpoint shows it, without AWS's statuses that never occur here."""
 
     CREATING = "Creating"
     UPDATING = "Updating"
@@ -100,7 +99,7 @@ class EndpointStatus(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassedOver:
-    """An instance type in backoff until `until`, as no instance of it came up, and why."""
+    """An instance type that is not tried until `until`, because none came up, and the reason."""
 
     instance_type: str
     until: float
@@ -111,19 +110,19 @@ class PassedOver:
 class EndpointVariant:
     """The desired state of a variant.
 
-    `model` was copied when the configuration was applied, so that the model and the configuration
-    may be deleted while the endpoint runs. `pool_models` has the models that pools name instead
-    (ModelNameOverride), by instance type. `model_on` chooses between them. `serverless` is the
-    variant's current configuration, `environments` the desired number of its environments, and
-    `idle` the environments to end first. While `serverless` is being changed in place,
-    `serverless_before` is the configuration before that.
+    `model` is a copy from the time when the configuration was applied, so the model and the
+    configuration may be deleted while the endpoint runs. `pool_models` has, by instance type, the
+    models that pools name instead (ModelNameOverride). `model_on` chooses between them.
+    `serverless` is the variant's current configuration, `environments` the desired number of
+    environments, and `idle` the environments that end first. While `serverless` is changed in
+    place, `serverless_before` is the configuration before.
     """
 
     variant: Variant
     model: Model | None
     desired_instance_count: int
     desired_weight: float
-    scaled_in_at: float | None = None  # the last scale-in of instances
+    scaled_in_at: float | None = None  # when instances were last scaled in
     pool_models: Mapping[str, Model] = field(default_factory=dict)
     passed_over: tuple[PassedOver, ...] = ()
     serverless: ServerlessConfig | None = None
@@ -132,12 +131,12 @@ class EndpointVariant:
     serverless_before: ServerlessConfig | None = None
 
     def model_on(self, instance_type: str) -> Model | None:
-        """The model on an instance of that type. None on an endpoint for components."""
+        """The model on an instance of that type. None if the endpoint is for components."""
         return self.pool_models.get(instance_type, self.model)
 
     @property
     def models(self) -> tuple[Model, ...]:
-        """The models of all instance types of the variant, each once."""
+        """The distinct models of all instance types of the variant."""
         found = (self.model_on(it) for it in self.variant.instance_types)
         by_name = {model.name: model for model in found if model is not None}
         return tuple(by_name.values())
@@ -145,12 +144,12 @@ class EndpointVariant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateGuard:
-    """Guards that roll an update back: alarms, and a time limit.
+    """The guards that can roll an update back: alarms, and a time limit.
 
-    `bake_s` is TerminationWaitInSeconds: the trial time of the new deployment, during which the old
-    deployment is kept, except in a rolling update. `traffic` has the steps before that, in which
-    the new deployment takes the traffic over. With an `allowance` the new fleet is compared with
-    the old fleet, and each step ends with the verdict.
+    `bake_s` is TerminationWaitInSeconds: the new deployment serves on trial, and, except in a
+    rolling update, the old deployment is kept. `traffic` has the steps before this, in which the
+    traffic moves to the new deployment. With an `allowance` each step ends with a verdict that
+    compares the new fleet with the old fleet.
     """
 
     alarm_names: tuple[str, ...] = ()
@@ -161,16 +160,16 @@ class UpdateGuard:
 
     @property
     def may_go_back(self) -> bool:
-        """Whether any guard can roll the update back once its instances run."""
+        """Whether any guard can still roll the update back after its instances run."""
         has_guard = bool(self.alarm_names) or self.max_execution_s is not None
         return has_guard or self.bake_s > 0 or self.traffic.is_gradual
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deployment:
-    """A configuration applied to an endpoint. Each has a higher `generation`.
+    """A configuration applied to an endpoint. `generation` grows with each deployment.
 
-    `capture` comes from the configuration, or was retained by an update.
+    `capture` comes from the configuration, or an update has retained it.
     """
 
     generation: int
@@ -209,36 +208,36 @@ class Deployment:
 
     @property
     def fleets(self) -> tuple[int, ...]:
-        """The desired instances of each production variant."""
+        """The desired number of instances of each production variant."""
         return tuple(it.desired_instance_count for it in self.production)
 
     @property
     def num_steps(self) -> int:
-        """The steps in which the deployment takes the traffic over."""
+        """The number of steps in which the traffic moves to the deployment."""
         return 1 if self.guard is None else self.guard.traffic.num_steps(self.fleets)
 
     @property
     def is_rolling(self) -> bool:
-        """Whether it replaces the one before batch by batch."""
+        """Whether it replaces the deployment before batch by batch."""
         return self.guard is not None and self.guard.traffic.is_rolling
 
 
 class ShiftStage(Enum):
     """The stage of a step. Only a rolling update has stages after BAKING."""
 
-    BAKING = "baking"  # its new instances have their share of the traffic, the old ones are kept
-    LEAVING = "leaving"  # the old instances that the batch replaces are being terminated
-    COMING = "coming"  # the instances of the next batch come up
+    BAKING = "baking"  # the new instances have their share of the traffic, old instances are kept
+    LEAVING = "leaving"  # the old instances that the batch replaces are ending
+    COMING = "coming"  # the instances of the next batch are starting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shift:
-    """A step, since `since`, in which traffic moves to the pending deployment. Steps count from 1.
+    """A step, begun at `since`, that moves traffic to the pending deployment. Steps count from 1.
 
-    The active deployment has the rest of the traffic. `stage_since` is when a stage after BAKING
-    began. `failure` is set if the update failed while a part of the active deployment cannot serve.
-    The pending deployment serves until it can. `left` is then the number of a rolling update's new
-    instances at the last step back.
+    The active deployment gets the other traffic. `stage_since` is when a stage after BAKING began.
+    `failure` is set if the update has failed, but a part of the active deployment cannot serve.
+    Then the pending deployment serves until it can, and `left` is the number of a rolling update's
+    new instances after the last step back.
     """
 
     step: int
@@ -251,10 +250,10 @@ class Shift:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bake:
-    """A trial of the active deployment since `since`. `before` is kept for a rollback.
+    """A trial of the active deployment, begun at `since`. A rollback restores `before`.
 
-    `failure` is set if the trial failed while `before` cannot serve. The active deployment serves
-    until it can.
+    `failure` is set if the trial has failed, but `before` cannot serve. Then the active deployment
+    serves until it can.
     """
 
     before: Deployment
@@ -266,12 +265,12 @@ class Bake:
 class Endpoint:
     """An endpoint.
 
-    `active` serves, or is being created. `pending` is a newer deployment that comes up next to
-    `active` and replaces it once it is ready. `shift` is set while both serve and the traffic moves
-    in steps, `bake` while the new deployment serves on trial after that. `deadline_at` is when the
-    current non-final status fails, in seconds since the epoch. None in final states. `updates` has
-    the newest updates, oldest first (see `update_history`). `restarts` has the copies to be
-    replaced, and the copies whose replacement was given up.
+    `active` serves, or is being created. `pending` is a newer deployment that starts next to
+    `active`, and replaces it when it is ready. `shift` is set while both serve and the traffic
+    moves in steps, then `bake` while the new deployment serves on trial. `deadline_at` is when the
+    current status fails, in seconds since the epoch, or None in final statuses. `updates` has the
+    newest updates, oldest first (see `update_history`). `restarts` has the copies to replace, and
+    those whose replacement was given up.
     """
 
     scope: Scope
@@ -286,7 +285,7 @@ class Endpoint:
     bake: Bake | None = None
     deadline_at: float | None = None
     failure_reason: str | None = None
-    at_zero: AtZero | None = None  # None: the default of the home
+    at_zero: AtZero | None = None  # None: the home's default
     updates: tuple[PastUpdate, ...] = ()
     restarts: tuple[CopyRestart, ...] = ()
     given: Mapping[str, Any]
@@ -298,6 +297,6 @@ class Endpoint:
 
     @property
     def deployments(self) -> tuple[Deployment, ...]:
-        """The active deployment, and the pending or kept deployment, if there is one."""
+        """The active deployment, and the pending or kept deployment, if any."""
         beside = (self.pending, None if self.bake is None else self.bake.before)
         return (self.active, *(it for it in beside if it is not None))

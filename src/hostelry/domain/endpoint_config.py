@@ -1,4 +1,4 @@
-"""Endpoint configuration: the variants of an endpoint. Immutable."""
+"""An endpoint configuration: the variants of an endpoint. Immutable."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -18,7 +18,7 @@ from hostelry.domain.serverless import ServerlessConfig
 
 
 class RoutingStrategy(Enum):
-    """How requests of a variant are distributed over copies."""
+    """How a variant's requests are distributed over its copies."""
 
     RANDOM = "RANDOM"
     LEAST_OUTSTANDING_REQUESTS = "LEAST_OUTSTANDING_REQUESTS"
@@ -27,8 +27,8 @@ class RoutingStrategy(Enum):
 class ScaleInStrategy(Enum):
     """Which instances ManagedInstanceScaling releases."""
 
-    IDLE_RELEASE = "IDLE_RELEASE"  # those without a copy
-    CONSOLIDATION = "CONSOLIDATION"  # also those whose copies can move to others
+    IDLE_RELEASE = "IDLE_RELEASE"  # instances without a copy
+    CONSOLIDATION = "CONSOLIDATION"  # also instances whose copies can move to others
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +56,7 @@ class ManagedInstanceScaling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstancePool:
-    """One of several instance types of a variant. The lowest `priority` is tried first."""
+    """An instance type among several of a variant. The lowest `priority` is tried first."""
 
     instance_type: str
     priority: int
@@ -65,12 +65,12 @@ class InstancePool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
-    """A variant. Without `model_name` inference components are placed on it.
+    """A variant. Without `model_name`, inference components are placed on it.
 
-    `instance_type` is the first of `pools`, by priority, if there are any.
-    `provision_timeout_s` limits the start of an instance before another type is tried. `serverless`
-    is set if the platform chooses instances, and then `instance_type` is a type of the platform. A
-    shadow variant gets copies of requests, and its answers are not used.
+    With `pools`, `instance_type` is the first pool's type. `provision_timeout_s` limits the start
+    of an instance before another type is tried. `serverless` is set if the platform chooses the
+    instances. Then `instance_type` is one of the platform's own types. A shadow variant gets copies
+    of requests, and its answers are not used.
     """
 
     name: str
@@ -89,7 +89,7 @@ class Variant:
 
     @property
     def instance_types(self) -> tuple[str, ...]:
-        """The types of its instances, the preferred one first."""
+        """The types of its instances, in order of preference."""
         if not self.pools:
             return (self.instance_type,)
         ordered = sorted(self.pools, key=lambda it: it.priority)
@@ -97,7 +97,7 @@ class Variant:
 
     @property
     def provisioning_s(self) -> float:
-        """The time limit for its instances to come up, with every type tried."""
+        """The time limit for starting its instances, if every type is tried."""
         return self.provision_timeout_s * len(self.instance_types)
 
 
@@ -125,16 +125,16 @@ class EndpointConfig:
 
     @property
     def has_shadow(self) -> bool:
-        """Whether requests of its endpoints are mirrored to a shadow variant."""
+        """Whether a shadow variant gets copies of the endpoints' requests."""
         return any(variant.is_shadow for variant in self.variants)
 
     @property
     def least_instances(self) -> int:
-        """The fewest instances of a variant: none is possible where requests are queued."""
+        """The minimum number of a variant's instances. It can be 0 if requests are queued."""
         return 0 if self.async_inference is not None else 1
 
     @property
     def metrics(self) -> MetricsConfig:
-        """MetricsConfig of its endpoints, with the default for an invalid period."""
-        found = get_metrics_config(self.given)  # an old record's was never checked
+        """MetricsConfig of its endpoints. An invalid period is replaced by the default."""
+        found = get_metrics_config(self.given)  # records of earlier versions were not checked
         return found if found.period_s in PERIODS_S else replace(found, period_s=DEFAULT_PERIOD_S)

@@ -18,8 +18,8 @@ MAX_RETRIES = 185
 class RuleTarget:
     """A target of a rule: the call, its input, and the handling of failures.
 
-    At most one of `input` (a constant), `input_path` and `template` is given. Without them the
-    whole event is the input. `given` is the request.
+    At most one of `input` (a constant), `input_path` and `template` is set. If none is, the whole
+    event is the input. `given` is the request.
     """
 
     id: str
@@ -28,7 +28,7 @@ class RuleTarget:
     input_path: str | None = None
     template: str | None = None
     template_paths: Mapping[str, str] = field(default_factory=dict)
-    max_age_s: float = MAX_AGE_S  # an event older than this is not tried again
+    max_age_s: float = MAX_AGE_S  # older events are not tried again
     max_retries: int = MAX_RETRIES
     dead_letter_arn: str | None = None
     given: Mapping[str, Any]
@@ -36,7 +36,7 @@ class RuleTarget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventRule:
-    """A rule of the default bus. Recorded under its name."""
+    """A rule of the default bus. Its name is the name of its record."""
 
     scope: Scope
     name: str
@@ -54,7 +54,7 @@ class EventRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventCall:
-    """A call that an event asks for: `text` is the input of the target `target_arn`.
+    """A call for an event. `text` is the input for the target `target_arn`.
 
     `source` is the rule's name, or the bucket's ARN. `event_at` is in seconds since the epoch.
     """

@@ -20,14 +20,14 @@ class ScheduleTarget:
 
     arn: str
     input: str | None = None
-    max_age_s: float = MAX_AGE_S  # an event older than this is not tried again
+    max_age_s: float = MAX_AGE_S  # older events are not tried again
     max_retries: int = MAX_RETRIES
     dead_letter_arn: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduledExecution:
-    """A firing under way: `attempt` calls were made for it, and the next is due at `next_at`."""
+    """A firing under way. `attempt` calls were made, and the next call is due at `next_at`."""
 
     id: str
     scheduled_at: float
@@ -69,7 +69,7 @@ class EventSchedule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleGroup:
-    """A group of schedules. The group `default` always exists, without a record."""
+    """A group of schedules. The group `default` always exists, and has no record."""
 
     scope: Scope
     name: str

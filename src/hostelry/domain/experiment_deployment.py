@@ -1,14 +1,14 @@
 """The deployments of an inference experiment: while it runs, and after its end. Pure.
 
-the endpoint                     while the experiment runs            after its end
-------------------------------   ----------------------------------   ------------------------
-did not exist before             a new endpoint                       production alone
-existed before                   its production variant and shadow    as it was before
-any, the shadow is promoted      as above                             the shadow as production
+the endpoint                       while the experiment runs            after its end
+--------------------------------   ----------------------------------   ------------------------
+did not exist before               a new endpoint                       production alone
+existed before                     its production variant and shadow    as it was before
+any, and the shadow is promoted    as above                             the shadow as production
 
-If the production variant does not change, its copies run on, and only the shadow comes and goes. A
-serving shadow is promoted with its copies, unless more or other instances are asked for. Any other
-deployment comes up next to the serving deployment, and replaces it.
+If the production variant does not change, its copies continue to run, and only the shadow comes and
+goes. A serving shadow is promoted with its copies, unless more or other instances are requested.
+Any other deployment starts next to the serving deployment, and then replaces it.
 """
 
 import zlib
@@ -91,7 +91,7 @@ def why_unfit(experiment: InferenceExperiment, endpoint: Endpoint) -> str | None
 def run_deployment(
     experiment: InferenceExperiment, endpoint: Endpoint | None, generation: int, now: float
 ) -> Deployment:
-    """The deployment with the shadow, for a new endpoint or for one that serves."""
+    """The deployment with the shadow, for a new endpoint or for an endpoint that serves."""
     live = None if endpoint is None else endpoint.active
     if live is None:
         production = _new_production(experiment)
@@ -117,7 +117,7 @@ def run_deployment(
 def after_deployment(
     experiment: InferenceExperiment, endpoint: Endpoint, generation: int, now: float
 ) -> Deployment | None:
-    """The deployment after the end, of an endpoint with the experiment's deployment.
+    """The deployment after the end, for an endpoint that has the experiment's deployment.
 
     None if the endpoint does not change.
     """
@@ -146,7 +146,7 @@ def after_deployment(
 
 
 def given_capture(storage: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A DataStorageConfig as a DataCaptureConfig: of every request, and both sides."""
+    """A DataStorageConfig as a DataCaptureConfig for every request and both sides."""
     found: dict[str, Any] = {
         "EnableCapture": True,
         "InitialSamplingPercentage": 100,
@@ -161,7 +161,7 @@ def given_capture(storage: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def set_share(endpoint: Endpoint, share: float, now: float) -> Endpoint:
-    """The endpoint, which serves, mirroring another share of its requests."""
+    """The serving endpoint with another share of mirrored requests."""
     active = endpoint.active
     variants = tuple(
         replace(one, desired_weight=share if one.variant.is_shadow else 1.0)
@@ -173,7 +173,7 @@ def set_share(endpoint: Endpoint, share: float, now: float) -> Endpoint:
 def build_deployment(
     endpoint: Endpoint, wanted: Deployment, now: float, *, shadow_serves: bool = False
 ) -> Endpoint:
-    """Begin to change an endpoint to `wanted`. `shadow_serves` says if all of the shadow serves.
+    """Begin to change an endpoint to `wanted`. `shadow_serves` is true if all shadow copies serve.
 
     The change is in place if only the number of variants, their weights and instance counts differ.
     An endpoint in status Creating is always changed in place.
@@ -199,7 +199,7 @@ def build_deployment(
 
 
 def can_deploy(endpoint: Endpoint, wanted: Deployment, *, shadow_serves: bool = False) -> bool:
-    """Whether the endpoint's status lets it take `wanted`, as `build_deployment` does."""
+    """Whether the endpoint's status allows `build_deployment` for `wanted`."""
     if endpoint.pending is not None or endpoint.bake is not None:
         return False
     if endpoint.status is EndpointStatus.IN_SERVICE:
@@ -210,7 +210,7 @@ def can_deploy(endpoint: Endpoint, wanted: Deployment, *, shadow_serves: bool = 
 
 
 def new_endpoint(experiment: InferenceExperiment, active: Deployment, now: float) -> Endpoint:
-    """The endpoint that the experiment makes."""
+    """The endpoint that the experiment creates."""
     name = experiment.endpoint_name
     return Endpoint(
         scope=experiment.scope,
@@ -239,7 +239,7 @@ def _goes_back(experiment: InferenceExperiment) -> bool:
 
 
 def _config_name(experiment: InferenceExperiment, part: str) -> str:
-    """A name that no client chooses: the experiment's, and a digest of the whole."""
+    """A name that no client can choose: the experiment's name, and a digest of the experiment."""
     digest = zlib.crc32(f"{experiment.name} {experiment.created_at}".encode())
     return f"{experiment.name[:MAX_PREFIX_CHARS]}-{part}-{digest:08x}"
 
@@ -270,7 +270,7 @@ def _build_request(
     *,
     captures: bool,
 ) -> Mapping[str, Any]:
-    """The request that would make `config`, for Describe. Other fields come from `before`."""
+    """The request that would create `config`, for Describe. Other fields come from `before`."""
     of_variants: Sequence[Mapping[str, Any]] = before.get("ProductionVariants") or ({},)
     production = [it for it in config.variants if not it.is_shadow]
     shadows = [it for it in config.variants if it.is_shadow]
@@ -314,9 +314,9 @@ def _new_production(experiment: InferenceExperiment) -> EndpointVariant:
 
 
 def _kept_production(experiment: InferenceExperiment, live: EndpointVariant) -> EndpointVariant:
-    """The serving production variant, with the requested instances, but never fewer than before.
+    """The serving production variant, with the requested instances, but not fewer than before.
 
-    It gets the requested model if that has another name. AWS's programs register a model.
+    If the requested model has another name, the variant gets this model.
     """
     asked = experiment.production
     kept = replace(live, variant=replace(live.variant, weight=1.0), desired_weight=1.0)
@@ -330,7 +330,7 @@ def _kept_production(experiment: InferenceExperiment, live: EndpointVariant) -> 
 
 
 def _shadow(experiment: InferenceExperiment, production: Variant) -> EndpointVariant:
-    """The shadow, with production's time limits and routing: only model and instances differ."""
+    """The shadow. It has production's time limits and routing, but its own model and instances."""
     asked = experiment.shadow
     variant = replace(
         production,
@@ -388,7 +388,7 @@ def _variants_after(
 
 
 def _production_after(experiment: InferenceExperiment, live: EndpointVariant) -> EndpointVariant:
-    """The production variant as before, but with the instance count that scaling chose since."""
+    """The production variant as before, with the instance count that scaling has chosen since."""
     if experiment.before is None:
         return live
     (before,) = experiment.before.production
@@ -406,9 +406,9 @@ def _production_after(experiment: InferenceExperiment, live: EndpointVariant) ->
 
 
 def _is_in_place(active: Deployment, wanted: Deployment, *, shadow_serves: bool) -> bool:
-    """True if the copies that will answer requests run already.
+    """True if the copies that will answer requests already run.
 
-    These are the production variant's copies, or the shadow's copies if all of them serve.
+    They are the production variant's copies, or the shadow's copies if all of them serve.
     """
     live = {it.variant.name: it for it in active.variants}
     answering = {it.variant.name for it in wanted.production}
@@ -433,5 +433,5 @@ def _is_same_fleet(one: EndpointVariant, other: EndpointVariant) -> bool:
 
 
 def _bare(variant: Variant) -> Variant:
-    """The variant without its weight, its count, and whether it answers."""
+    """The variant without its weight, its count, and its role as production or shadow."""
     return replace(variant, weight=1.0, initial_instance_count=1, is_shadow=False)

@@ -1,4 +1,4 @@
-"""Starts, stops and ends of inference experiments, by clients and by the reconciler. Pure."""
+"""Starts, stops and ends of inference experiments, for clients and the reconciler. Pure."""
 
 from dataclasses import replace
 
@@ -26,7 +26,7 @@ def start_experiment(experiment: InferenceExperiment, now: float) -> InferenceEx
 def begin_stop(
     experiment: InferenceExperiment, stop: ExperimentStop, now: float
 ) -> InferenceExperiment:
-    """The experiment Stopping as `stop` says."""
+    """The experiment in status Stopping, as `stop` says."""
     return replace(
         experiment,
         status=next_status(experiment.status, Event.STOP),
@@ -39,7 +39,7 @@ def begin_stop(
 def end_stop(
     experiment: InferenceExperiment, stop: ExperimentStop, now: float
 ) -> InferenceExperiment:
-    """The experiment over, as `stop` says."""
+    """The experiment after its end, as `stop` says."""
     event = Event.COMPLETE if stop.is_completed else Event.STOPPED
     return end_experiment(replace(experiment, stop=stop), event, stop.reason, now)
 
@@ -47,7 +47,7 @@ def end_stop(
 def end_experiment(
     experiment: InferenceExperiment, event: Event, reason: str | None, now: float
 ) -> InferenceExperiment:
-    """The experiment ended by `event`. The reason is on one line, as AWS's shape demands."""
+    """End the experiment by `event`. The reason is put on one line, as AWS's shape requires."""
     reason = None if reason is None else " ".join(reason.split())[:MAX_REASON_CHARS]
     return replace(
         experiment,

@@ -1,4 +1,4 @@
-"""Inference experiment: a shadow variant on an endpoint for a time, and the change after that.
+"""An inference experiment: an endpoint has a shadow variant for some time, and then changes.
 
 Source: CreateInferenceExperiment, StopInferenceExperiment and UpdateInferenceExperiment in the
 SageMaker API reference, and "Shadow tests" in the developer guide.
@@ -19,7 +19,7 @@ class ExperimentStatus(Enum):
     """InferenceExperimentStatus as DescribeInferenceExperiment shows it."""
 
     CREATING = "Creating"
-    CREATED = "Created"  # waits for its start
+    CREATED = "Created"  # waits for its start time
     UPDATING = "Updating"
     STARTING = "Starting"
     RUNNING = "Running"
@@ -32,7 +32,7 @@ OVER = frozenset({ExperimentStatus.COMPLETED, ExperimentStatus.CANCELLED})
 
 
 class VariantAction(Enum):
-    """What becomes of a variant when its experiment stops."""
+    """What happens to a variant when its experiment stops."""
 
     RETAIN = "Retain"
     REMOVE = "Remove"
@@ -41,7 +41,7 @@ class VariantAction(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExperimentVariant:
-    """A variant as an experiment asks for it: a model, and instances."""
+    """A variant in an experiment's request: a model, and instances."""
 
     name: str
     model_name: str
@@ -51,10 +51,10 @@ class ExperimentVariant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExperimentStop:
-    """How an experiment stops: what becomes of both variants, and its status and reason then.
+    """How an experiment stops: an action for each variant, and the final status and reason.
 
-    `desired` are the variants left, where a client gave their instances. `at` is when it was asked
-    for. `is_applied` is set once the endpoint has been seen on its way to it.
+    `desired` has the remaining variants, if a client gave their instances. `at` is the time of the
+    request. `is_applied` is set once the endpoint was seen changing to this state.
     """
 
     production: VariantAction = VariantAction.RETAIN
@@ -67,12 +67,12 @@ class ExperimentStop:
 
     @property
     def promotes(self) -> bool:
-        """Whether the shadow takes the place of the production variant."""
+        """Whether the shadow replaces the production variant."""
         return self.shadow is VariantAction.PROMOTE
 
     @property
     def changes_nothing(self) -> bool:
-        """Whether the endpoint stays as the experiment has it."""
+        """Whether the endpoint keeps the state that it has in the experiment."""
         return self.shadow is VariantAction.RETAIN and not self.desired
 
 
@@ -81,11 +81,11 @@ class InferenceExperiment:
     """An inference experiment. Times are seconds since the epoch.
 
     `models` has copies of the models of `variants`, by variant name. If `variants` has no
-    production variant, the endpoint's is used. `percent` of the requests are mirrored.
+    production variant, the endpoint's variant is used. `percent` of the requests are mirrored.
     `expects_endpoint` is set if the endpoint existed when the experiment was created. `before` is
     the endpoint's deployment just before the experiment changed it. `is_deployed` is set once the
     endpoint was seen with the experiment's configuration, or changing to it. `deadline_at` is when
-    the current status fails. None if the status ends by the schedule, or is final.
+    the current status fails, or None if the status is final or the schedule ends it.
     """
 
     scope: Scope
@@ -115,12 +115,12 @@ class InferenceExperiment:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing more is done for it."""
+        """Whether the experiment has ended."""
         return self.status in OVER
 
     @property
     def production(self) -> ExperimentVariant | None:
-        """The production variant, where the experiment names its model and instances."""
+        """The production variant, if the experiment names its model and instances."""
         return next((it for it in self.variants if it.name == self.production_name), None)
 
     @property

@@ -43,12 +43,12 @@ NEXT: Mapping[BatchStatus, frozenset[BatchStatus]] = {
 
 
 class StatusOrderError(ValueError):
-    """A batch cannot go from its status to the one that was asked for."""
+    """A batch cannot change from its status to the requested status."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineFault:
-    """What is wrong with an input file: at `line`, from 1, or in all."""
+    """A fault in an input file: at `line`, from 1, or in the whole file."""
 
     code: str
     message: str
@@ -66,13 +66,13 @@ class RequestCounts:
 
     @property
     def ended(self) -> int:
-        """Those that need no other attempt."""
+        """The requests that need no further attempt."""
         return self.completed + self.failed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenUsage:
-    """Tokens that answers report: `cached` ones of the input, `reasoning` ones of the output."""
+    """Tokens that answers report. `cached` counts input tokens, `reasoning` output tokens."""
 
     input: int = 0
     output: int = 0
@@ -80,7 +80,7 @@ class TokenUsage:
     reasoning: int = 0
 
     def plus(self, other: "TokenUsage") -> "TokenUsage":
-        """Both together."""
+        """The sum of both."""
         return TokenUsage(
             input=self.input + other.input,
             output=self.output + other.output,
@@ -93,10 +93,10 @@ class TokenUsage:
 class LlmBatch:
     """One batch. Times are seconds since the epoch. `since` has the time when each status began.
 
-    `output_file_id` and `error_file_id` are the ids of its files, before they exist, too.
-    `has_output` and `has_errors` are set once the files can be read. Without
-    `output_expires_after_s` they are kept until they are deleted. `trouble` is the cause that held
-    the batch up when its host last saved its progress.
+    `output_file_id` and `error_file_id` are set even before the files exist. `has_output` and
+    `has_errors` are set once the files can be read. Without `output_expires_after_s` files are kept
+    until they are deleted. `trouble` is what delayed the batch when its host last saved its
+    progress.
     """
 
     id: str
@@ -121,7 +121,7 @@ class LlmBatch:
 
     @property
     def ended_at(self) -> float | None:
-        """When its final status began, if it has ended."""
+        """When the final status began, or None before that."""
         return self.since[self.status.value] if self.status.is_final else None
 
     def went(self, status: BatchStatus, now: float) -> "LlmBatch":
@@ -132,7 +132,7 @@ class LlmBatch:
 
 
 def kept_over(stored: LlmBatch, changed: LlmBatch) -> LlmBatch:
-    """What is kept of a run's change: a cancellation that came meanwhile stands. Pure."""
+    """Apply a run's change to the stored batch, but keep a cancellation made meanwhile. Pure."""
     is_cancelled = stored.status is BatchStatus.CANCELLING
     if not is_cancelled or changed.status in (BatchStatus.CANCELLING, BatchStatus.CANCELLED):
         return changed
@@ -141,7 +141,7 @@ def kept_over(stored: LlmBatch, changed: LlmBatch) -> LlmBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredFile:
-    """A file that clients see. Without `expires_at` it is kept until it is deleted."""
+    """A file that clients can see. Without `expires_at` it is kept until it is deleted."""
 
     id: str
     scope: Scope

@@ -52,7 +52,7 @@ class Divergence:
         return self.pairs, self.exact, self.close
 
     def plus(self, other: "Divergence") -> "Divergence":
-        """Both, added up."""
+        """The sum of both."""
         if not other.pairs or not self.pairs:
             return self if self.pairs else other
         return Divergence(
@@ -68,9 +68,9 @@ NO_DIVERGENCE = Divergence()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigLoad:
-    """The part of a second's load that copies of one configuration, or one container, served.
+    """The part of a second's load that the copies of one configuration or container served.
 
-    The fields are as in SecondLoad. A retried request arrived at both copies.
+    The fields are as in SecondLoad. A retried request counts as an arrival at both copies.
     """
 
     arrivals: int = 0
@@ -137,7 +137,7 @@ def _add_load(one: ConfigLoad, other: ConfigLoad) -> ConfigLoad:
 class CopyOutcomes:
     """Outcomes of the requests that ended on a copy in one second.
 
-    Latencies are in microseconds, of complete answers: None without any.
+    Latencies are in microseconds, for complete answers only. None without any.
     """
 
     finished: int = 0
@@ -150,7 +150,7 @@ class CopyOutcomes:
 
     @property
     def numbers(self) -> tuple[float, ...]:
-        """All numbers in it, none of which may be negative."""
+        """All its numbers. None of them may be negative."""
         found: list[float] = [self.finished, self.errors_4xx, self.errors_5xx]
         found += [self.model_errors, self.broken_streams]
         for latency in (self.model_latency_us, self.overhead_latency_us):
@@ -192,10 +192,10 @@ def _add_statistics(one: StatisticSet | None, other: StatisticSet | None) -> Sta
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelLoads:
-    """Loads of models. Of `lookups` requests, `hits` found their model loaded.
+    """Loads of models in multi-model copies. `hits` of the `lookups` found their model loaded.
 
-    Times are in microseconds. `waiting_us` has the waits of requests for their model, and the other
-    fields have the times of copies.
+    Times are in microseconds. `waiting_us` has the times that requests waited for their model. The
+    other times are measured by copies.
     """
 
     lookups: int = 0
@@ -235,21 +235,21 @@ class LoadKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecondLoad:
-    """The load of one name on one worker in the second from `second` (since the epoch).
+    """The load of one name on one worker, in the second that begins at `second` (since the epoch).
 
-    A request is in flight from its admission to its last byte, also while it is held for a copy.
-    `in_flight_mean` is over the whole second. `held` requests waited for a copy at the end of the
-    second, the first of them for `oldest_held_s`. `service_s` is the time from the choice of a copy
-    to the last byte, summed over the requests that `finished` in the second. `billed_ms` is the
-    same in whole milliseconds of each request. `bytes_in` and `bytes_out` are the sizes of their
+    A request is in flight from its admission to its last byte, even while it is held for a copy.
+    `in_flight_mean` is over the whole second. At the end of the second, `held` requests waited for
+    a copy, the first of them for `oldest_held_s`. `service_s` is the time from the choice of a copy
+    to the last byte, summed over the requests that `finished` in the second. `billed_ms` is the sum
+    of the same times in whole milliseconds. `bytes_in` and `bytes_out` are the sizes of their
     bodies. Latencies are in microseconds.
 
-    `on_copies_min` and `on_copies_max` count all requests for the name's copies: its requests and,
-    for a base, the requests of its adapters. `on_copies_first` is their number at the start of the
-    second, and `held_max` the maximum that waited. `seen_on_copies` is the maximum on the copies,
-    from all workers, when this worker sent a request. `by_config` has the requests on the copies of
-    each configuration while the endpoint is updated, `by_container` the requests of each container
-    if the model has several.
+    `on_copies_min` and `on_copies_max` count all requests on the name's copies: its own requests
+    and, for a base, its adapters' requests. `on_copies_first` is the number at the start of the
+    second. `held_max` is the maximum number that waited. `seen_on_copies` is the maximum on the
+    copies, from all workers, at a time when this worker sent a request. While the endpoint is
+    updated, `by_config` has the requests on the copies of each configuration. If the model has
+    several containers, `by_container` has the requests of each.
     """
 
     key: LoadKey
@@ -266,7 +266,7 @@ class SecondLoad:
     held_max: int = 0
     held: int = 0
     oldest_held_s: float = 0.0
-    delayed: int = 0  # requests that had to be held, counted when they were let go
+    delayed: int = 0  # requests that were held and then released in this second
     service_s: float = 0.0
     billed_ms: int = 0
     bytes_in: int = 0
@@ -274,9 +274,9 @@ class SecondLoad:
     errors_4xx: int = 0
     errors_5xx: int = 0
     model_errors: int = 0
-    no_capacity: int = 0  # refused because no copy was up
-    throttled: int = 0  # refused because MaxConcurrency were in flight. Not counted as arrivals
-    spilled: int = 0  # beyond ProvisionedConcurrency when they arrived
+    no_capacity: int = 0  # refused because no copy was ready
+    throttled: int = 0  # refused because MaxConcurrency was reached. Not counted as arrivals
+    spilled: int = 0  # arrived while more than ProvisionedConcurrency were in flight
     dropped: int = 0  # not mirrored to this shadow variant. Not counted as arrivals
     broken_streams: int = 0
     model_latency_us: Distribution = EMPTY
@@ -286,7 +286,7 @@ class SecondLoad:
     first_chunk_overhead_latency_us: Distribution = EMPTY
     in_flight_max_by_copy: Mapping[str, int] = field(default_factory=dict)
     arrivals_by_copy: Mapping[str, int] = field(default_factory=dict)
-    # When each copy first finished a request in this second: the end of a scaling activity (t2).
+    # When each copy finished its first request in this second, which ends a scaling activity (t2).
     first_answer_at_by_copy: Mapping[str, float] = field(default_factory=dict)
     outcomes_by_copy: Mapping[str, CopyOutcomes] = field(default_factory=dict)
     model_loads: ModelLoads = NO_MODEL_LOADS  # of a multi-model endpoint
@@ -296,11 +296,10 @@ class SecondLoad:
 
     @property
     def most_on_copies(self) -> int:
-        """The maximum number of requests at once for the name's copies.
+        """The maximum number of requests at the same time on the name's copies.
 
-        The sum of the workers' maxima is an upper bound, because the maxima occur at different
-        times. The requests of all workers that were seen on the copies are another bound. The lower
-        bound is returned.
+        Returns the lower of two upper bounds: the sum of the workers' maxima, which may occur at
+        different times, and the requests of all workers that were seen on the copies.
         """
         if not self.on_copies_first and not self.seen_on_copies:
             return self.on_copies_max
@@ -310,11 +309,12 @@ class SecondLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadReport:
-    """A worker's report of each second. A repeated report has the same `sequence`.
+    """A worker's report of each second, the body of POST /internal/load.
 
-    `started_at` distinguishes a restarted worker. The report covers every second from `first`
-    through `through`. A name missing in `seconds` had no load. Body of POST /internal/load. If no
-    request is under way, the next report may come `idle_s` later, unless a request comes.
+    A repeated report has the same `sequence`. `started_at` distinguishes a restarted worker. The
+    report covers every second from `first` through `through`. A name that is missing in `seconds`
+    had no load. If no request is under way, the next report may be `idle_s` late, unless a request
+    comes.
     """
 
     worker: str
@@ -328,7 +328,7 @@ class LoadReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadReceipt:
-    """The last report of a worker whose load, like all load before it, is in the metrics."""
+    """The last report of a worker whose load is in the metrics, with all earlier load."""
 
     started_at: float
     sequence: int
@@ -338,8 +338,8 @@ class LoadReceipt:
 class Wake:
     """Requests that wait for a name without a copy: body of POST /internal/wake.
 
-    `held` is their current number. The first waits since `at`. For a serverless variant
-    `concurrency` counts its requests on all workers, including waiting requests.
+    `held` is their number. The first has waited since `at`. For a serverless variant, `concurrency`
+    counts its requests on all workers, including waiting requests.
     """
 
     key: LoadKey

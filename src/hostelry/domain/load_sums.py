@@ -21,10 +21,10 @@ NO_OUTCOMES: OutcomesByCopy = {}
 
 
 def side_by_side(one: SecondLoad, other: SecondLoad) -> SecondLoad:
-    """The load of two workers for the same name in the same second.
+    """Add up the loads of two workers for the same name in the same second.
 
-    Means, minima and maxima are added. The true maximum may be lower, and the true minimum higher,
-    as the workers' extremes may occur at different instants.
+    Means, minima and maxima are added. The true maximum may be lower and the true minimum higher,
+    because the workers' extremes may occur at different times.
     """
     return replace(
         _add_counts(one, other),
@@ -43,9 +43,9 @@ def side_by_side(one: SecondLoad, other: SecondLoad) -> SecondLoad:
 
 
 def one_after_the_other(first: SecondLoad, later: SecondLoad) -> SecondLoad:
-    """Two seconds of the same worker and name merged into the first.
+    """Merge two seconds of the same worker and name into the first second.
 
-    No count is lost. The mean is the mean of both, exact for two seconds.
+    No count is lost. The mean is the mean of both, which is exact for two seconds.
     """
     return replace(
         _add_counts(first, later),
@@ -66,7 +66,7 @@ def one_after_the_other(first: SecondLoad, later: SecondLoad) -> SecondLoad:
 
 
 def counts_only(load: SecondLoad) -> SecondLoad:
-    """The part that can be added to a second already published: counts, no gauges."""
+    """The part that can be added to a second that is already published: counts, but no gauges."""
     return replace(
         load,
         in_flight_mean=0.0,
@@ -84,7 +84,7 @@ def counts_only(load: SecondLoad) -> SecondLoad:
 
 
 def without_details(load: SecondLoad) -> SecondLoad:
-    """The load without latencies and copies, which take most of its memory."""
+    """The load without latencies and copies, which take most of the memory."""
     return replace(
         load,
         model_latency_us=EMPTY,

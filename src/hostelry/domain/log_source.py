@@ -7,10 +7,10 @@ from hostelry.domain.copy import Copy, CopySpec, Instance
 from hostelry.domain.scope import Scope
 from hostelry.domain.transform_job import get_job_name, is_hidden
 
-# Source of log events: a copy, and the log group and stream that its output goes to.
+# A source of log events is a copy. Its output goes to a log group and a log stream.
 #
 # Source: SageMaker developer guide, "Log groups and streams that SageMaker AI sends to CloudWatch
-# Logs". AWS documents no stream for components: the form is the one of containers.
+# Logs". AWS documents no streams of components, so they are named as streams of containers.
 
 
 COMPONENT_OWNER = "component/"
@@ -19,10 +19,10 @@ TRANSFORM_GROUP = "/aws/sagemaker/TransformJobs"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogSource:
-    """A copy, as the source of log events. On a model endpoint it has no `component_name`.
+    """A copy as a source of log events. On a model endpoint it has no `component_name`.
 
-    `instance_made_at` is in seconds since the epoch. Only the streams of transform jobs name it.
-    `container` is the name of the copy's container if its model has several.
+    `instance_made_at` is in seconds since the epoch, and used only in streams of transform jobs.
+    `container` is the name of the copy's container, if its model has several.
     """
 
     scope: Scope
@@ -43,7 +43,7 @@ class LogSource:
 
     @property
     def stream(self) -> str:
-        """The log stream of the instance, of a container there, or of a component's copy."""
+        """The log stream of an instance, of a container on it, or of a component's copy."""
         if is_hidden(self.endpoint_name):
             job_name = get_job_name(self.endpoint_name)
             of_instance = f"{job_name}/{self.instance_id}-{self.instance_made_at:.0f}"
@@ -63,7 +63,7 @@ class LogFile:
 
 
 def parse_source(instance: Instance, spec: CopySpec) -> LogSource:
-    """The source that the copy of `spec` on `instance` is."""
+    """The log source for the copy with `spec` on `instance`."""
     owner = spec.owner
     is_component = owner.startswith(COMPONENT_OWNER)
     return LogSource(
@@ -79,7 +79,7 @@ def parse_source(instance: Instance, spec: CopySpec) -> LogSource:
 
 
 def get_copy_source(copy: Copy) -> LogSource:
-    """The source that a recorded copy is."""
+    """The log source for a recorded copy."""
     return LogSource(
         scope=copy.scope,
         endpoint_name=copy.endpoint_name,
@@ -104,10 +104,10 @@ def endpoint_group(endpoint_name: str) -> str:
     return f"/aws/sagemaker/Endpoints/{endpoint_name}"
 
 
-# The data log: what became of requests and records outside of the container that they went to.
+# A data log has lines about requests and records, written outside of the container that gets them.
 #
 # Source: SageMaker developer guide, "Log groups and streams that SageMaker AI sends to CloudWatch
-# Logs", where the names of such streams end in ``/data-log``.
+# Logs". The names of these streams end in ``/data-log``.
 
 
 SUFFIX = "/data-log"

@@ -8,7 +8,7 @@ from hostelry.domain.scope import Scope
 
 
 class SubscriptionProtocol(Enum):
-    """How a subscription's messages are delivered. The values are SNS's names, and `file`."""
+    """How a subscription's messages are delivered. Values are SNS's names, and `file`."""
 
     HTTP = "http"
     HTTPS = "https"
@@ -38,7 +38,7 @@ class Topic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscription:
-    """One subscription, named by its ARN. Until `token_until`, `token` confirms it.
+    """One subscription. Its record has its ARN as name. `token` confirms it until `token_until`.
 
     `attributes` has the attributes set by callers, by SNS's names.
     """
@@ -93,7 +93,7 @@ class Queue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetterRule:
-    """A queue's RedrivePolicy: where messages go that were received `most_receives` times."""
+    """A queue's RedrivePolicy: the queue for messages that were received `most_receives` times."""
 
     queue_arn: str
     most_receives: int
@@ -108,7 +108,7 @@ class AttributeValue:
 
     @property
     def is_binary(self) -> bool:
-        """Whether the value is bytes."""
+        """Whether the value consists of bytes."""
         return self.kind.partition(".")[0] == "Binary"
 
 

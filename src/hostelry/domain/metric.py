@@ -42,9 +42,9 @@ class StatisticSet:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """A measurement at `at` (seconds since the epoch): `values`, each `counts` times.
+    """A measurement at `at` (seconds since the epoch). Each of `values` occurs `counts` times.
 
-    `statistics` replaces the values where only their summary is known. `resolution_s` is 1 (high
+    If only a summary is known, `statistics` replaces the values. `resolution_s` is 1 (high
     resolution) or 60.
     """
 
@@ -67,7 +67,7 @@ class Datapoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricStat:
-    """One statistic of one metric by periods. `statistic` is CloudWatch's name (Sum, p99 ...)."""
+    """One statistic of one metric by period. `statistic` is CloudWatch's name (Sum, p99 ...)."""
 
     metric: Metric
     period_s: int
@@ -77,7 +77,7 @@ class MetricStat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricQuery:
-    """One of the queries of an alarm, a policy or GetMetricData: `stat`, or an `expression`."""
+    """A query of an alarm, a policy or GetMetricData: a `stat`, or an `expression`."""
 
     id: str
     stat: MetricStat | None = None
@@ -103,7 +103,7 @@ class MetricsConfig:
 
     @property
     def request_period_s(self) -> int:
-        """The period of request metrics: `period_s` if enhanced, at most a minute."""
+        """The period of request metrics: `period_s` if enhanced, but at most a minute."""
         return min(self.period_s, DEFAULT_PERIOD_S) if self.is_enhanced else DEFAULT_PERIOD_S
 
 
@@ -119,7 +119,7 @@ def get_metrics_config(given: Mapping[str, Any]) -> MetricsConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dashboard:
-    """One dashboard. Its record has its name, in its account's `everywhere`."""
+    """One dashboard. Its record is in its account's scope `everywhere`."""
 
     scope: Scope
     name: str
@@ -133,7 +133,7 @@ class Dashboard:
 
 
 def everywhere(scope: Scope) -> Scope:
-    """The scope of an account's dashboards, which are the same in every region."""
+    """The scope of an account's dashboards. They are the same in every region."""
     return Scope(scope.account, "global")
 
 

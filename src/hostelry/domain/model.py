@@ -1,4 +1,4 @@
-"""Model: containers, each an image with its artifacts and environment."""
+"""A model: containers, each with an image, artifacts and environment."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,10 +13,10 @@ MAX_TARGET_CHARS = 1024
 class SourceKind(Enum):
     """The form of an artifact in the object store."""
 
-    ARCHIVE = "archive"  # one .tar.gz object, unpacked
-    OBJECT = "object"  # one object, stored under its last key segment
-    PREFIX = "prefix"  # every object under a prefix, relative paths kept
-    MODELS = "models"  # .tar.gz objects under a prefix, each a model that is got when asked for
+    ARCHIVE = "archive"  # one .tar.gz object, which is unpacked
+    OBJECT = "object"  # one object, stored under the last part of its key
+    PREFIX = "prefix"  # all objects under a prefix, with their relative paths
+    MODELS = "models"  # .tar.gz objects under a prefix, each a model that is loaded on demand
 
 
 class ModelCacheSetting(Enum):
@@ -27,9 +27,9 @@ class ModelCacheSetting(Enum):
 
 
 class ExecutionMode(Enum):
-    """InferenceExecutionConfig.Mode: how requests use the containers of a model of several."""
+    """InferenceExecutionConfig.Mode: how requests use several containers of a model."""
 
-    SERIAL = "Serial"  # a pipeline: each container gets the answer of the one before
+    SERIAL = "Serial"  # a pipeline: each container gets the answer of the container before
     DIRECT = "Direct"  # requests name the container
 
 
@@ -43,10 +43,10 @@ class ArtifactSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Container:
-    """The container of one model server, of one model or (a source of MODELS) of many.
+    """The container of one model server, for one model or (source MODELS) for many models.
 
-    `hostname` is its name among the containers of its model, or None for an only container.
-    `model_cache` is read for many models only.
+    `hostname` is its name among the containers of its model, or None for a single container.
+    `model_cache` applies to many models only.
     """
 
     image: str
@@ -57,19 +57,19 @@ class Container:
 
     @property
     def is_multi_model(self) -> bool:
-        """Whether requests name the model, by TargetModel."""
+        """Whether requests name a model by TargetModel."""
         return self.source is not None and self.source.kind is SourceKind.MODELS
 
     @property
     def models_uri(self) -> str:
-        """The prefix of its many models, with a slash at its end."""
+        """The prefix of its many models, with a trailing slash."""
         assert self.source is not None, "asked of multi-model containers"
         return self.source.uri
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Model:
-    """CreateModel's result. `given` is the request, which only Describe reads."""
+    """CreateModel's result. `given` is the request, which only Describe uses."""
 
     scope: Scope
     name: str
@@ -81,17 +81,17 @@ class Model:
 
     @property
     def is_direct(self) -> bool:
-        """Whether requests name the container, by TargetContainerHostname."""
+        """Whether requests name a container by TargetContainerHostname."""
         return self.execution is ExecutionMode.DIRECT
 
     @property
     def is_multi_model(self) -> bool:
-        """Whether requests name the model of one of its containers, by TargetModel."""
+        """Whether requests name a model in one of its containers by TargetModel."""
         return any(it.is_multi_model for it in self.containers)
 
 
 def is_target(target: str) -> bool:
-    """Whether `target` can follow a multi-model container's prefix as the key of an object."""
+    """Whether `target` can follow the prefix of a multi-model container as an object's key."""
     parts = target.split("/")
     return (
         len(target) <= MAX_TARGET_CHARS
@@ -117,5 +117,5 @@ class Repository:
 
     @property
     def uri(self) -> str:
-        """The name, without a tag, of its images in models and in `docker build --tag`."""
+        """The image name without a tag, for models and for `docker build --tag`."""
         return f"{self.scope.account}.dkr.ecr.{self.scope.region}.amazonaws.com/{self.name}"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from hostelry.domain.scope import Scope
 
-# Notification of a bucket: the topics and queues that get events of its objects.
+# A bucket's notification configuration: the topics and queues that get events of its objects.
 #
 # Source: PutBucketNotificationConfiguration in the S3 API reference.
 
@@ -33,7 +33,7 @@ class NotificationTarget:
     suffix: str = ""
 
     def wants(self, event: str, key: str) -> bool:
-        """Whether it is notified of `event` (``s3:ObjectCreated:Put``) on the object `key`."""
+        """Whether it gets `event` (``s3:ObjectCreated:Put``) on the object `key`."""
         is_named = event in self.events or ALL_CREATED in self.events
         return is_named and key.startswith(self.prefix) and key.endswith(self.suffix)
 
@@ -47,11 +47,11 @@ class BucketNotification:
 
     @property
     def is_empty(self) -> bool:
-        """True without a target."""
+        """True if it has no target."""
         return not self.targets and not self.to_bus
 
     def find_targets(self, event: str, key: str) -> tuple[NotificationTarget, ...]:
-        """List the topics and queues that are notified of `event` on the object `key`."""
+        """The topics and queues that get `event` on the object `key`."""
         return tuple(it for it in self.targets if it.wants(event, key))
 
 
@@ -91,10 +91,10 @@ MAX_CHAIN_LENGTH = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectEvent:
-    """An object was written: `kind` is Put, Copy or CompleteMultipartUpload.
+    """A written object. `kind` is Put, Copy or CompleteMultipartUpload.
 
     `at` is in seconds since the epoch. `sequencer` orders the events of a key. `chain_length` is
-    the number of jobs that led to the object, each started by the output of the job before.
+    the number of jobs that led to the object. Each was started by the output of the job before.
     """
 
     id: str
@@ -116,7 +116,7 @@ class ObjectEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetCheck:
-    """Topics and queues that a bucket is to notify, and a first message to each."""
+    """The topics and queues in a bucket's new configuration, each with a test message."""
 
     scope: Scope
     arns: tuple[str, ...]

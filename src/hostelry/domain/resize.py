@@ -1,4 +1,4 @@
-"""Resizing of components and endpoints, by a client's call or by auto scaling. Pure."""
+"""Resizing of components and endpoints, for clients' calls and auto scaling. Pure."""
 
 from dataclasses import replace
 
@@ -38,7 +38,7 @@ def resize_component(
 ) -> InferenceComponent:
     """Update the base component to `copies` copies.
 
-    Raises IllegalTransition if its status allows no update, unless that is a resize itself.
+    Raises IllegalTransition if its status allows no update. A resize may follow a resize.
     """
     assert component.spec is not None, "a base component has a spec"
     resizing = is_only_resizing(component)
@@ -66,7 +66,7 @@ def is_only_resizing(component: InferenceComponent) -> bool:
 def replace_active(endpoint: Endpoint, active: Deployment, now: float) -> Endpoint:
     """Update the endpoint to other counts or weights in its active deployment.
 
-    Raises IllegalTransition if its status allows no update, unless that is a resize itself.
+    Raises IllegalTransition if its status allows no update. A resize may follow a resize.
     """
     resizing = is_only_resized(endpoint)
     return replace(
@@ -101,8 +101,8 @@ def set_environments(
 ) -> EndpointVariant:
     """Set the number of environments of a serverless variant, within its configuration.
 
-    `idle` environments end first. An environment needs an instance. Without environments, the
-    instance count does not change.
+    `idle` environments end first. Environments need an instance. With 0 environments, the instance
+    count does not change.
     """
     config = variant.serverless
     assert config is not None, "only a serverless variant has environments"

@@ -9,9 +9,9 @@ SERVICE_LINKED_PATH = "/aws-service-role/"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Role:
-    """One role. Names in an account differ in more than case.
+    """One role. In an account, names must differ in more than upper and lower case.
 
-    `inline_policies` are documents by name, `attached_policies` ARNs in the order of attachment.
+    `inline_policies` has documents by name, `attached_policies` ARNs in order of attachment.
     """
 
     account: str
@@ -51,7 +51,7 @@ def assumed_role_arn(account: str, role_name: str, session_name: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceProfile:
-    """One instance profile. `role` is the name of its only role, if it has one, else empty."""
+    """One instance profile. `role` is the name of its only role, or empty."""
 
     account: str
     name: str
@@ -78,9 +78,9 @@ class PolicyVersion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManagedPolicy:
-    """One managed policy, the oldest of its versions first.
+    """One managed policy. Its versions are sorted, oldest first.
 
-    `account` is ``aws`` for AWS's own.
+    `account` is ``aws`` for AWS's own policies.
     """
 
     account: str

@@ -1,9 +1,9 @@
 """Changes between two versions of the routes, and the version as a sum over their parts.
 
-A part is an endpoint without its components (its head), one component, or one failed component.
-The version is the sum of the parts' hashes: who has the routes of one version, and applies a
-change to them, finds the next version from the parts that changed alone. That it is the version
-which the change names proves that both ends had the same parts before, and have the same now.
+A part is an endpoint without its components (the head), one component, or one failed component. The
+version is the sum of the hashes of all parts. So a process that applies changes to its routes
+computes the next version from the changed parts alone. If this version equals the version that the
+changes name, both processes had the same parts before, and have the same parts now.
 """
 
 import hashlib
@@ -24,10 +24,10 @@ from hostelry.domain.routes import (
 
 EndpointId = tuple[str, str, str]  # account, region, name
 HASH_BYTES = 16
-ROUTES_HEADER = "x-hostelry-routes"  # of an answer that holds changes, with the value DELTA
+ROUTES_HEADER = "x-hostelry-routes"  # of an answer with changes. Its value is DELTA
 DELTA = "delta"
 P = TypeVar("P", ComponentRoute, FailedComponent)
-MANY = 20  # if more than a twentieth changes, all parts are sorted again
+MANY = 20  # if more than 1/20 of the parts change, all parts are sorted again
 _name: Callable[[ComponentRoute | FailedComponent], str] = operator.attrgetter("name")
 
 
@@ -35,9 +35,9 @@ _name: Callable[[ComponentRoute | FailedComponent], str] = operator.attrgetter("
 class EndpointDelta:
     """An endpoint's changed routes.
 
-    `head` is the endpoint without components. `components` and `failed` are new or changed, `gone`
-    and `recovered` the names that are not among its components, or its failed ones, any more. Where
-    it `is_whole` everything that was known of the endpoint before is replaced.
+    `head` is the endpoint without components. `components` and `failed` are new or changed parts.
+    `gone` and `recovered` are the names that are no longer components, or no longer failed. If it
+    `is_whole`, it replaces everything known about the endpoint.
     """
 
     head: EndpointRoute
@@ -60,7 +60,7 @@ class RouteDelta:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndpointParts:
-    """Some components of an endpoint, and some that failed, by name."""
+    """Some components of an endpoint, and some failed components, by name."""
 
     components: Mapping[str, ComponentRoute] = field(default_factory=dict)
     failed: Mapping[str, FailedComponent] = field(default_factory=dict)
@@ -71,7 +71,7 @@ NO_PARTS = EndpointParts()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangedParts:
-    """The parts of an endpoint that changed, by name. All of them if `is_whole`."""
+    """The names of an endpoint's changed parts. If `is_whole`, all parts have changed."""
 
     is_whole: bool = False
     components: frozenset[str] = frozenset()
@@ -86,12 +86,12 @@ class ChangedParts:
 
     @property
     def num(self) -> int:
-        """The number of parts, the head among them."""
+        """The number of parts, including the head."""
         return 1 + len(self.components) + len(self.failed)
 
 
 def endpoint_id(endpoint: EndpointRoute) -> EndpointId:
-    """The endpoint's identity. Endpoints of a snapshot are in this order."""
+    """The endpoint's identity. A snapshot is sorted by it."""
     return endpoint.scope.account, endpoint.scope.region, endpoint.name
 
 
@@ -101,12 +101,12 @@ def build_head(endpoint: EndpointRoute) -> EndpointRoute:
 
 
 def get_version(total: int) -> str:
-    """The version of routes whose parts' hashes have the sum `total`."""
+    """The version of routes if the sum of their parts' hashes is `total`."""
     return f"{total % 2 ** (8 * HASH_BYTES):0{2 * HASH_BYTES}x}"
 
 
 def get_total(version: str) -> int:
-    """Return the sum that a version holds. Raises ValueError for another kind of version."""
+    """Return the sum in a version. Raises ValueError if the version is of another kind."""
     if len(version) != 2 * HASH_BYTES:
         raise ValueError(f"{version!r} is no sum over the parts of routes")
     return int(version, 16)
@@ -119,7 +119,7 @@ def build_snapshot(endpoints: Iterable[EndpointRoute]) -> RouteSnapshot:
 
 
 def encode_routes(snapshot: RouteSnapshot) -> bytes:
-    """The snapshot as JSON, an endpoint at a time: other threads run in between."""
+    """The snapshot as JSON. Endpoints are encoded one by one, so other threads run meanwhile."""
     endpoints = b",".join([msgspec.json.encode(it) for it in snapshot.endpoints])
     version = msgspec.json.encode(snapshot.version)
     return b'{"version":' + version + b',"endpoints":[' + endpoints + b"]}"
@@ -136,7 +136,7 @@ def endpoint_total(endpoint: EndpointRoute) -> int:
 
 
 def part_hash(address: EndpointId, part: Any) -> int:
-    """The hash of one part of an endpoint: of its kind, its place and its content."""
+    """The hash of one part of an endpoint: its kind, its place and its content."""
     content = msgspec.json.encode((type(part).__name__, address, part))
     return int.from_bytes(hashlib.blake2b(content, digest_size=HASH_BYTES).digest())
 
@@ -144,7 +144,7 @@ def part_hash(address: EndpointId, part: Any) -> int:
 def difference(
     head: EndpointRoute, changed: Sequence[tuple[EndpointParts, EndpointParts]]
 ) -> EndpointDelta:
-    """Return the changes of an endpoint's parts, given as pairs of old and new."""
+    """The changes of an endpoint's parts. `changed` has pairs of old and new parts."""
     components, gone = _differing([(old.components, new.components) for old, new in changed])
     failed, recovered = _differing([(old.failed, new.failed) for old, new in changed])
     return EndpointDelta(
@@ -177,12 +177,12 @@ def build_delta(endpoint: EndpointRoute, changed: ChangedParts) -> EndpointDelta
 
 
 def is_empty(delta: EndpointDelta) -> bool:
-    """Whether a delta changes no more than the head."""
+    """Whether a delta changes at most the head."""
     return not (delta.components or delta.failed or delta.gone or delta.recovered)
 
 
 def after(endpoint: EndpointRoute | None, delta: EndpointDelta) -> EndpointRoute:
-    """The endpoint with the changes applied. A new endpoint is given as None."""
+    """Apply the changes to the endpoint. None stands for a new endpoint."""
     if delta.is_whole or endpoint is None:
         return replace(delta.head, components=delta.components, failed=delta.failed)
     return replace(
@@ -193,7 +193,7 @@ def after(endpoint: EndpointRoute | None, delta: EndpointDelta) -> EndpointRoute
 
 
 def total_change(endpoint: EndpointRoute | None, delta: EndpointDelta) -> int:
-    """By how much an endpoint's changes change the sum of all parts' hashes."""
+    """The change of the sum of the parts' hashes when an endpoint's changes are applied."""
     address = endpoint_id(delta.head)
     new = [delta.head, *delta.components, *delta.failed]
     added = sum(part_hash(address, it) for it in new)
@@ -216,7 +216,7 @@ def _names(parts: Iterable[P]) -> list[str]:
 def _differing(
     pairs: Iterable[tuple[Mapping[str, P], Mapping[str, P]]],
 ) -> tuple[tuple[P, ...], tuple[str, ...]]:
-    """The parts that are new or other, and the names of those that are gone, in their order."""
+    """The new or different parts, and the names of removed parts, both in order."""
     found: dict[str, P] = {}
     gone: set[str] = set()
     for old, new in pairs:

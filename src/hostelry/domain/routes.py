@@ -1,7 +1,7 @@
 """Routes of the gateway: the copies that serve each name.
 
-A snapshot is complete and replaces the previous one. Control pushes it, each gateway keeps it on
-disk, and it has only copies that have proven ready.
+A snapshot is complete and replaces the snapshot before. Control pushes it, and each gateway keeps
+it on disk. It contains only copies that have proven ready.
 """
 
 from dataclasses import dataclass, field
@@ -18,10 +18,10 @@ from hostelry.domain.serverless import ServerlessConfig
 class CopyRoute:
     """A ready copy. `address` is ``http://host:port``, `key` the secret that requests carry.
 
-    The models of a multi-model copy are leased at `models_address`. `config` is its endpoint
-    configuration while an update is under way. If its model has several containers, `container` is
-    the name of this container, and `log_stream` the stream of its output. `further` has the copies
-    of a pipeline's other containers on its instance, in order.
+    At `models_address` the models of a multi-model copy are leased. While an update is under way,
+    `config` is the copy's endpoint configuration. If its model has several containers, `container`
+    is the name of this container, and `log_stream` the stream of its output. In a pipeline,
+    `further` has the copies of the other containers on the same instance, in order.
     """
 
     id: str
@@ -44,9 +44,9 @@ class ContainerRoute:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetShift:
-    """The share of a variant's requests for its new fleet, from 0 to 1, and that fleet's copies.
+    """The new fleet's share of a variant's requests, from 0 to 1, and the copies of this fleet.
 
-    The other fleet gets what one without copies cannot take.
+    If a fleet has no copies, the other fleet gets its requests.
     """
 
     share: float
@@ -58,10 +58,10 @@ class VariantRoute:
     """A variant of a model endpoint. `weight` is its share of requests without TargetVariant.
 
     `waiting_for` says why it has no copy, if that is known. With `is_multi_model` requests name the
-    model. If `serverless` is set, each copy is an environment: it takes one request at a time, and
-    more are started as requests come. `copies` includes both fleets while `shift` is set. `capture`
-    is set if its requests are captured. If requests name the container, `containers` has all of
-    them, and `copies` is empty.
+    model. If `serverless` is set, each copy is an environment, which takes one request at a time,
+    and more environments start as requests come. While `shift` is set, `copies` includes both
+    fleets. `capture` is set if its requests are captured. If requests name the container,
+    `containers` has all containers, and `copies` is empty.
     """
 
     name: str
@@ -77,7 +77,7 @@ class VariantRoute:
 
     @property
     def all_copies(self) -> tuple[CopyRoute, ...]:
-        """The copies that requests are sent to, whether these name the container or not."""
+        """All copies that requests are sent to, including those in `containers`."""
         return (*self.copies, *(copy for it in self.containers for copy in it.copies))
 
 
@@ -99,9 +99,9 @@ class ShadowRoute:
 class ComponentRoute:
     """A component. The `copies` of an adapter are its base's copies that have it registered.
 
-    `adapter_id` is set on adapter components and sent as X-Amzn-SageMaker-Adapter-Identifier.
-    `at_zero` decides about requests without a copy, `wakeable` says if a request may start a copy
-    that is not desired. `waiting_for` says why copies are missing, if that is known.
+    `adapter_id` is set for adapter components, and sent as X-Amzn-SageMaker-Adapter-Identifier.
+    `at_zero` decides about requests without a copy. `wakeable` says whether a request may start a
+    copy if none is desired. `waiting_for` says why copies are missing, if that is known.
     `base_name` is the base whose copies an adapter uses.
     """
 
@@ -110,8 +110,8 @@ class ComponentRoute:
     routing: RoutingStrategy
     copies: tuple[CopyRoute, ...]
     adapter_id: str | None = None
-    desired_copies: int = 0  # for an adapter, its base's
-    serves_llm: bool = False  # reachable through the OpenAI routes
+    desired_copies: int = 0  # for an adapter, its base's number
+    serves_llm: bool = False  # can be called through the OpenAI routes
     at_zero: AtZero = AtZero.COMPAT
     wakeable: Wakeable = Wakeable.NO_TARGET
     waiting_for: str | None = None
@@ -131,10 +131,10 @@ class FailedComponent:
 class EndpointRoute:
     """A serving endpoint. Exactly one of `variants` and `components` is used.
 
-    `failed` has components without a route, whose requests get the reason. `takes_components`
+    `failed` has components without a route, with the reason that requests get. `takes_components`
     distinguishes an endpoint that has no components yet from a model endpoint. `at_zero` decides
-    about requests for its variants without a copy. `async_inference` is set if its requests
-    are queued, `shadow` if requests for its variants are mirrored. `created_at` is 0.0 unless its
+    about requests for its variants without a copy. `async_inference` is set if its requests are
+    queued, `shadow` if requests for its variants are mirrored. `created_at` is 0.0 unless its
     requests are queued.
     """
 

@@ -14,7 +14,7 @@ from hostelry.domain.scope import Scope
 
 
 class Dimension(Enum):
-    """ScalableDimension, of SageMaker."""
+    """ScalableDimension, for SageMaker's resources."""
 
     INSTANCES = "sagemaker:variant:DesiredInstanceCount"
     COPIES = "sagemaker:inference-component:DesiredCopyCount"
@@ -23,7 +23,7 @@ class Dimension(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suspended:
-    """SuspendedState: scaling that is suspended."""
+    """SuspendedState: the kinds of scaling that are suspended."""
 
     scale_in: bool = False
     scale_out: bool = False
@@ -57,7 +57,7 @@ def target_name(resource_id: str, dimension: Dimension) -> str:
 class TargetTracking:
     """Keeps a metric near `target_value`. Exactly one of `predefined` and `queries` is used.
 
-    `queries` come from CustomizedMetricSpecification. A single metric is one query.
+    `queries` come from CustomizedMetricSpecification, where a single metric becomes one query.
     """
 
     target_value: float
@@ -78,7 +78,7 @@ class Adjustment(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepAdjustment:
-    """StepAdjustment. Bounds are relative to the alarm's threshold. None is unbounded."""
+    """StepAdjustment. Bounds are relative to the alarm's threshold. None means unbounded."""
 
     lower: float | None
     upper: float | None
@@ -87,7 +87,7 @@ class StepAdjustment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepScaling:
-    """Change capacity by how far the alarm's metric is from its threshold.
+    """Changes capacity by the distance of the alarm's metric from its threshold.
 
     `aggregation` is Average, Minimum or Maximum.
     """
@@ -125,7 +125,7 @@ def policy_key(resource_id: str, dimension: Dimension, name: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduledAction:
-    """New bounds at a time. `schedule` is at(...), rate(...) or cron(...), in `timezone`.
+    """A change of bounds at a time. `schedule` is at(...), rate(...) or cron(...), in `timezone`.
 
     Recorded under `policy_key`. `fired_at` is the scheduled time of the last firing.
     """
@@ -158,7 +158,7 @@ class ActivityStatus(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotScaled:
-    """Why a triggered policy changed nothing: one of NotScaledReasons."""
+    """Why a triggered policy changed nothing: an entry of NotScaledReasons."""
 
     code: str
     max_capacity: int | None = None
@@ -170,9 +170,9 @@ class NotScaled:
 class Receipt:
     """Costs and effects of a scaling activity. Times are seconds since the epoch, None if unknown.
 
-    `load_rose_at` (t0) is when the load exceeded the capacity, `decided_at` (t1) the decision, by
-    the values in `signal`, `answered_at` (t2) the first answer of new capacity. Requests that
-    waited or failed between t0 and t2 are counted.
+    `load_rose_at` (t0) is when the load exceeded the capacity. `decided_at` (t1) is the decision,
+    made from the values in `signal`. `answered_at` (t2) is the first answer of new capacity.
+    Requests that waited or failed between t0 and t2 are counted.
     """
 
     decided_at: float
@@ -181,15 +181,15 @@ class Receipt:
     answered_at: float | None = None
     num_delayed: int = 0
     num_failed: int = 0
-    copies_before: tuple[str, ...] = ()  # their answers are not from new capacity
+    copies_before: tuple[str, ...] = ()  # copies that are not new capacity
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalingActivity:
-    """A scaling activity, or one that was considered and not done (`not_scaled`).
+    """A scaling activity, or an activity that was considered but not done (`not_scaled`).
 
-    Recorded under its id. `policy_name` is what decided it: the name of a policy or a scheduled
-    action, "wake", "responsive", or empty for the bounds themselves.
+    Recorded under its id. `policy_name` is the name of the policy or scheduled action that decided
+    it, "wake", "responsive", or empty if the bounds required it.
     """
 
     scope: Scope

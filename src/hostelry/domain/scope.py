@@ -18,7 +18,7 @@ class Scope:
 
     @property
     def account_wide(self) -> "Scope":
-        """The scope of account-wide resources, whichever region a caller signs for."""
+        """The scope of account-wide resources, which does not depend on a caller's region."""
         return Scope(self.account, ALL_REGIONS)
 
     def arn(self, kind: str, name: str) -> str:
@@ -31,7 +31,7 @@ MAX_TAGS = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TagSet:
-    """Every tag of the resource `arn`, value by key, in the order they were added."""
+    """All tags of the resource `arn`: values by key, in the order of addition."""
 
     scope: Scope
     arn: str

@@ -7,10 +7,10 @@ from hostelry.domain.scope import Scope
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KmsKey:
-    """A symmetric key, named by its id. `material` is sealed by the home's root key (base64).
+    """A symmetric key, named by its id. The home's root key seals `material` (base64).
 
-    `deletion_at` is the instant from which the key is gone. `aws_service` names the service of an
-    AWS managed key. It is empty for a customer's key.
+    From `deletion_at` on the key is gone. `aws_service` names the service of an AWS managed key. It
+    is empty for a customer's key.
     """
 
     scope: Scope
@@ -30,7 +30,7 @@ class KmsKey:
 
     @property
     def state(self) -> str:
-        """AWS's word for whether the key can be used."""
+        """AWS's KeyState, which says whether the key can be used."""
         if self.deletion_at is not None:
             return "PendingDeletion"
         return "Enabled" if self.is_enabled else "Disabled"
@@ -38,7 +38,7 @@ class KmsKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KmsAlias:
-    """Another name of a key, `alias/...`, by which the record is named."""
+    """Another name of a key, `alias/...`, which is the name of the record."""
 
     scope: Scope
     name: str
@@ -67,7 +67,7 @@ CURRENT, PREVIOUS = "AWSCURRENT", "AWSPREVIOUS"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecretVersion:
-    """One value of a secret, encrypted by KMS (`ciphertext`, base64), with its labels."""
+    """One value of a secret, encrypted by KMS (`ciphertext`, base64), with its staging labels."""
 
     version_id: str
     created_at: float
@@ -79,9 +79,9 @@ class SecretVersion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredSecret:
-    """A secret. Its record has its name. `versions` are in order of their creation.
+    """A secret. Its record has its name. `versions` are in order of creation.
 
-    `deletion_at` is the instant from which the secret is gone, `deleted_at` when it was deleted.
+    From `deletion_at` on the secret is gone. `deleted_at` is when the deletion was requested.
     """
 
     scope: Scope

@@ -15,8 +15,8 @@ from hostelry.domain.shape import Requirements, Shape
 MEMORY_STEP_MB = 1024
 MAX_MEMORY_MB = 6144
 MAX_CONCURRENCY = 200
-# AWS publishes no figure for serverless endpoints, only that CPUs grow with the memory. This figure
-# comes from "Configure Lambda function memory" in the Lambda developer guide.
+# AWS only documents that the CPUs of serverless endpoints grow with their memory. This number comes
+# from "Configure Lambda function memory" in the Lambda developer guide.
 MB_PER_CPU = 1769
 MAX_DISK_BYTES = 5 * 1024**3
 BYTES_PER_MB = 1024**2
@@ -59,7 +59,7 @@ class ServerlessConfig:
 
     @property
     def environment(self) -> Requirements:
-        """What one environment may use: CPUs in proportion to its memory, 5 GB of disk."""
+        """The resources of one environment: CPUs in proportion to its memory, 5 GB of disk."""
         memory_bytes = self.memory_mb * BYTES_PER_MB
         return Requirements(
             min_memory_bytes=memory_bytes,
@@ -79,12 +79,12 @@ class ServerlessConfig:
 
     @property
     def instance_type(self) -> str:
-        """The platform's own type of that instance, which no machine of a client has."""
+        """The platform's own type of this instance. It matches no real machine type."""
         return f"{TYPE_PREFIX}{self.memory_mb}mb"
 
 
 def check_serverless(config: ServerlessConfig, path: str) -> None:
-    """Refuse numbers that no serverless variant can have. `path` names the config in messages."""
+    """Refuse numbers that are invalid for a serverless variant. `path` names it in messages."""
     memory_mb, most = config.memory_mb, config.max_concurrency
     if memory_mb % MEMORY_STEP_MB or not MEMORY_STEP_MB <= memory_mb <= MAX_MEMORY_MB:
         allowed = ", ".join(map(str, range(MEMORY_STEP_MB, MAX_MEMORY_MB + 1, MEMORY_STEP_MB)))
@@ -107,9 +107,9 @@ def check_combination(
 
     Args:
         path: names the variant in messages.
-        of_variant: the members that the variant has.
-        of_config: the members of its configuration, without switches that are off.
-        num_variants: how many variants the configuration has.
+        of_variant: the members of the variant.
+        of_config: the members of its configuration, without disabled switches.
+        num_variants: the number of variants in the configuration.
     """
     beside = [f"{path}.{it}" for it in NOT_OF_VARIANT if it in of_variant]
     beside += [it for it in NOT_OF_CONFIG if it in of_config]

@@ -16,7 +16,7 @@ class Shape:
 class Requirements:
     """The reservation of one copy (ComputeResourceRequirements).
 
-    `accelerators` is a float, as in the API, but whole: `check_consistent` refuses fractions.
+    `accelerators` is a float, as in the API, but `check_consistent` refuses fractions.
     `max_disk_bytes` is the copy's limit of disk space, or None for the platform's limit.
     """
 

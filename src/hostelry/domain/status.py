@@ -1,8 +1,8 @@
 """State machines of endpoints, components, transform jobs and experiments, one table each.
 
-A record begins in Creating, a job InProgress. Every later status comes from `next_status`. One
-deliberate difference from AWS: DELETE of an endpoint or a component is possible in every status,
-and cancels a create or an update under way.
+A record begins in Creating, and a job in InProgress. `next_status` gives every later status. One
+difference from AWS is deliberate: an endpoint or component can be deleted in every status, which
+cancels a create or an update under way.
 
 Source: DescribeEndpoint, DescribeInferenceComponent, DescribeTransformJob and
 DescribeInferenceExperiment (EndpointStatus, InferenceComponentStatus, TransformJobStatus,
@@ -20,15 +20,15 @@ from hostelry.domain.endpoint import EndpointStatus
 from hostelry.domain.inference_experiment import OVER, ExperimentStatus
 from hostelry.domain.transform_job import TransformJobStatus
 
-# Added to the model's timeouts, for starting agents and waiting for free resources.
-# VariantInstanceProvisionTimeoutInSeconds replaces it.
+# Time for starting agents and waiting for free resources, added to the model's timeouts. It is
+# replaced by VariantInstanceProvisionTimeoutInSeconds.
 PROVISION_S = 600.0
 DELETE_S = 120.0
-TRANSFORM_S = 28 * 86_400.0  # the longest that a transform job may run
+TRANSFORM_S = 28 * 86_400.0  # the maximum duration of a transform job
 STOP_S = 60.0  # for the requests of a stopped transform job to end
-EXPERIMENT_SLACK_S = 120.0  # beyond its endpoint's own deadline, which has the better reason
-EXPERIMENT_CHANGE_S = 600.0  # for an experiment's endpoint to take another weight, or an update
-RUNNER_S = 600.0  # for the process that runs transform jobs to ask for them
+EXPERIMENT_SLACK_S = 120.0  # on top of its endpoint's deadline, whose failure reason is better
+EXPERIMENT_CHANGE_S = 600.0  # for an experiment's endpoint to apply another weight, or an update
+RUNNER_S = 600.0  # for the jobs process to ask for new transform jobs
 
 
 def start_deadline(
@@ -42,7 +42,7 @@ def start_deadline(
 
 
 def delete_deadline(now: float) -> float:
-    """The deadline for everything of a deleted resource to stop."""
+    """The deadline for all parts of a deleted resource to stop."""
     return now + DELETE_S
 
 
@@ -54,16 +54,16 @@ Status = TypeVar(
 class Event(Enum):
     """Events of an endpoint, a component, a transform job or an experiment."""
 
-    UPDATE = "update"  # a client asked for another configuration, specification or count
-    READY = "ready"  # everything desired is proven ready
+    UPDATE = "update"  # a client requests another configuration, specification or count
+    READY = "ready"  # everything desired has proven ready
     FAIL = "fail"  # the desired state is impossible, and no earlier state can be restored
-    ROLLED_BACK = "rolled back"  # the update failed, and the state before it serves on
-    DELETE = "delete"  # a client asked
-    COMPLETE = "complete"  # a job has done everything
-    STOP = "stop"  # a client asked
-    STOPPED = "stopped"  # nothing is under way for a job any more
-    SCHEDULED = "scheduled"  # an experiment waits for its start
-    START = "start"  # a client asked, or it is time
+    ROLLED_BACK = "rolled back"  # the update failed, and the earlier state serves
+    DELETE = "delete"  # a client requests it
+    COMPLETE = "complete"  # a job has done all its work
+    STOP = "stop"  # a client requests it
+    STOPPED = "stopped"  # a job has nothing under way any more
+    SCHEDULED = "scheduled"  # an experiment waits for its start time
+    START = "start"  # a client requests it, or the start time has come
 
 
 class IllegalTransition(HostelryError):  # noqa: N818 - named after the table
@@ -119,10 +119,10 @@ EXPERIMENT_TRANSITIONS: Mapping[tuple[ExperimentStatus, Event], ExperimentStatus
     },
 }
 
-# Events that only a client causes.
+# Events that only clients cause.
 ASKED = frozenset({Event.UPDATE, Event.DELETE, Event.STOP})
 
-# Keys of the tables never collide: members of different enums differ even with equal values.
+# Keys of the tables never collide, because members of different enums differ with equal values.
 TRANSITIONS: Mapping[Any, Any] = {
     **ENDPOINT_TRANSITIONS,
     **COMPONENT_TRANSITIONS,
@@ -146,5 +146,5 @@ def can(status: Enum, event: Event) -> bool:
 
 @functools.cache
 def is_final(status: Enum) -> bool:
-    """True if only a client's call can end the status. Every other status has a deadline."""
+    """True if only a client's call can end the status. Any other status has a deadline."""
     return all(event in ASKED for event in Event if can(status, event))

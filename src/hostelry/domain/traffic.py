@@ -9,8 +9,8 @@ ROLLING       fleet / MaximumBatchSize   k times MaximumBatchSize, at last all
 
 A size is a number of whole instances of the new fleet, at least one. The share of requests is the
 share of these instances. A fleet of one instance cannot be divided, but its traffic can. Then a
-percentage is the share, and a batch is the whole fleet. Only with ROLLING do the instances of a
-step come up just before it, and the instances of the old fleet that they replace go after it.
+percentage is the share of requests, and a batch is the whole fleet. With ROLLING, the instances of
+a step start just before it, and the old instances that they replace end after it.
 
 Source: TrafficRoutingConfig and RollingUpdatePolicy in the SageMaker API reference, and "Use canary
 traffic shifting", "Use linear traffic shifting" and "Use rolling deployments" in the developer
@@ -64,7 +64,7 @@ class FleetSize:
     value: int
 
     def part(self, instances: int) -> tuple[int, int]:
-        """The part of a fleet of `instances`, as a numerator and a denominator.
+        """A part of a fleet of `instances` as a numerator and a denominator.
 
         A percentage is rounded to whole instances: at least one, at most half of the fleet.
         """
@@ -86,8 +86,8 @@ class FleetSize:
 class TrafficPolicy:
     """TrafficRoutingConfiguration or RollingUpdatePolicy. ALL_AT_ONCE has no size.
 
-    `wait_s` is WaitIntervalInSeconds: between two steps, and after each batch. `rollback_size` is
-    RollbackMaximumBatchSize. Without it a rolling update goes back in one step.
+    `wait_s` is WaitIntervalInSeconds: the wait between two steps, and after each batch.
+    `rollback_size` is RollbackMaximumBatchSize. Without it, a rollback takes one step.
     """
 
     type: TrafficType = TrafficType.ALL_AT_ONCE
@@ -102,7 +102,7 @@ class TrafficPolicy:
 
     @property
     def is_rolling(self) -> bool:
-        """Whether the new fleet comes up, and the old one goes, batch by batch."""
+        """Whether instances of the new fleet start, and old ones end, batch by batch."""
         return self.type is TrafficType.ROLLING
 
     def num_steps(self, fleets: Collection[int]) -> int:
@@ -115,31 +115,31 @@ class TrafficPolicy:
         return max((-(-whole // part) for part, whole in parts), default=1)
 
     def share(self, step: int, instances: int) -> float:
-        """The share of a variant's requests for its new fleet after that step, from 0 to 1."""
+        """The new fleet's share of a variant's requests after that step, from 0 to 1."""
         if self.size is None or (self.type is TrafficType.CANARY and step > 1):
             return 1.0
         part, whole = self._part(self.size, instances)
         return min(1.0, step * part / whole)
 
     def turned_on(self, step: int, instances: int) -> int:
-        """The instances of a variant's new fleet that have requests after that step."""
+        """The instances of a variant's new fleet that get requests after that step."""
         if self.size is None or (self.type is TrafficType.CANARY and step > 1):
             return instances
         part, whole = self._part(self.size, instances)
         return min(instances, -(-step * part * instances // whole))
 
     def count_replaced(self, step: int, old: int, instances: int) -> int:
-        """Count the instances of the old fleet, of `old`, that the batches up to `step` replace.
+        """Count the `old` instances of the old fleet that the batches up to `step` replace.
 
-        It is in proportion to the instances that these batches have in the new fleet, of
-        `instances`, and rounded down.
+        The count is in proportion to these batches' part of the `instances` in the new fleet, and
+        is rounded down.
         """
         assert self.size is not None, "only a policy with steps has batches"
         part, whole = self._part(self.size, instances)
         return old * min(step * part, whole) // whole
 
     def rollback_batch(self, instances: int) -> int:
-        """The most instances of a variant's new fleet that a rollback removes at once."""
+        """The maximum number of a variant's new instances that a rollback removes at once."""
         return instances if self.rollback_size is None else self.rollback_size.batch(instances)
 
     def num_waits(self, fleets: Collection[int]) -> int:
@@ -159,7 +159,7 @@ def check_size(policy: TrafficPolicy, variant_name: str, instances: int) -> None
     """Refuse a step that is too large, or too small, for a variant of `instances`.
 
     Raises ValidationException. A canary is at most half of the fleet, a linear step a tenth to half
-    of it, a batch a twentieth to half of it, or one instance.
+    of the fleet. A batch is a twentieth to half of it, or one instance.
     """
     if policy.size is None or not instances:
         return
@@ -187,7 +187,7 @@ def check_size(policy: TrafficPolicy, variant_name: str, instances: int) -> None
 
 
 def check_rollback_size(policy: TrafficPolicy, variant_name: str, instances: int) -> None:
-    """Refuse a RollbackMaximumBatchSize of more than a variant's whole fleet.
+    """Refuse a RollbackMaximumBatchSize larger than a variant's whole fleet.
 
     Raises ValidationException.
     """
@@ -224,13 +224,13 @@ def check_waits(
     )
 
 
-# The greatest value of each setting. alpha is more than 0.
+# The maximum of each setting. alpha is more than 0.
 MOST: Mapping[str, float] = {"errors": 1.0, "latency": 100.0, "alpha": 0.5, "divergence": 1.0}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allowance:
-    """How much worse a version may be: errors by a share of requests, latency by a share of it.
+    """How much worse a version may be: errors as a share of requests, latency relative to before.
 
     `divergence` is the share of a shadow's answers that may differ from production's. None allows
     any. `alpha` is the maximum probability of a wrong verdict.
@@ -243,9 +243,9 @@ class Allowance:
 
 
 def build_allowance(given: Mapping[str, str], known: Collection[str] = tuple(MOST)) -> Allowance:
-    """Build the allowance from settings by name, of which `known` are valid.
+    """Build the allowance from settings by name. `known` has the valid names.
 
-    Raises ValueError with the invalid setting.
+    Raises ValueError, which names the invalid setting.
     """
     found: dict[str, float] = {}
     for name, text in given.items():

@@ -1,4 +1,4 @@
-"""Transform job: sends every object below a prefix through a model, on separate instances.
+"""A transform job: sends all objects below a prefix through a model, on separate instances.
 
 Source: CreateTransformJob in the SageMaker API reference.
 """
@@ -75,7 +75,7 @@ class TransformInput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransformOutput:
-    """Where answers go: one object for each input object, below `path` (no trailing slash)."""
+    """The place of answers: below `path` (no trailing slash), one object per input object."""
 
     path: str
     accept: str | None = None
@@ -85,7 +85,7 @@ class TransformOutput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransformProcessing:
-    """DataProcessing: changes records before they are sent, and answers before they are kept.
+    """DataProcessing: changes records before they are sent, and answers before they are stored.
 
     The filters are JSONPaths. `joins_input` joins each record with its answer.
     """
@@ -96,12 +96,12 @@ class TransformProcessing:
 
     @property
     def changes_records(self) -> bool:
-        """Whether records or answers are read, rather than passed on as they are."""
+        """Whether records or answers are parsed instead of passed on unchanged."""
         return self != TransformProcessing()
 
     @property
     def changes_answers(self) -> bool:
-        """Whether answers are read."""
+        """Whether answers are parsed."""
         return self.joins_input or self.output_filter != WHOLE
 
 
@@ -116,10 +116,10 @@ class TransformCapture:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransformProgress:
-    """The progress of a job. Unknown totals are None.
+    """The progress of a job. Unknown totals are missing (None).
 
     `objects` includes `failed_objects`. Bytes are sizes of input objects. `trouble` says why the
-    job waits, for example for the object store. None while it works.
+    job waits, for example for the object store. None while the job works.
     """
 
     objects: int = 0
@@ -128,7 +128,7 @@ class TransformProgress:
     records: int = 0
     bytes: int = 0
     bytes_total: int | None = None
-    at: float | None = None  # when the runner said so, in seconds since the epoch
+    at: float | None = None  # time of the runner's report, in seconds since the epoch
     trouble: str | None = None
 
 
@@ -136,12 +136,12 @@ class TransformProgress:
 class TransformJob:
     """A transform job.
 
-    `model` is a copy, so that the model may be deleted. `strategy`, `max_concurrent` and
-    `max_payload_mb` are optional. If one is missing, the container chooses. With a
-    `max_payload_mb` of 0 payloads have no limit. `started_at` is when its endpoint first served.
-    `unserved_since` is when its last copy ceased to serve. `deadline_at` is when the current status
-    fails. None if it is final. If an object's event started the job (`domain/object_event.py`),
-    `chain_length` counts it and the jobs before it, else 0.
+    `model` is a copy, so that the model may be deleted. If `strategy`, `max_concurrent` or
+    `max_payload_mb` is missing, the container chooses the value. A `max_payload_mb` of 0 means no
+    limit. `started_at` is when the job's endpoint first served. `unserved_since` is when its last
+    copy stopped serving. `deadline_at` is when the current status fails, or None if it is final. If
+    an object's event started the job (`domain/object_event.py`), `chain_length` is the number of
+    jobs in the chain, including this job, else 0.
     """
 
     scope: Scope
@@ -179,7 +179,7 @@ class TransformJob:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing more is done for it."""
+        """Whether the job has ended."""
         return self.status not in (TransformJobStatus.IN_PROGRESS, TransformJobStatus.STOPPING)
 
 
@@ -193,7 +193,7 @@ class TransformSnapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransformProgressReport:
-    """What the runner says of a job that it works on."""
+    """The runner's report on a running job."""
 
     scope: Scope
     name: str
@@ -212,7 +212,7 @@ class TransformEnd:
 
 
 def is_hidden(endpoint_name: str) -> bool:
-    """Whether an endpoint is a transform job's, which clients do not see."""
+    """Whether an endpoint belongs to a transform job. Clients do not see such endpoints."""
     return endpoint_name.startswith(HIDDEN_PREFIX)
 
 

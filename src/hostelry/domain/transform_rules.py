@@ -17,7 +17,7 @@ from hostelry.domain.validation import check_limit
 
 MAX_INSTANCES = 100
 MAX_PAYLOAD_MB = 100
-MAX_MB_IN_FLIGHT = 100  # of an instance: payload times concurrent requests
+MAX_MB_IN_FLIGHT = 100  # on one instance: payload size times concurrent requests
 
 CSV = "text/csv"
 RECORD_TYPES = (CSV, "application/json", "application/jsonlines")
@@ -36,7 +36,7 @@ CSV_PATH = re.compile(r"\$(?:\[[^'\[\]]*\])?")
 
 
 def check_transform(job: TransformJob) -> None:
-    """Refuse a job that cannot be done as it is asked for."""
+    """Refuse a job that is impossible as requested."""
     check_limit("TransformResources.InstanceCount", job.instance_count, MAX_INSTANCES)
     check_payload(job.max_payload_mb, job.max_concurrent)
     check_processing(job)
@@ -78,7 +78,7 @@ def check_processing(job: TransformJob) -> None:
 
 
 def check_record_type(field: str, given: str | None) -> str:
-    """The media type without parameters. Refuses a type whose records cannot be read."""
+    """Return the media type without parameters. Refuses a type whose records cannot be parsed."""
     found = (given or "").partition(";")[0].strip().lower()
     if found not in RECORD_TYPES:
         raise validation_error(
@@ -105,7 +105,7 @@ def check_paths(processing: TransformProcessing, *, is_csv: bool) -> None:
 
 
 def check_split(job: TransformJob) -> None:
-    """Refuse a split that makes no text records, and answers that would run together."""
+    """Refuse a split without text records, and answers without a separator between them."""
     split, assemble = job.input.split_type, job.output.assemble_with
     if split not in (SplitType.NONE, SplitType.LINE):
         raise validation_error(
@@ -123,7 +123,7 @@ def check_split(job: TransformJob) -> None:
 
 
 def check_capture(job: TransformJob) -> None:
-    """Refuse inference ids for answers that have no place for them."""
+    """Refuse inference ids if answers have no place for them."""
     if job.capture is not None and job.capture.adds_inference_id:
         given = job.output.accept or job.input.content_type
         check_record_type("TransformOutput.Accept", given)

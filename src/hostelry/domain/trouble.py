@@ -1,11 +1,11 @@
-"""The words for an endpoint that serves only in part, and for the cause of a failure. Pure."""
+"""Texts about an endpoint that serves only in part, and about the cause of a failure. Pure."""
 
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-# An endpoint with one of these statuses should answer requests.
+# An endpoint in one of these statuses should answer requests.
 PROMISING = frozenset({"InService", "Updating", "SystemUpdating", "RollingBack"})
 FAILED = "Failed"
 
@@ -23,10 +23,10 @@ class ServedPart:
 
 
 def summarize_serving(status: str, parts: Iterable[ServedPart]) -> dict[str, Any]:
-    """Sum the copies of an endpoint's parts: `ready`, `desired`, `tone` and `trouble`.
+    """Sum up the copies of an endpoint's parts: `ready`, `desired`, `tone` and `trouble`.
 
-    The tone is "bad" if nothing serves and "warn" if only a part serves. The trouble says so in
-    words. Both are missing if everything serves, or if the endpoint's status promises no answers.
+    The tone is "bad" if nothing serves, and "warn" if only a part serves. The trouble explains the
+    tone. Both are missing if everything serves, or if the endpoint need not answer in its status.
     Components in creation or deletion are not counted.
     """
     given = list(parts)
@@ -48,7 +48,7 @@ def summarize_serving(status: str, parts: Iterable[ServedPart]) -> dict[str, Any
     return {"ready": ready, "desired": desired, "tone": tone, "trouble": trouble}
 
 
-NOTE = "[agent] "  # prefix of the agent's lines in a copy's log
+NOTE = "[agent] "  # prefix of lines that the agent writes into a copy's log
 LAST_LINES = " Last log lines: "
 SEE_LOG = re.compile(r" See the log stream \S+ of group \S+\.")
 MARK = "#"
@@ -58,23 +58,23 @@ _WORD = re.compile(r"[\w.]+")
 
 
 def server_lines(log_tail: str) -> list[str]:
-    """Return the model server's lines, without the agent's own, which only repeat the cause."""
+    """The model server's lines. The agent's lines are left out, because they repeat the cause."""
     lines = (line.strip() for line in log_tail.split("\n"))
     return [line for line in lines if line and not line.startswith(NOTE.rstrip())]
 
 
 def to_one_line(reason: str) -> str:
-    """Shorten a failure reason to the last of the model server's lines."""
+    """Shorten a failure reason: of the model server's lines, only the last stays."""
     text, quoted, lines = reason.partition(LAST_LINES)
     return text + quoted.replace("lines", "line") + lines.strip().rpartition("\n")[2].strip()
 
 
 def find_cause(reason: str, names: Iterable[str] = (), log_tail: str = "") -> str:
-    """Reduce a failure reason to the words that all failures with the same cause share.
+    """Reduce a failure reason to the words that failures with the same cause share.
 
-    Names, ids, sizes and times are replaced by a mark. Exit codes, signals and HTTP statuses stay.
-    `names` are the names of the failed resource. Only the last of the model server's lines, in the
-    reason or in `log_tail`, is kept.
+    A mark replaces names, ids, sizes and times. Exit codes, signals and HTTP statuses stay.
+    `names` are the names of the failed resource. Of the model server's lines, in the reason or in
+    `log_tail`, only the last one is kept.
     """
     cause, _, quoted = reason.partition(LAST_LINES)
     lines = server_lines(log_tail) or quoted.removesuffix("\n").split("\n")
@@ -87,7 +87,7 @@ def find_cause(reason: str, names: Iterable[str] = (), log_tail: str = "") -> st
 
 
 def _spell_number(found: re.Match[str]) -> str:
-    """Spell a number that distinguishes causes in letters, so that it is not marked."""
+    """Spell a number in letters, because it distinguishes causes and must not be marked."""
     letters = "".join(chr(ord("a") + int(it)) for it in found["number"])
     return f"{found['word']} {letters}"
 

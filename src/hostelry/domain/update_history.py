@@ -15,11 +15,11 @@ from hostelry.domain.endpoint import (
     UpdateOutcome,
 )
 
-ACTIVATING_S = 2.0  # within which every gateway has the routes of a new step
+ACTIVATING_S = 2.0  # until every gateway has the routes of a new step
 
 
 def get_step(endpoint: Endpoint) -> tuple[int, float] | None:
-    """The current step of an update whose new fleet serves, and its start. Else None."""
+    """The current step of an update and its start, or None if no new fleet serves."""
     if endpoint.shift is not None:
         return endpoint.shift.step, endpoint.shift.since
     if endpoint.bake is not None:
@@ -28,15 +28,15 @@ def get_step(endpoint: Endpoint) -> tuple[int, float] | None:
 
 
 def step_title(deployment: Deployment, number: int) -> str:
-    """A step of the update to `deployment`, as texts name it."""
+    """The name of a step of the update to `deployment`, for texts."""
     word = "batch" if deployment.is_rolling else "step"
     return f"{word} {number} of {deployment.num_steps}"
 
 
 def get_share(endpoint: Endpoint, deployment: Deployment, variant: EndpointVariant) -> float:
-    """The share of a variant's traffic that its new fleet, of `deployment`, has.
+    """The share of a variant's traffic on its new fleet, which belongs to `deployment`.
 
-    After a failure the share is 1. In a rolling update it is the share of the baked batches, and
+    After a failure the share is 1. In a rolling update it is the share of the baked batches, and it
     shrinks as they go back.
     """
     shift = endpoint.shift
@@ -68,7 +68,7 @@ def update_progress(
 
 
 def set_verdict(progress: str | None, verdict: str | None) -> str | None:
-    """The progress and the verdict as one text."""
+    """Add the verdict to the progress."""
     return progress if progress is None or verdict is None else f"{progress}; verdict: {verdict}"
 
 
@@ -77,7 +77,7 @@ def progress_text(
 ) -> str | None:
     """Describe the current step of the update to `deployment`, which has `shares` of the traffic.
 
-    None if its fleet does not serve yet. `pace` divides the waits.
+    None if its fleet does not serve yet. Waits are divided by `pace`.
     """
     step = get_step(endpoint)
     if step is None:
@@ -97,7 +97,7 @@ def progress_text(
 def _stage_text(
     endpoint: Endpoint, step: tuple[int, float], guard: UpdateGuard, now: float, pace: float
 ) -> str:
-    """What the step does now."""
+    """The present activity of the step."""
     (number, since), shift = step, endpoint.shift
     if shift is not None and shift.stage is ShiftStage.LEAVING:
         return "the old instances that it replaces are being terminated"
@@ -107,7 +107,7 @@ def _stage_text(
     return f"baking {max(0.0, now - since):.0f} s of {wait_s:g} s"
 
 
-# The history of an endpoint's updates, from the endpoint before and after each change. Pure.
+# The history of an endpoint's updates, derived from the endpoint before and after a change. Pure.
 #
 # the update before   the update after      the record
 # -----------------   -------------------   --------------------------------------------------
@@ -118,10 +118,10 @@ def _stage_text(
 # A step of a rolling update is one batch: it bakes, old instances leave, and the next one comes up.
 
 
-# Rolled back. Until the old fleet is ready, the rest of the new fleet serves.
+# The update is rolled back. Until the old fleet is ready, the rest of the new fleet serves.
 RETURNING = "returning"
 MAX_UPDATES = 5
-MAX_STEPS = 24  # of one update: the steps of the smallest batches, coming up and returning
+MAX_STEPS = 24  # kept steps of one update, enough for the smallest batches and their rollback
 
 
 def append_history(
