@@ -1,10 +1,10 @@
-"""A proof that Python's matcher of regular expressions takes linear time for a pattern.
+"""Proves that Python's regular expressions match a pattern in linear time.
 
 The matcher tries every way to read a text with a pattern. Its time is linear if the number of ways
-to read the beginning of a text has a bound. The proof looks at the automaton whose states are the
-pattern's characters. The number has no bound exactly if a loop has the same edge twice, or if some
-text leads from a state p to itself, from p to another state q, and from q to itself (Weber and
-Seidl, "On the degree of ambiguity of finite automata", 1991).
+to read the beginning of a text is bounded. The proof examines the automaton whose states are the
+pattern's characters. The number is unbounded exactly if a loop contains the same edge twice, or if
+some text leads from a state p to p, from p to another state q, and from q to q (Weber and Seidl,
+"On the degree of ambiguity of finite automata", 1991).
 """
 
 from collections import Counter, deque
@@ -15,13 +15,13 @@ from importlib import import_module
 from itertools import product
 from typing import Any
 
-# Parts of `re`: the first reads a pattern, the second compiles what was read.
+# Parts of `re`. The first parses a pattern, the second compiles the parsed pattern.
 PARSER: Any = import_module("re._parser")
 COMPILER: Any = import_module("re._compiler")
 MAX_COPIES = 64
 NEWLINE = 1 << ord("\n")
 READABLE = (1 << 127) - 1
-# They hold a character of every class that patterns name.
+# Together they contain a character of every class that patterns name.
 TEXTS: Sequence[str] = [
     *map(chr, range(256)),
     *"\u0661\u2028\u3000\u20ac\ud7ff\udc9b\ue000\ufffd\uffff\U0001f49b",
@@ -30,12 +30,12 @@ BYTES = [bytes([value]) for value in range(256)]
 
 
 class UnknownPartError(Exception):
-    """The pattern has a part that the proof does not know, as a back reference."""
+    """The pattern has a part that the proof does not support, such as a back reference."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a pattern: its first and last states, and in how many ways it takes no text."""
+    """A part of a pattern: its first and last states, and the number of ways to match no text."""
 
     first: tuple[int, ...] = ()
     last: tuple[int, ...] = ()
@@ -44,16 +44,16 @@ class Part:
 
 @dataclass
 class Automaton:
-    """The states of a pattern, each with the characters that it takes, and the edges."""
+    """The states of a pattern with the characters that each accepts, and the edges."""
 
     tree: Any
-    empty_checks: int  # in how many ways `$` and other checks take no text
+    empty_checks: int  # the number of ways in which `$` and other checks match no text
     characters: list[int] = field(default_factory=list)
     edges: Counter[tuple[int, int]] = field(default_factory=Counter)
     skipping: int | None = None  # the state in which a search has not begun to match
 
     def whole(self, *, is_anchored: bool) -> Part:
-        """The whole pattern; a search begins with a repeat of any character."""
+        """Build the whole pattern. A search begins with a repeat of any character."""
         check = str(self.tree[0][1]) if len(self.tree) and str(self.tree[0][0]) == "AT" else ""
         of_lines = check == "AT_BEGINNING" and self.tree.state.flags & PARSER.SRE_FLAG_MULTILINE
         if is_anchored or (check.startswith("AT_BEGINNING") and not of_lines):
@@ -88,7 +88,7 @@ class Automaton:
         raise UnknownPartError(name)
 
     def _repeated(self, least: int, most: int, body: Any) -> Part:
-        """A repeat; more than `least` times is as often as one likes."""
+        """Build a repeat. A repeat of more than `least` times counts as unlimited."""
         copies = [self._sequence(body) for _ in range(max(1, min(least, MAX_COPIES)))]
         if most > max(1, least) or least > MAX_COPIES:
             copies[-1] = self._looped(copies[-1])
@@ -123,7 +123,7 @@ def _either(parts: Sequence[Part]) -> Part:
 
 
 def _characters(state: Any, node: tuple[Any, Any]) -> int:
-    """Which samples a node takes, as bits."""
+    """The samples that a node matches, as bits."""
     takes = COMPILER.compile(PARSER.SubPattern(state, [node])).fullmatch
     samples: Sequence[Any] = BYTES if isinstance(state.str, bytes) else TEXTS
     return sum(1 << at for at, it in enumerate(samples) if takes(it))
@@ -131,7 +131,7 @@ def _characters(state: Any, node: tuple[Any, Any]) -> int:
 
 @cache
 def fault_of(pattern: str | bytes, flags: int = 0, *, is_anchored: bool = False) -> str:
-    """Why matching may take more than linear time; empty if it is proven to be linear."""
+    """Why matching may take more than linear time. Empty if it is proven to be linear."""
     tree = PARSER.parse(pattern, flags)
     automaton, checked = Automaton(tree, 1), Automaton(tree, 0)
     try:
@@ -153,7 +153,7 @@ def _faults(automaton: Automaton, ends: set[int]) -> Iterator[str]:
             yield "a repeat in a repeat takes the same text"
     sure = _sure(after, ends)
     for p, q in product(loops, loops):
-        # A search that arrives at a sure state finds a match: it does not begin again before.
+        # From a sure state a search always finds a match, so it does not start again before it.
         if p == q or q not in reached[p] or (p == automaton.skipping and q in sure):
             continue
         text = _shared_text(automaton.characters, after, reached, p, q)
@@ -162,7 +162,7 @@ def _faults(automaton: Automaton, ends: set[int]) -> Iterator[str]:
 
 
 def _closure(after: dict[int, list[int]], start: int) -> set[int]:
-    """The states that at least one edge leads to."""
+    """The states that can be reached over at least one edge."""
     found: set[int] = set()
     waiting = list(after[start])
     while waiting:
@@ -174,7 +174,7 @@ def _closure(after: dict[int, list[int]], start: int) -> set[int]:
 
 
 def _sure(after: dict[int, list[int]], ends: set[int]) -> set[int]:
-    """The states after which the pattern may end at any time."""
+    """The states from which the pattern may end at any time."""
     while len(kept := {at for at in ends if ends.issuperset(after[at])}) < len(ends):
         ends = kept
     return ends
@@ -187,7 +187,7 @@ def _shared_text(
     p: int,
     q: int,
 ) -> str:
-    """A text that leads from p to p, from p to q, and from q to q, or an empty one."""
+    """A text that leads from p to p, from p to q, and from q to q. Empty if none exists."""
     texts = {(p, p, q): ""}
     waiting = deque(texts)
     while waiting:

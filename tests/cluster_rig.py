@@ -41,7 +41,7 @@ def identity(
 
 
 class ProxyRig:
-    """A node proxy and its address; `handle` is the server called ``c-1``."""
+    """A node proxy and its address. `handle` is the server with the name ``c-1``."""
 
     def __init__(self, proxy: NodeProxy, host: str, port: int) -> None:
         self.proxy = proxy
@@ -69,9 +69,9 @@ async def proxied(
     *,
     without: str = "",
 ) -> AsyncIterator[ProxyRig]:
-    """A node proxy with the certificate in `folder`, before a server that `handle` serves.
+    """A node proxy with the certificate in `folder`, in front of a server that `handle` serves.
 
-    The host has no server called `without`.
+    The host has no server with the name `without`.
     """
     server = await asyncio.start_server(handle, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]

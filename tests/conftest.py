@@ -14,23 +14,23 @@ from tests.selection import runs_all
 SHOWN_FILES = 20
 FILE_SECONDS: defaultdict[str, float] = defaultdict(float)
 
-# Machines are shared: how long a case takes says nothing of the code.
+# Machines are shared, so the duration of a case says nothing about the code.
 settings.register_profile("shared machine", deadline=None)
 settings.load_profile("shared machine")
 
-# A shell has its background jobs ignore Ctrl-C, and so all that tests start, and press it for.
+# Shells make background jobs and their children ignore Ctrl-C, but tests send it to children.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`--all`: the whole suite, of which `make test` leaves a part out."""
+    """Add `--all`, which also runs the tests that `make test` leaves out."""
     parser.addoption("--all", action="store_true", help="run the tests marked `thorough`, too")
     parser.addoption("--at-most-files", type=int, help="fail if tests of more files are to run")
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """What is imported and collected stays to the end: no pass over all objects looks at it."""
+    """Freeze imported and collected objects, so that no garbage collection scans them."""
     gc.disable()
     try:
         return (yield)
@@ -51,7 +51,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what is marked `thorough`, unless all was asked for or a test is named."""
+    """Leave out tests marked `thorough`, unless `--all` is given or a test is named."""
     if runs_all(config):
         return
     left_out = [it for it in items if it.get_closest_marker("thorough") is not None]
@@ -61,7 +61,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """End where more failed in company than chance explains."""
+    """End the run if more tests failed in company than chance explains."""
     most = session.config.getoption("--at-most-files")
     files = {item.path.name for item in session.items}
     if most is not None and len(files) > most:
@@ -74,7 +74,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """The files that took the longest: one process runs a file, so the longest one is a limit."""
+    """Print the slowest files. One process runs a file, so the slowest file limits the run."""
     terminalreporter.section(f"slowest {SHOWN_FILES} of {len(FILE_SECONDS)} files")
     longest = sorted(FILE_SECONDS.items(), key=lambda it: -it[1])
     for path, seconds in longest[:SHOWN_FILES]:

@@ -3,7 +3,7 @@
     python -m tests.constructions              a table by room
     python -m tests.constructions PATH ...     each place below PATH, with its construction
     python -m tests.constructions --check      exit status 1 if a room has more than its ceiling
-    python -m tests.constructions --lower      write the present counts where they are smaller
+    python -m tests.constructions --lower      replace ceilings by present counts that are smaller
 
 `tests/ceilings.json` has the most that each room may have. CONTRIBUTING.md has the rules, with
 better sentences.

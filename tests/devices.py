@@ -1,4 +1,4 @@
-"""The devices that a test runs on, as parameters: a CPU everywhere, CUDA where there is one."""
+"""The devices that a test runs on, as parameters: the CPU, and CUDA if it is available."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""An authority of an operator's own, and certificates of hosts that it signs."""
+"""An operator's own certificate authority, and certificates of hosts that it signs."""
 
 import ipaddress
 from datetime import UTC, datetime, timedelta
@@ -15,7 +15,7 @@ DAY = timedelta(days=1)
 
 
 class HostAuthority:
-    """Writes files into `folder`; its own certificate is in `ca`."""
+    """Signs certificates and writes them into `folder`. Its own certificate is in `ca`."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -30,7 +30,7 @@ class HostAuthority:
     def pair(
         self, name: str, *hosts: str, days: int = 10, password: bytes | None = None
     ) -> tuple[Path, Path]:
-        """Files of a certificate for `hosts`, and of its key; called `name`."""
+        """The files NAME of a certificate for `hosts`, and of its key."""
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
         builder = self._builder(subject, key, days)

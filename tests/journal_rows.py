@@ -1,4 +1,4 @@
-"""Rows of a metrics' journal in memory, which fail as they are asked to."""
+"""Rows of a metrics journal in memory, which can be told to fail."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,9 +11,9 @@ Parts = dict[tuple[PartKind, int, int], bytes]
 
 @dataclass
 class MemoryRows:
-    """`JournalRows`; while `failing` is set every call raises it.
+    """`JournalRows` that raise `failing` in every call while it is set.
 
-    `lost_answers`: so many writes are made, and raise nevertheless. `writes_left` None: any number.
+    The next `lost_answers` writes are made, but raise. `writes_left` limits writes (None: no limit).
     """
 
     parts: Parts = field(default_factory=dict)

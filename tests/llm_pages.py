@@ -1,4 +1,4 @@
-"""docs/llm-options.md and docs/llm-fields.md, made from the tables of the LLM server.
+"""Writes docs/llm-options.md and docs/llm-fields.md from the tables of the LLM server.
 
 ``python -m tests.llm_pages`` writes both.
 """
@@ -46,7 +46,7 @@ used options.
 
 This page is generated: `python -m tests.llm_pages`.
 """
-# Second column of the table of each fate that the page lists.
+# The title of the second column, for each fate with a table on the page.
 OPTION_TABLES = {OptionFate.DONE: "effect", OptionFate.REFUSED: "must be"}
 FIELDS_HEAD = """# Fields of the LLM server's requests
 
@@ -105,7 +105,7 @@ def options_section(title: str, rows: Rows) -> list[str]:
 
 
 def other_names() -> list[tuple[str, ...]]:
-    """Options with the names that count as them."""
+    """Options with their other names."""
     given = {
         **{f"option.{name}": f"option.{theirs}" for name, theirs in ALIASES.items()},
         **{name: f"option.{theirs}" for name, theirs in PLAIN_NAMES.items()},

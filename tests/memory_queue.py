@@ -1,4 +1,4 @@
-"""The queue in memory, for tests of its users. It meets the contract of the durable queue."""
+"""A request queue in memory for tests. It fulfils the contract of the durable queue."""
 
 import threading
 from collections.abc import Sequence
@@ -40,7 +40,7 @@ class _Letter:
 
 @dataclass(slots=True)
 class MemoryQueue:
-    """A `RequestQueue` without a file. `completions` counts how often each request was ended."""
+    """A `RequestQueue` without a file. `completions` counts the ends of each request."""
 
     rows: dict[str, _Row] = field(default_factory=dict)
     letters: dict[str, _Letter] = field(default_factory=dict)
@@ -72,7 +72,7 @@ class MemoryQueue:
             return [_claim_row(it, now, lease_s) for it in due[:limit]]
 
     def claim_overdue(self, owner: str, limit: int, now: float, lease_s: float) -> list[Claim]:
-        """Claim requests past their `expires_at` that wait."""
+        """Claim waiting requests that are past their `expires_at`."""
         with self._lock:
             due = [it for it in self._waiting() if it.request.expires_at <= now]
             return [_claim_row(it, now, lease_s) for it in due[:limit]]
@@ -115,7 +115,7 @@ class MemoryQueue:
             return self._release(now)
 
     def release_host(self, host: str | None) -> int:
-        """Put back every claimed request: all are of this process."""
+        """Put back every claimed request, because all were claimed by this process."""
         with self._lock:
             return self._release(float("inf"))
 
@@ -128,14 +128,14 @@ class MemoryQueue:
         return bool(self.letters)
 
     def backlog(self) -> list[Backlog]:
-        """Every endpoint with unfinished requests."""
+        """The backlog of every endpoint with unfinished requests."""
         with self._lock:
             left = [it for it in self.rows.values() if it.outcome is None]
             places = {(it.request.scope, it.request.endpoint_name) for it in left}
             return [_backlog(*place, left) for place in places]
 
     def list_due_notifications(self, now: float, limit: int) -> list[PendingNotification]:
-        """Notifications to send now."""
+        """The notifications to send now."""
         with self._lock:
             due = [it for it in self.letters.values() if it.next_at <= now]
             return [it.pending for it in due[:limit]]

@@ -1,4 +1,4 @@
-"""Topics and queues over a store in memory, with a subscriber that answers as it is asked to."""
+"""Topics and queues over a store in memory, with a subscriber whose answers a test sets."""
 
 import shutil
 import tempfile
@@ -28,7 +28,7 @@ GATEWAY = "http://127.0.0.1:8787"
 
 @dataclass
 class Subscriber:
-    """Records posts; answers the codes of its list, then 200; an exception is raised."""
+    """Records posts. Answers with the codes in its list, then 200. Exceptions in it are raised."""
 
     answers: list[int | Exception] = field(default_factory=list)
     posted: list[tuple[str, Mapping[str, str], bytes]] = field(default_factory=list)
@@ -53,7 +53,7 @@ def scratch_file(rig: object) -> Path:
 
 
 class MessageRig:
-    """The parts of messaging, wired as control wires them."""
+    """The parts of messaging, connected as in control."""
 
     def __init__(
         self,

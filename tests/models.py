@@ -1,4 +1,4 @@
-"""Small models and adapters made on the spot; no pytest, so that benchmarks may use them too."""
+"""Small models and adapters, created when needed. Without pytest, because benchmarks use them."""
 
 import json
 from collections.abc import Sequence
@@ -29,30 +29,30 @@ _TINY: dict[str, Any] = {
 
 
 def tiny_llama(folder: Path, **overrides: Any) -> Path:
-    """Write a random Llama of two layers with grouped queries to `folder`; returns the folder.
+    """Write a random Llama of two layers with grouped queries to `folder`. Returns the folder.
 
-    `overrides` are fields of transformers' LlamaConfig; `seed` and `dtype` (a name of torch's) too.
+    `overrides` are fields of transformers' LlamaConfig, `seed`, and `dtype` (a name in torch).
     """
     return _tiny("Llama", folder, overrides)
 
 
 def tiny_mistral(folder: Path, **overrides: Any) -> Path:
-    """As `tiny_llama`, a Mistral whose layers see 16 tokens."""
+    """Write a Mistral as `tiny_llama` does. Its layers see 16 tokens."""
     return _tiny("Mistral", folder, {"sliding_window": 16, **overrides})
 
 
 def tiny_qwen2(folder: Path, **overrides: Any) -> Path:
-    """As `tiny_llama`, a Qwen2, which has biases on q, k and v."""
+    """Write a Qwen2 as `tiny_llama` does. It has biases on q, k and v."""
     return _tiny("Qwen2", folder, overrides)
 
 
 def tiny_qwen3(folder: Path, **overrides: Any) -> Path:
-    """As `tiny_llama`, a Qwen3, which has a norm over each query and key head."""
+    """Write a Qwen3 as `tiny_llama` does. It has a norm over each query and key head."""
     return _tiny("Qwen3", folder, {"head_dim": 24, **overrides})
 
 
 def tiny_gemma3(folder: Path, **overrides: Any) -> Path:
-    """As `tiny_llama`, a text-only Gemma 3 of three layers, the second global, others see 16."""
+    """Write a text-only Gemma 3 of three layers. The second is global, the others see 16 tokens."""
     fields = {
         "num_hidden_layers": 3,
         "head_dim": 24,
@@ -64,7 +64,7 @@ def tiny_gemma3(folder: Path, **overrides: Any) -> Path:
 
 
 def tiny_llava(folder: Path, vocab_size: int, image_token: int) -> Path:
-    """Write a random LLaVA that sees pictures of 28 x 28 pixels as four tokens `image_token`."""
+    """Write a random LLaVA, for which a picture of 28 x 28 pixels is four tokens `image_token`."""
     import transformers
 
     size: dict[str, Any] = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
@@ -85,7 +85,7 @@ def tiny_llava(folder: Path, vocab_size: int, image_token: int) -> Path:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         transformers.LlavaForConditionalGeneration(fields).save_pretrained(folder)
-    # Names as checkpoints of the hub have them: vLLM reads no others.
+    # Weights have the names that checkpoints on the hub have, because vLLM reads no others.
     weights = load_file(folder / "model.safetensors")
     named = {
         name.replace("vision_tower.", "vision_tower.vision_model."): it
@@ -96,7 +96,7 @@ def tiny_llava(folder: Path, vocab_size: int, image_token: int) -> Path:
 
 
 def _tiny(family: str, folder: Path, overrides: dict[str, Any], config: str = "") -> Path:
-    """A random model of transformers' `{family}ForCausalLM`; biases and norms are random too."""
+    """Write a random `{family}ForCausalLM` of transformers, with random biases and norms."""
     import transformers
 
     seed = overrides.pop("seed", 0)
@@ -123,10 +123,10 @@ def random_adapter(
     seed: int = 0,
     **config: Any,
 ) -> Path:
-    """Write a random LoRA adapter in PEFT's format for the model; returns the folder.
+    """Write a random LoRA adapter for the model in PEFT's format. Returns the folder.
 
-    `config` are further fields of adapter_config.json. `file` names the weights' file, whose ending
-    chooses the format; `std` is the weights' standard deviation, `dtype` their type's name.
+    `config` has further fields of adapter_config.json, and these: `file` names the file of the
+    weights, whose suffix chooses the format, `std` is their standard deviation, `dtype` their type.
     """
     file = config.pop("file", "adapter_model.safetensors")
     std = config.pop("std", 0.1)
@@ -160,7 +160,7 @@ def random_adapter(
 
 
 def _linear_shapes(model_folder: Path) -> dict[str, tuple[int, int]]:
-    """(out, in) of every linear module of the layers, by path."""
+    """(out, in) of every linear module in the layers, by path."""
     shapes = {}
     with safe_open(model_folder / "model.safetensors", framework="pt") as reader:
         for name in reader.keys():  # noqa: SIM118 - the reader is no mapping

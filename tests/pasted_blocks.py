@@ -1,4 +1,4 @@
-"""Blocks of README.md and the docs that a reader may paste: which run in a test, and which cannot.
+"""Blocks in README.md and the docs that readers may paste: those that tests run, and the others.
 
 A block marked `sh` is for a shell, one marked `python` is a program. Blocks without a mark are
 output, pictures and transcripts, whose commands begin with "$ ".
@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 CONTINUED = re.compile(r"\\\n\s*")
-# A line that only a shell can mean; in a block without a mark it would be overlooked.
+# A line that only a shell can run. In a block without a mark, no test would find it.
 INDENTED_COMMAND = re.compile(
     r"^    (?:\w+=\S+ )*(?:\S*/)?(?:hostelry|make|pip|python3?|podman|docker|helm|kubectl) ",
     re.MULTILINE,
@@ -25,7 +25,7 @@ INSTALLS = "installs packages from an index, for minutes"
 OWN = "the reader's own name, file or id stands in it"
 STAYS = "runs in the foreground until it is stopped"
 FRAGMENT = "a part of a program: the example that the page names runs whole in a test"
-# Each line of a shell that no test runs, and each program by its first line, with the reason.
+# Shell lines, and programs by their first line, that no test runs, with the reason.
 LEFT_OUT = {
     "README.md": {
         "python3 -m venv .venv && . .venv/bin/activate": INSTALLS,
@@ -61,7 +61,7 @@ INDENTED = {
     "docs/cluster.md": "needs several hosts and a PostgreSQL",
     "docs/install.md": "installs packages, and needs root, other hosts, or a cluster",
 }
-# What the page's reader has done before its first block, apart from the README.
+# Commands that a page's reader has run before its first block, in addition to the README's.
 BEFORE = {"docs/autoscaling.md": "hostelry scale chat --min 1 --max 1"}
 AFTER_README = (
     "docs/autoscaling.md",
@@ -74,7 +74,7 @@ AFTER_README = (
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A block of a page: its mark, its text and its first line's number."""
+    """A block of a page: its mark, its text, and the number of its first line."""
 
     page: str
     mark: str
@@ -83,7 +83,7 @@ class Block:
 
     @property
     def commands(self) -> list[str]:
-        """The lines of a shell, or the program as one."""
+        """The lines of a shell block, or a program as a single entry."""
         if self.mark == "python":
             return [self.text]
         lines = CONTINUED.sub(" ", self.text).split("\n")
@@ -98,13 +98,13 @@ def blocks(page: Path) -> Iterator[Block]:
 
 
 def reason(page: str, command: str) -> str | None:
-    """Why no test runs a command of the page; None if one does."""
+    """Why no test runs a command of the page. None if a test runs it."""
     left_out = LEFT_OUT.get(page, {})
     return next((why for first, why in left_out.items() if command.startswith(first)), None)
 
 
 def script_of(page: str) -> str:
-    """The script that runs all of a page's commands but those left out, as they would be pasted."""
+    """The script with all commands of a page as pasted, without those in LEFT_OUT."""
     lines = [BEFORE[page]] if page in BEFORE else []
     for block in blocks(ROOT / page):
         if block.mark not in ("sh", "python"):
@@ -117,6 +117,6 @@ def script_of(page: str) -> str:
 
 
 def pasted_pages() -> list[str]:
-    """The pages with a block of which a test runs something."""
+    """The pages with at least one command that a test runs."""
     names = [str(it.relative_to(ROOT)) for it in PAGES]
     return [it for it in names if script_of(it)]

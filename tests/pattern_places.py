@@ -1,4 +1,4 @@
-"""The regular expressions of a package's source, each with its place and whether it is anchored."""
+"""The regular expressions in a package's source: their places, and whether they are anchored."""
 
 import ast
 import re
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 HINT = re.compile(r"^ *import re$|\bMeta\(pattern", re.MULTILINE)
-# Functions that read a pattern, and the argument that is its flags.
+# Functions that take a pattern, and the position of their argument with flags.
 READING = {"compile": 1, "search": 2, "match": 2, "fullmatch": 2, "findall": 2, "finditer": 2}
 READING |= {"split": 3, "sub": 4, "subn": 4}
 ANCHORED = {"match", "fullmatch"}
@@ -17,7 +17,7 @@ ANCHORED = {"match", "fullmatch"}
 
 @dataclass(frozen=True)
 class Found:
-    """A regular expression: its text is None if only the running code knows it."""
+    """A regular expression. Its text is None if it is only known at run time."""
 
     place: str
     line: int
@@ -47,7 +47,7 @@ def patterns_of(package: Path) -> Iterator[Found]:
 
 
 def _calls(tree: ast.Module) -> Iterator[tuple[str, ast.Call]]:
-    """Each call that reads a pattern, with the function, class or name that it is the value of."""
+    """Each call that takes a pattern, with the function, class or name that contains it."""
     for top in tree.body:
         match top:
             case ast.Assign(targets=[target, *_]) | ast.AnnAssign(target=target):
@@ -60,7 +60,7 @@ def _calls(tree: ast.Module) -> Iterator[tuple[str, ast.Call]]:
 
 
 def _method(call: ast.Call) -> str:
-    """The function that reads a pattern; else empty."""
+    """The name of a function of `re` that takes a pattern. Empty for another function."""
     match call.func:
         case ast.Attribute(value=ast.Name("re"), attr=name) if name in READING:
             return name
@@ -70,7 +70,7 @@ def _method(call: ast.Call) -> str:
 
 
 def _arguments(module: str, call: ast.Call) -> tuple[str | bytes | None, int]:
-    """The pattern and its flags, if literals and the module's names say them."""
+    """The pattern and its flags, if literals and names of the module determine them."""
     named: Mapping[str | None, ast.expr] = {it.arg: it.value for it in call.keywords}
     pattern = call.args[0] if call.args else named["pattern"]
     rest = call.args[READING.get(_method(call), 0) :]
@@ -92,7 +92,7 @@ def _value(module: str, node: ast.expr) -> Any:
 
 
 def _anchored_names(tree: ast.Module) -> set[str]:
-    """The names that are only used to match at the beginning of a text."""
+    """The names of patterns that only match at the beginning of a text."""
     anchored = {
         id(node.func.value)
         for node in ast.walk(tree)

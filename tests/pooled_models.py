@@ -1,4 +1,4 @@
-"""Small models that give vectors, made on the spot, and transformers' answers for them."""
+"""Small random models that compute vectors, and transformers' results for them."""
 
 import json
 import warnings
@@ -35,7 +35,7 @@ _DISTILBERT = {"dim": HIDDEN, "hidden_dim": 80, "n_layers": 2, "n_heads": 4}
 
 
 def tiny_encoder(folder: Path, family: str, kind: str = "Model", **overrides: Any) -> Path:
-    """Write a random encoder of transformers' `{family}{kind}`; returns the folder."""
+    """Write a random encoder of transformers' class `{family}{kind}`. Returns the folder."""
     import transformers
 
     sizes = _DISTILBERT if family == "DistilBert" else _PLAIN
@@ -45,7 +45,7 @@ def tiny_encoder(folder: Path, family: str, kind: str = "Model", **overrides: An
 
 
 def tiny_pooled_decoder(folder: Path, family: str, kind: str = "Model", **overrides: Any) -> Path:
-    """Write a random decoder without lm_head (`kind` Model), or with classes."""
+    """Write a random decoder: for `kind` Model without lm_head, for other kinds with classes."""
     import transformers
 
     makers = {it: getattr(models, f"tiny_{it.lower()}") for it in DECODERS}
@@ -71,7 +71,7 @@ def _write(folder: Path, kind: Any, fields: Any) -> None:
 def write_modules(
     folder: Path, mode: str, *, normalize: bool = True, dense: int | None = None, **settings: Any
 ) -> None:
-    """sentence-transformers' files; `dense` is the size after a dense layer with tanh."""
+    """Write sentence-transformers' files. `dense` is the size after a dense layer with tanh."""
     kinds = ["Transformer", "Pooling", *(["Dense"] if dense else [])]
     kinds += ["Normalize"] if normalize else []
     rows = [
@@ -109,14 +109,14 @@ def write_modules(
 def reference_hidden(
     folder: Path, texts: Sequence[Sequence[int]], adapter: Path | None = None
 ) -> list[torch.Tensor]:
-    """The last hidden states (L, H) of each text alone, by transformers (and PEFT) in fp32."""
+    """The last hidden states (L, H) of each text by itself, by transformers (and PEFT) in fp32."""
     from peft import PeftModel
     from transformers import AutoModel
 
     model: Any = AutoModel.from_pretrained(folder, dtype=torch.float32).eval()
     if adapter is not None:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of one about the other
+            warnings.simplefilter("ignore")  # the packages warn about each other
             model = PeftModel.from_pretrained(model, str(adapter)).eval()
     return [model(input_ids=torch.tensor([list(it)]))[0][0] for it in texts]
 
@@ -125,7 +125,7 @@ def reference_hidden(
 def reference_classes(
     folder: Path, texts: Sequence[Sequence[int]], types: Sequence[Sequence[int]] | None = None
 ) -> list[torch.Tensor]:
-    """The logits of each text alone, by transformers in fp32."""
+    """The logits of each text by itself, by transformers in fp32."""
     from transformers import AutoModelForSequenceClassification
 
     kind: Any = AutoModelForSequenceClassification
@@ -138,7 +138,7 @@ def reference_classes(
 
 
 def reference_pooled(hidden_LH: torch.Tensor, mode: str) -> torch.Tensor:
-    """sentence-transformers' arithmetic for one text."""
+    """Pool one text as sentence-transformers does."""
     length = len(hidden_LH)
     positions = torch.arange(1, length + 1)[:, None]
     by_mode: dict[str, torch.Tensor] = {
@@ -159,7 +159,7 @@ WORDS = (
 
 
 def write_word_tokenizer(folder: Path) -> Tokenizer:
-    """tokenizer.json of a lower-case word tokenizer with BERT's special tokens and types."""
+    """Write tokenizer.json of a lower-case word tokenizer with BERT's special tokens and types."""
     tokenizer = Tokenizer(WordLevel({it: number for number, it in enumerate(WORDS)}, "[UNK]"))
     tokenizer.normalizer = Lowercase()
     tokenizer.pre_tokenizer = WhitespaceSplit()

@@ -1,6 +1,6 @@
-"""A server of PostgreSQL for tests: one a process of pytest, an empty database a test.
+"""A PostgreSQL server for tests: one per pytest process, with an empty database per test.
 
-It keeps its promises (fsync is on), orders text unlike SQLite by default, and ends with
+It keeps its promises (fsync is on), orders text differently from SQLite by default, and ends with
 the process that started it.
 """
 
@@ -16,7 +16,7 @@ import psycopg
 
 from hostelry_lab.cluster.own_postgres import USER, OwnPostgres
 
-PASSWORD = "pw @/:?%&#'x"  # every character that is special in a URL
+PASSWORD = "pw @/:?%&#'x"  # every character with a special meaning in URLs
 QUOTED_PASSWORD = "pw%20%40%2F%3A%3F%25%26%23%27x"
 SETTINGS = (
     "shared_buffers=16MB",
@@ -48,21 +48,21 @@ class PostgresServer:
         return self._own.pid
 
     def url(self, database: str, *, user: str = USER, password: str = QUOTED_PASSWORD) -> str:
-        """The URL of one of its databases."""
+        """The URL of one of the server's databases."""
         return f"postgresql://{user}:{password}@127.0.0.1:{self.port}/{database}"
 
     def make_database(self, options: str = "ENCODING 'UTF8' TEMPLATE template0") -> str:
-        """A new and empty database; its name."""
+        """Create an empty database, and return its name."""
         name = _new_name()
         self.execute(f"CREATE DATABASE {name} {options}")
         return name
 
     def take_database(self) -> str:
-        """A database that was emptied, or a new one; its name was never in use."""
+        """Take an emptied or new database, whose name was never used. Returns the name."""
         return self._emptied.pop() if self._emptied else self.make_database()
 
     def give_back(self, name: str) -> None:
-        """End its sessions and empty it, under another name: cheaper than a drop and a new one."""
+        """End its sessions, empty it and rename it, which is cheaper than a new database."""
         fresh = _new_name()
         self.execute(
             "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity "
@@ -72,11 +72,11 @@ class PostgresServer:
         self._emptied.append(fresh)
 
     def drop_database(self, name: str) -> None:
-        """End its sessions and remove it."""
+        """End the sessions of a database, and remove it."""
         self.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
 
     def execute(self, statement: str, database: str = "postgres") -> list[tuple[object, ...]]:
-        """Run one statement outside of any transaction; its rows."""
+        """Run one statement outside of transactions, and return its rows."""
         with psycopg.connect(
             host=str(self.folder), port=self.port, user=USER, password=PASSWORD, dbname=database,
             autocommit=True, connect_timeout=10,
@@ -85,13 +85,13 @@ class PostgresServer:
             return cursor.fetchall() if cursor.description else []
 
     def restart(self) -> None:
-        """Stop it as an operator does, and start it again on the same port."""
+        """Stop the server as an operator does, and start it again on the same port."""
         self.stop()
         self.start()
 
     @contextlib.contextmanager
     def frozen(self) -> Iterator[None]:
-        """Within the block no process of it runs, while the kernel accepts connections for it."""
+        """Freeze all its processes during the block. The kernel still accepts connections."""
         stopped = self.processes()
         for pid in stopped:
             os.kill(pid, signal.SIGSTOP)
@@ -109,7 +109,7 @@ def _new_name() -> str:
 
 @cache
 def postgres_server() -> PostgresServer:
-    """This process's server, started by the first call and ended with the process."""
+    """This process's server, which the first call starts. It ends with the process."""
     server = PostgresServer()
     atexit.register(server.close)
     return server
@@ -117,7 +117,7 @@ def postgres_server() -> PostgresServer:
 
 @contextlib.contextmanager
 def postgres_database() -> Iterator[str]:
-    """The URL of an empty database, which is gone after the block."""
+    """The URL of an empty database, which is removed after the block."""
     server = postgres_server()
     name = server.take_database()
     try:

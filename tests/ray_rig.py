@@ -1,4 +1,4 @@
-"""A Ray cluster of its own for a test; the test's own process can reach it."""
+"""A separate Ray cluster for a test. The test's process can connect to it."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
@@ -10,10 +10,10 @@ from hostelry_lab.cluster.ray_nodes import RayNodes
 
 
 class RayCluster(RayNodes):
-    """Nodes by address, of which tests look at single processes."""
+    """Nodes by address. Tests look at single processes of them."""
 
     def running(self, node: str, module: str) -> list[int]:
-        """Processes of the node that run `module`."""
+        """The processes on the node that run `module`."""
         found = []
         for pid in self.processes(node):
             with suppress(OSError):
@@ -24,7 +24,7 @@ class RayCluster(RayNodes):
 
 @contextmanager
 def ray_cluster(resources: Mapping[str, float], *options: str) -> Iterator[RayCluster]:
-    """A head with `resources`, and a token of its own, which this process has for the block."""
+    """Start a head with `resources` and a separate token, which this process has in the block."""
     with closing(RayCluster()) as cluster, pytest.MonkeyPatch.context() as patch:
         for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN"):
             patch.setenv(name, cluster.environment[name])

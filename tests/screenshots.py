@@ -1,9 +1,9 @@
-"""Screenshots of the console's views, with real endpoints under load: `make screenshots`.
+"""Takes screenshots of the console's views, with real endpoints under load: `make screenshots`.
 
     python -m tests.screenshots [FOLDER]
 
-Writes NAME-light.png, NAME-dark.png and NAME-phone.png of each view, of an endpoint that is updated
-and of an LLM, to docs/console by default. It takes some minutes.
+Writes NAME-light.png, NAME-dark.png and NAME-phone.png for each view, including an endpoint under
+update and an LLM, to docs/console by default. It takes some minutes.
 """
 
 import io
@@ -54,15 +54,15 @@ SHAPES: Mapping[str, dict[str, Any]] = {
 }
 MAX_HEIGHT = 1500
 SETTLED_MS = 3000
-BAKING_S = 12.0  # after which an update is in its first step
+BAKING_S = 12.0  # after this time an update is in its first step
 MOST_BYTES = 200_000
 SLOWEST_S = 1.8
-GOOD_VERSIONS = ("v3", "v4", "v5")  # one is rolled out while the pictures of a shape are taken
-COMMON_COLOURS = 64  # which stay exactly as they are
+GOOD_VERSIONS = ("v3", "v4", "v5")  # one is rolled out for the pictures of each shape
+COMMON_COLOURS = 64  # colours that stay exact
 
 
 class AssistantLoad:
-    """A caller of an LLM and of its adapters in turn, streamed."""
+    """A client that streams requests to an LLM and its adapters in turn."""
 
     def __init__(self, platform: Platform, names: list[str]) -> None:
         self._runtime = platform.boto3("sagemaker-runtime", retries=NO_RETRIES)
@@ -99,7 +99,7 @@ class AssistantLoad:
 
 
 def deploy_assistant(scene: Scene) -> list[str]:
-    """SmolLM2 with three adapters on the endpoint `chat`; the names that can be called."""
+    """Deploy SmolLM2 with three adapters on the endpoint `chat`. Returns the callable names."""
     platform, model = scene.platform, demo_model_folder()
     s3 = platform.boto3("s3")
     s3.create_bucket(Bucket=BUCKET)
@@ -147,9 +147,9 @@ def deploy_assistant(scene: Scene) -> list[str]:
 
 @contextmanager
 def eventful(scene: Scene) -> Iterator[str]:
-    """Load under which `shop` scales out, an update is rolled back, a copy is killed.
+    """Make events under load: `shop` scales out, an update is rolled back, a copy is killed.
 
-    The id of a slow call.
+    Yields the id of a slow call.
     """
     names = deploy_assistant(scene)
     scene.deploy_broken()
@@ -167,7 +167,7 @@ def eventful(scene: Scene) -> Iterator[str]:
 
 
 def slow_call(platform: Platform) -> str:
-    """The id of a slow call of `recommend`."""
+    """Make a slow call of `recommend`, and return its id."""
     runtime = platform.boto3("sagemaker-runtime")
     body = json.dumps({"wait_s": SLOWEST_S})
     answer = runtime.invoke_endpoint(EndpointName=SHOP, InferenceComponentName=RECOMMEND, Body=body)
@@ -176,12 +176,12 @@ def slow_call(platform: Platform) -> str:
 
 
 def wait(seconds: float) -> None:
-    """Let the platform run."""
+    """Wait while the platform runs."""
     threading.Event().wait(seconds)
 
 
 def paths(slow: str) -> dict[str, str]:
-    """The address of each view's picture."""
+    """The addresses of the views to picture."""
     found = {}
     for path in sorted(VIEWS.glob("*.js")):
         source = path.read_text()
@@ -197,7 +197,7 @@ def paths(slow: str) -> dict[str, str]:
 
 
 def picture(page: Page) -> bytes:
-    """The page as a PNG of few colours."""
+    """The page as a PNG with few colours."""
     height = page.evaluate("document.documentElement.scrollHeight")
     size = page.viewport_size or {"width": 1280, "height": 800}
     clip = {"x": 0, "y": 0, "width": size["width"], "height": min(MAX_HEIGHT, height)}
@@ -206,7 +206,7 @@ def picture(page: Page) -> bytes:
 
 
 def with_few_colours(taken: Image.Image) -> bytes:
-    """The picture as a PNG whose commonest colours are exact and the others near."""
+    """The picture as a PNG. The most common colours are exact, the others approximate."""
     content = taken.tobytes()
     counted = Counter(zip(content[0::3], content[1::3], content[2::3], strict=True))
     common = [colour for colour, _ in counted.most_common(COMMON_COLOURS)]
@@ -239,7 +239,7 @@ def take(scene: Scene, slow: str, folder: Path) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """Start the platform, make things happen, take the pictures."""
+    """Start the platform, make events, and take the pictures."""
     folder = Path(arguments[0]) if arguments else FOLDER
     with (
         tempfile.TemporaryDirectory(prefix="hostelry-screenshots-") as scratch,

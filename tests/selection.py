@@ -15,7 +15,7 @@ def runs_all(config: pytest.Config) -> bool:
 
 
 def first_alone(cases: Iterable[Any], count: int = 1) -> list[Any]:
-    """The cases of a parametrized test, of which `make test` runs the first `count` only."""
+    """The cases of a parametrized test. `make test` runs only the first `count` cases."""
     every = list(cases)
     return [*every[:count], *map(_left_out, every[count:])]
 
@@ -28,18 +28,18 @@ def _left_out(case: Any) -> Any:
 
 
 def chosen(config: pytest.Config, cases: Iterable[Case]) -> list[Case]:
-    """The cases that run, of which the others are marked by `first_alone`."""
+    """The cases to run. In other runs all but the first are marked by `first_alone`."""
     return list(cases) if runs_all(config) else list(cases)[:1]
 
 
 def numbers(config: pytest.Config, most: int, first: int = 1, every: int = 12) -> range:
-    """The writes up to `most` at which a test puts a fault: `make test` takes one of `every`.
+    """The numbers of writes, up to `most`, at which a test injects a fault.
 
-    Faults of several kinds share the writes out between them by `first`.
+    `make test` takes one of `every` writes. Other kinds of faults begin at another `first` write.
     """
     return range(1, most + 1) if runs_all(config) else range(first, most + 1, every)
 
 
 def thorough(*values: Any, id: str | None = None) -> Any:
-    """A case that is left to `make test-all`."""
+    """A case that only `make test-all` runs."""
     return pytest.param(*values, id=id, marks=pytest.mark.thorough)

@@ -1,9 +1,9 @@
-"""Control and its agents on asyncio's own event loop; each step that computes for long is noted.
+"""Runs control or an agent on asyncio's own event loop, and records each step that takes long.
 
     SLOW_STEPS=FILE python -m tests.slow_steps --home HOME
 
-FILE gets a line for each step that takes more than LONG_S of processor time. Time that a busy
-machine gives to others does not count.
+FILE gets a line for each step that takes more than LONG_S of processor time. Time in which the
+machine runs other processes does not count.
 """
 
 import asyncio

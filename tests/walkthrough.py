@@ -1,9 +1,9 @@
-"""From an empty folder to an answer that streams, as a new user goes: `make walkthrough`.
+"""Walks from an empty folder to a streamed answer, as a new user would: `make walkthrough`.
 
     python -m tests.walkthrough [FILE]
 
-Runs each command for real in a folder of its own, looks at the playground in a browser, and writes
-docs/first-answer.md with what was printed. It takes about a minute.
+Runs each command for real in a separate folder, opens the playground in a browser, and writes
+docs/first-answer.md with the output. It takes about a minute.
 """
 
 import os
@@ -24,7 +24,7 @@ from hostelry.base.clock import monotonic_s
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "first-answer.md"
-SHOT = "console/first-answer.png"  # beside the page
+SHOT = "console/first-answer.png"  # next to the page
 QUESTION = "What is the sea? One sentence."
 HOME = "hostelry-home"
 PROGRESS = re.compile(r"^.*\r", re.MULTILINE)
@@ -32,7 +32,7 @@ PROGRESS = re.compile(r"^.*\r", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A command, and why it is given."""
+    """A command, and the reason for it."""
 
     why: str
     command: str
@@ -57,7 +57,7 @@ AFTER = (
 
 
 class Shell:
-    """Commands in one folder; `lines` is the page so far."""
+    """Commands in one folder. `lines` is the page so far."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -72,7 +72,7 @@ class Shell:
         self.lines: list[str] = []
 
     def run(self, step: Step) -> str:
-        """What the command printed; fails where it did."""
+        """Run a command and return its output. Fails if the command fails."""
         print(f"$ {step.command}", flush=True)
         began_s = monotonic_s()
         done = subprocess.run(
@@ -94,7 +94,7 @@ class Shell:
 
 
 def asked_in_the_playground(link: str, file: Path) -> float:
-    """Seconds from the link to the streamed answer's end in a browser, whose picture is `file`."""
+    """Ask, save a picture to `file`, and return the seconds from the link to the answer's end."""
     began_s = monotonic_s()
     with chromium() as browser:
         page = browser.new_page(viewport={"width": 1100, "height": 620}, color_scheme="light")
@@ -110,7 +110,7 @@ def asked_in_the_playground(link: str, file: Path) -> float:
 
 
 def main(arguments: list[str]) -> None:
-    """Walk, and write the page."""
+    """Run all steps, and write the page."""
     target = Path(arguments[0]) if arguments else PAGE
     with tempfile.TemporaryDirectory(prefix="hostelry-walk-") as name:
         shell = Shell(Path(name))

@@ -1,4 +1,4 @@
-"""Bodies of requests to the LLM server: valid ones, and hostile ones made of them."""
+"""Bodies of requests to the LLM server: valid bodies, and hostile changes of them."""
 
 import json
 from collections.abc import Callable
@@ -31,7 +31,7 @@ PAST: tuple[dict[str, Any], ...] = (
         {"id": "c", "type": "function", "function": {"name": "clock", "arguments": "{}"}}]},
     {"role": "tool", "tool_call_id": "c", "content": "ten"},
 )  # fmt: skip
-# Shows tools, and reads calls and reasoning as Qwen's does.
+# It shows tools, and its calls and reasoning have Qwen's format.
 CHAT_TEMPLATE = (
     "{% for tool in tools or [] %}{{ tool.function.name }}<tool_call>{% endfor %}"
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
@@ -101,7 +101,7 @@ PATHS = {
 RESPONSES_FIELDS = ("temperature", "top_p", "top_k", "seed", "stop", "model", "stream")
 
 
-# Bodies of the other routes that take one.
+# Bodies for the other routes that take a body.
 ELSEWHERE: tuple[tuple[str, dict[str, Any]], ...] = (
     ("/tokenize", {"prompt": "a b", "add_special_tokens": True, "return_token_strs": True}),
     ("/tokenize", {"messages": [{"role": "user", "content": "a"}], "tools": [CLOCK]}),
@@ -120,7 +120,7 @@ ELSEWHERE: tuple[tuple[str, dict[str, Any]], ...] = (
 
 
 def sound(random: Random) -> tuple[str, dict[str, Any]]:
-    """A route, and a body that it mostly takes."""
+    """A route, and a body that is mostly valid for it."""
     names = random.sample(list(FIELDS), random.randrange(7))
     fields = {name: FIELDS[name](random) for name in names}
     if random.random() < 0.1:
@@ -147,7 +147,7 @@ def sound(random: Random) -> tuple[str, dict[str, Any]]:
 
 
 def poison(random: Random) -> Any:
-    """A value where none like it is awaited."""
+    """A value of an unexpected kind."""
     match random.randrange(8):
         case 0 | 1 | 2:
             return random.choice(NUMBERS)
@@ -167,7 +167,7 @@ def poison(random: Random) -> Any:
 
 
 def poisoned(random: Random, value: Any) -> Any:
-    """`value` with something in it replaced, left out or added."""
+    """`value` with a part replaced, left out or added."""
     if isinstance(value, dict) and value and random.random() < 0.8:
         name = random.choice(list(value))
         if random.random() < 0.1:
@@ -182,7 +182,7 @@ def poisoned(random: Random, value: Any) -> Any:
 
 
 def damaged(random: Random, body: bytes) -> bytes:
-    """Some of its bytes changed, left out, doubled, or cut off."""
+    """`body` with bytes changed, left out, doubled, or cut off."""
     at = random.randrange(len(body) + 1)
     match random.randrange(4):
         case 0:
@@ -196,7 +196,7 @@ def damaged(random: Random, body: bytes) -> bytes:
 
 
 def mutated(random: Random, *, everywhere: bool = False) -> tuple[str, bytes]:
-    """A route and a body, more often harmed than not; `everywhere`: of all routes."""
+    """A route and a body, which is mostly changed. `everywhere` includes all routes."""
     path, body = sound(random)
     if everywhere and random.random() < 0.25:
         path, body = random.choice(ELSEWHERE)

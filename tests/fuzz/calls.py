@@ -1,4 +1,4 @@
-"""Parameters of any operation, at the ends of what its shape allows."""
+"""Random parameters for any operation, often at the limits of their shapes."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -29,7 +29,7 @@ TOPIC, QUEUE, DEAD = f"arn:aws:sns:{OF}:t", f"arn:aws:sqs:{OF}:q", f"arn:aws:sqs
 Q_URL = f"http://127.0.0.1:8787/{HERE.account}/q"
 KEY_ID = "1234abcd-12ab-34cd-56ef-1234567890ab"
 COMPONENT = "inference-component/base"
-# Documents in JSON that some member has as text; each is put where another is wanted, too.
+# JSON documents that some member takes as text. Each is also tried for members of other kinds.
 DOCUMENTS: tuple[Any, ...] = (
     {"deadLetterTargetArn": DEAD, "maxReceiveCount": 3},
     {"redrivePermission": "byQueue", "sourceQueueArns": [QUEUE]},
@@ -155,7 +155,7 @@ SCALARS: Mapping[str, tuple[Any, ...]] = {
     "timestamp": TIMES,
 }
 NUMBERS = (0.0, -1.0, 0.1, 5.0, 1e18, 1e300, -1e300, 5e-324)
-# What members mostly have that no earlier call or answer names so.
+# Usual values of members that no earlier call or answer has named.
 USUAL: Mapping[str, tuple[str, ...]] = {
     "Endpoint": (QUEUE, "http://trusted/x"),
     "KeyId": ("alias/k",),
@@ -196,7 +196,7 @@ TARGET = {
     "MinCapacity": 1,
     "MaxCapacity": 3,
 }
-# What is there: one of each kind, so that calls find something.
+# Calls that create a resource of each kind, so that later calls find resources.
 MADE: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("sagemaker", "CreateModel", {"ModelName": "m", "PrimaryContainer": {"Image": "i"}}),
     (
@@ -334,13 +334,13 @@ def altered(document: Any, random: Random) -> Any:
 
 
 def document_text(random: Random) -> str:
-    """A document, as it should be or with a part of another type."""
+    """A document, valid or with a part of another type."""
     document = random.choice(DOCUMENTS)
     return json.dumps(altered(document, random) if random.random() < 0.8 else document)
 
 
 def changed_text(text: str, random: Random) -> str:
-    """`text` with a part of its document replaced; as it is if it is no document."""
+    """`text` with a part of its document replaced. Other texts stay unchanged."""
     try:
         return json.dumps(altered(json.loads(text), random))
     except ValueError:
@@ -348,14 +348,14 @@ def changed_text(text: str, random: Random) -> str:
 
 
 class Draw:
-    """Parameters that fit a shape, at the ends of what it allows."""
+    """Random parameters that fit a shape, often at its limits."""
 
     def __init__(self, random: Random, known: Mapping[str, Sequence[str | bytes]]) -> None:
         self._random = random
-        self._known = known  # values of calls and answers before, by the member's name
+        self._known = known  # values from earlier calls and answers, by member name
 
     def changed(self, shape: Shape, value: Any, name: str = "") -> Any:
-        """`value` with one of its parts drawn again."""
+        """`value` with one part drawn again."""
         random = self._random
         if isinstance(shape, StructureShape) and shape.members and not shape.is_tagged_union:
             chosen = random.choice(list(value) or list(shape.members))
@@ -425,5 +425,5 @@ class Draw:
 
 @cache
 def fitting(shape: Shape, texts: tuple[str, ...]) -> list[str]:
-    """Those of `texts` that the shape allows."""
+    """The `texts` that the shape allows."""
     return [it for it in texts if not broken_demands(shape, it)]

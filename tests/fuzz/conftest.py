@@ -1,12 +1,12 @@
-"""Random cases within a budget: `make test` runs a fixed few, `make fuzz MINUTES=n` new ones.
+"""Random cases within a budget: `make test` runs few fixed cases, `make fuzz MINUTES=n` new ones.
 
     def test_a_cut_frame_is_refused(cases: Cases) -> None:
         for random in cases(20_000):
             frame = ...  # drawn from `random`, which decides the whole case
             assert ...
 
-The numbers are drawn from the run's seed and the case's number. A failure's are in the summary:
-`HOSTELRY_FUZZ_SEED=S HOSTELRY_FUZZ_FROM=N pytest tests/fuzz -k NAME` begins at that case.
+The run's seed and the case's number determine the case. The summary of a failure shows both:
+`HOSTELRY_FUZZ_SEED=S HOSTELRY_FUZZ_FROM=N pytest tests/fuzz -k NAME` starts with that case.
 """
 
 import os
@@ -26,13 +26,13 @@ COUNTED = "fuzz cases"
 
 
 def assert_short(error: Exception) -> None:
-    """A refusal fits a page, whatever was refused."""
+    """Assert that a refusal fits on a page, whatever was refused."""
     assert 0 < len(str(error)) < 4_000
 
 
 @pytest.fixture
 def cases(request: pytest.FixtureRequest) -> Iterator[Cases]:
-    """`cases(n)`: n of them, or with MINUTES as many as fit in this test's share of the time."""
+    """`cases(n)` yields n cases, or with MINUTES as many as the test's share of the time allows."""
     num_drawn = 0
     tests = sum("cases" in getattr(it, "fixturenames", ()) for it in request.session.items)
     share_s = MINUTES * 60 / tests
@@ -50,7 +50,7 @@ def cases(request: pytest.FixtureRequest) -> Iterator[Cases]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """How many cases each fuzz test ran; where it failed, the last is the one to run again."""
+    """Print the number of cases of each fuzz test. The last one is a failed test's case to rerun."""
     counted = [
         (report.nodeid.rpartition("::")[2], value)
         for reports in terminalreporter.stats.values()

@@ -1,11 +1,11 @@
-"""Bytes and texts with something wrong: cut, repeated, swapped, spliced, by chance."""
+"""Random faults in bytes and texts: cuts, repetitions, swaps and insertions."""
 
 from collections.abc import Sequence
 from random import Random
 
 
 def mutated(source: bytes, random: Random, words: Sequence[bytes]) -> bytes:
-    """`source` after one to four edits; `words` are what may be put in."""
+    """`source` after one to four edits. `words` may be inserted."""
     made = source
     for _ in range(random.choice((1, 1, 2, 4))):
         at, to = sorted((random.randint(0, len(made)), random.randint(0, len(made))))
@@ -26,13 +26,13 @@ def mutated(source: bytes, random: Random, words: Sequence[bytes]) -> bytes:
 
 
 def mutated_text(source: str, random: Random, words: Sequence[str]) -> str:
-    """`source` after one to four edits; `words` are what may be put in."""
+    """`source` after one to four edits. `words` may be inserted."""
     encoded = [it.encode() for it in words]
     return mutated(source.encode(), random, encoded).decode("utf-8", "replace")
 
 
 def cuts(source: bytes, random: Random) -> list[bytes]:
-    """`source` in pieces of any size."""
+    """`source` in pieces of random size."""
     most = random.choice((1, 2, 7, 40, 400))
     pieces: list[bytes] = []
     at = 0

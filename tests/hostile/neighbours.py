@@ -1,4 +1,4 @@
-"""Streams of the base and of an adapter that continue while their server is attacked."""
+"""Streams of the base and an adapter that must continue while their server is attacked."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -15,9 +15,9 @@ NEIGHBOURS: tuple[dict[str, Any], ...] = (
 
 
 def undisturbed(client: httpx.Client, attack: Callable[[], httpx.Response]) -> httpx.Response:
-    """What the attack is answered; it begins while every neighbour's stream is under way.
+    """Attack while all neighbours' streams are under way, and return the answer to the attack.
 
-    The streams are those of a server that is left alone, token for token.
+    Asserts that every token of the streams is the same as without an attack.
     """
     expected = streams(client, lambda: None)[0]
     texts, answer = streams(client, attack)
@@ -27,7 +27,7 @@ def undisturbed(client: httpx.Client, attack: Callable[[], httpx.Response]) -> h
 
 
 def streams(client: httpx.Client, meanwhile: Callable[[], Any]) -> tuple[list[str], Any]:
-    """The neighbours' texts, and what `meanwhile` gave."""
+    """The neighbours' texts, and the result of `meanwhile`."""
     with ExitStack() as stack:
         under_way = []
         for body in NEIGHBOURS:
@@ -41,7 +41,7 @@ def streams(client: httpx.Client, meanwhile: Callable[[], Any]) -> tuple[list[st
 
 
 def whole_text(first: str, rest: Iterator[str]) -> str:
-    """What the last of a stream's lines holds."""
+    """The text in the last line of a stream."""
     *_, last = [first, *rest]
     ended = json.loads(last)
     assert ended.get("generated_text"), last

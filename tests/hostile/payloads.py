@@ -1,4 +1,4 @@
-"""Archives with more than a model: files that leave a marker when anything runs them."""
+"""Archives with more than a model: files that write a marker if any process runs them."""
 
 import subprocess
 import sys
@@ -16,7 +16,7 @@ CACHED = ("containers/__init__.py", "base/clock.py", "fleet/__init__.py")
 
 @dataclass(frozen=True)
 class Payloads:
-    """A folder as an archive unpacks it; whatever of it runs writes into `markers`."""
+    """A folder as an archive unpacks it. Any file in it that runs writes into `markers`."""
 
     root: Path
 
@@ -46,7 +46,7 @@ class Payloads:
             self._poison_cache(PACKAGE / name)
 
     def attacks(self) -> dict[str, str]:
-        """Each variable with where it leads."""
+        """The variables, each with the path that it leads to."""
         modules = str(self.root / "modules")
         return {
             "PYTHONPYCACHEPREFIX": str(self.root / "pycache"),
@@ -81,7 +81,7 @@ class Payloads:
         subprocess.run(["cc", "-shared", "-fPIC", "-o", self.library, source], check=True)
 
     def _poison_cache(self, module: Path) -> None:
-        """Write what Python would take for the compiled form of the module."""
+        """Write a file that Python would take for the compiled form of the module."""
         found = module.stat()
         header = b"".join(
             field.to_bytes(4, "little") for field in (0, int(found.st_mtime), found.st_size)

@@ -1,15 +1,15 @@
-"""Memory of a process, and the most that it has had. Source: proc(5)."""
+"""The present and the maximum memory of a process. Source: proc(5)."""
 
 from pathlib import Path
 
 
 def resident_bytes(pid: int) -> int:
-    """The memory that the process has now."""
+    """The present memory of the process."""
     return _status_bytes(pid, "VmRSS")
 
 
 def peak_bytes(pid: int) -> int:
-    """The most memory that the process has had since `forget_peak`."""
+    """The maximum memory of the process since `forget_peak`."""
     return _status_bytes(pid, "VmHWM")
 
 

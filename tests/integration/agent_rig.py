@@ -1,4 +1,4 @@
-"""A home with real agents and the echo model server, and an object store, for one test each."""
+"""A home with real agents, the echo model server and an object store, for one test each."""
 
 import asyncio
 import io
@@ -57,14 +57,14 @@ PATIENCE_S = 120.0
 
 @dataclass(frozen=True)
 class Rig:
-    """A home whose instances are real. Everything in it is stopped at the test's end."""
+    """A home with real instances. Everything in it is stopped at the end of the test."""
 
     home: Home
     fleet: LocalFleet
     key: str
 
     def impatient_fleet(self) -> LocalFleet:
-        """The same fleet, as a control process that takes an agent for hung after a second."""
+        """The same fleet in a control that assumes after a second that an agent hangs."""
         return LocalFleet(self.home.instances, agent_command(self.home), self.key, 1.0)
 
     async def launch(self, instance_id: str = "i-1") -> HttpAgent:
@@ -80,7 +80,7 @@ class Rig:
 
 
 class NoArtifacts:
-    """For copies that need none."""
+    """The artifact store for copies that need no artifacts."""
 
     async def fetch(self, want: Fetch) -> Path:
         raise ArtifactError(f"{want.source.uri}: there is no object store in this test")
@@ -138,7 +138,7 @@ def adapter(adapter_id: str, uri: str) -> AdapterPlacement:
 async def until(
     agent: Agent, holds: Callable[[dict[str, CopyStatus]], bool]
 ) -> dict[str, CopyStatus]:
-    """The copies by id, as soon as `holds` does."""
+    """The copies by id, once `holds` is true for them."""
     deadline = monotonic_s() + PATIENCE_S
     have = None
     while True:
@@ -217,7 +217,7 @@ class ObjectStore:
         return f"s3://models/{key}"
 
     def put_archive(self, key: str, folder: Path) -> ArtifactSource:
-        """The folder's files in an archive."""
+        """Put the folder's files into an archive."""
         packed = io.BytesIO()
         with tarfile.open(fileobj=packed, mode="w:gz") as tar:
             tar.add(folder, ".")
@@ -241,7 +241,7 @@ def object_store(folder: Path, port: int | None = None) -> Iterator[ObjectStore]
 
 
 class StoreProcess:
-    """An object store's process, started again where another program took one of its ports."""
+    """An object store's process. It starts again if another program has taken one of its ports."""
 
     def __init__(self, home: Home, port: int) -> None:
         self._home = home

@@ -1,4 +1,4 @@
-"""Work on asynchronous requests with a real object store, a scripted model and control."""
+"""Asynchronous requests with a real object store, and a scripted model and control."""
 
 import asyncio
 import hashlib
@@ -36,7 +36,7 @@ class QuietServer(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Connections that break are part of the tests."""
+        """Ignore broken connections, which are part of the tests."""
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -45,7 +45,7 @@ class Handler(BaseHTTPRequestHandler):
     wbufsize = -1
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
     def answer(self, status: int, body: bytes, kind: str = "application/json") -> None:
         self.send_response(status)
@@ -56,7 +56,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 class Model:
-    """A model server that does as the request's custom attributes command, and counts attempts.
+    """A model server that obeys the request's custom attributes, and counts attempts.
 
     (nothing)       the answer is the body
     sha             ... its SHA-256
@@ -120,7 +120,7 @@ class Model:
 
 
 class Control:
-    """What jobs ask of control. It keeps each request."""
+    """Control as the jobs process sees it. It keeps each request."""
 
     def __init__(self) -> None:
         self.messages: dict[str, dict[str, Any]] = {}
@@ -177,7 +177,7 @@ class AsyncRig:
         self.control.stop()
 
     def request(self, name: str, command: str | None = None, **more: Any) -> AsyncRequest:
-        """A request that expires in a minute; inline unless `more` has an input."""
+        """A request that expires in a minute. Its body is inline, unless `more` has an input."""
         now = SystemClock().now()
         given = {"body": name.encode()} if "input_uri" not in more else {}
         defaults: dict[str, Any] = {
@@ -239,7 +239,7 @@ class AsyncRig:
         queue: RequestQueue | None = None,
         grace_s: float = 5.0,
     ) -> None:
-        """Run `scenario` while everything works, then drain."""
+        """Run `scenario` with all tasks running, then drain."""
 
         async def main() -> None:
             work = self.work(routes, queue or self.queue)
@@ -266,6 +266,6 @@ class AsyncRig:
 
 
 async def until_true(check: Callable[[], bool]) -> None:
-    """Return once `check` holds; the scenario's own limit ends a vain wait."""
+    """Return once `check` is true. The scenario's own time limit ends a wait in vain."""
     while not check():  # noqa: ASYNC110 - what is waited for is in other threads
         await asyncio.sleep(0.01)

@@ -1,4 +1,4 @@
-"""AWS's example notebooks at one commit, from a folder on this machine or from GitHub."""
+"""AWS's example notebooks at one commit, from a local folder or from GitHub."""
 
 import fcntl
 import os
@@ -16,7 +16,7 @@ FETCH_TIMEOUT_S = 300
 
 
 class Examples:
-    """The repository at `COMMIT`; `folder` is its git directory, or a checkout."""
+    """The repository at `COMMIT`. `folder` is its git directory, or a checkout."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -26,7 +26,7 @@ class Examples:
         return git(self._folder, "cat-file", "blob", f"{COMMIT}:{path}")
 
     def take(self, folder: str, target: Path) -> None:
-        """Write a folder of the repository to `target`, which is new."""
+        """Write a folder of the repository to the new folder `target`."""
         with tarfile.open(
             fileobj=BytesIO(git(self._folder, "archive", f"{COMMIT}:{folder}"))
         ) as archive:
@@ -34,7 +34,7 @@ class Examples:
 
 
 def aws_examples() -> Examples:
-    """The repository. Skips the test if neither `VARIABLE` names it nor GitHub has it for us."""
+    """The repository. Skips the test if neither `VARIABLE` nor GitHub has it."""
     named = os.environ.get(VARIABLE)
     if named:
         try:
@@ -52,13 +52,13 @@ def aws_examples() -> Examples:
 
 
 def words_of(error: subprocess.SubprocessError) -> str:
-    """What git said last."""
+    """The last line of git's output."""
     message: bytes = getattr(error, "stderr", None) or b"nothing"
     return message.decode(errors="replace")[-300:]
 
 
 def fetched() -> Path:
-    """A git directory with the commit alone, which gets a file from GitHub when it is read."""
+    """A git directory with only this commit. It gets each file from GitHub when it is read."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     folder = cache / "hostelry" / "aws-examples.git"
     folder.mkdir(parents=True, exist_ok=True)
@@ -80,7 +80,7 @@ def fetched() -> Path:
 
 
 def git(folder: Path, *arguments: str) -> bytes:
-    """What git prints; raises CalledProcessError with its words if it fails."""
+    """The output of git. Raises CalledProcessError with git's message if it fails."""
     return subprocess.run(
         ["git", "-c", "safe.directory=*", "-C", str(folder), *arguments],
         env={**os.environ, "GIT_TERMINAL_PROMPT": "0"},

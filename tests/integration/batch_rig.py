@@ -1,4 +1,4 @@
-"""A platform with small LLMs, and batches of requests to them by OpenAI's client."""
+"""A platform with small LLMs, and batches of requests by OpenAI's client."""
 
 import io
 import json
@@ -25,12 +25,12 @@ Json = dict[str, Any]
 
 
 def request(custom_id: str, body: Json, url: str = COMPLETIONS, **changes: Any) -> Json:
-    """A line of an input file, before it is written."""
+    """A line of an input file, as an object."""
     return {"custom_id": custom_id, "method": "POST", "url": url, "body": body, **changes}
 
 
 def greedy(model: str, prompt: str, max_tokens: int = 8) -> Json:
-    """A completion whose answer is the same each time, of exactly `max_tokens`."""
+    """A completion with exactly `max_tokens`, whose answer is always the same."""
     return {
         "model": model,
         "prompt": prompt,
@@ -46,7 +46,7 @@ def written(lines: Sequence[Json]) -> bytes:
 
 
 class Batches:
-    """A platform whose base computes on `device`, and OpenAI's client of it."""
+    """A platform whose base computes on `device`, and OpenAI's client for it."""
 
     def __init__(self, platform: Platform, device: str = "cpu") -> None:
         self.platform = platform
@@ -57,11 +57,11 @@ class Batches:
         )
 
     def upload(self, content: bytes, name: str = "requests.jsonl") -> str:
-        """A file's id."""
+        """Upload a file, and return its id."""
         return self.client.files.create(file=(name, content), purpose="batch").id
 
     def create(self, lines: Sequence[Json] | bytes, endpoint: str = COMPLETIONS) -> str:
-        """The id of a new batch of these requests."""
+        """Create a batch of these requests, and return its id."""
         content = lines if isinstance(lines, bytes) else written(lines)
         made = self.client.batches.create(
             input_file_id=self.upload(content),
@@ -71,7 +71,7 @@ class Batches:
         return made.id
 
     def ended(self, id: str, within_s: float = 60.0) -> openai.types.Batch:
-        """The batch once it has ended; the platform may be away meanwhile."""
+        """The batch after its end. The platform may be away meanwhile."""
 
         def over() -> openai.types.Batch | None:
             try:
@@ -84,7 +84,7 @@ class Batches:
         return ended
 
     def has_ended_more_than(self, id: str, count: int) -> bool:
-        """Whether so many requests of a batch have ended; False while the platform is away."""
+        """Whether more than `number` requests have ended. False while the platform is away."""
         try:
             counts = self.client.batches.retrieve(id).request_counts
         except (openai.InternalServerError, openai.APIConnectionError):
@@ -92,7 +92,7 @@ class Batches:
         return counts is not None and counts.completed + counts.failed > count
 
     def results(self, file_id: str | None) -> dict[str, Json]:
-        """A result file's lines by custom_id, each of which is there once."""
+        """The lines of a result file by custom_id. Asserts that each occurs once."""
         if file_id is None:
             return {}
         text = self.client.files.content(file_id).text
@@ -104,9 +104,9 @@ class Batches:
 
 @contextmanager
 def serving_llms(folder: Path, device: str = "cpu") -> Iterator[Batches]:
-    """A base with two adapters in its archive and one beside it, and a model of vectors.
+    """A base with two adapters in its archive and one adapter component, and an embedding model.
 
-    `device` cuda: the base has the accelerator of its instance.
+    With `device` cuda the base has the accelerator of its instance.
     """
     model = byte_model(folder)
     vectors = tiny_encoder(folder / "vectors", "Bert")
@@ -142,7 +142,7 @@ def packed(folder: Path) -> bytes:
 def create_llm(
     platform: Platform, name: str, options: dict[str, str], accelerators: int = 0
 ) -> None:
-    """Ask for one copy of an LLM whose archive has the component's name."""
+    """Request one copy of an LLM. Its archive has the component's name."""
     platform.boto3("sagemaker", retries=NO_RETRIES).create_inference_component(
         InferenceComponentName=name,
         EndpointName=ENDPOINT,
@@ -164,7 +164,7 @@ def create_llm(
 
 
 def create_adapter(platform: Platform, name: str) -> None:
-    """An adapter of the base as a component of its own, in service."""
+    """Create an adapter of the base as a separate component, and wait until it is in service."""
     sagemaker = platform.boto3("sagemaker", retries=NO_RETRIES)
     sagemaker.create_inference_component(
         InferenceComponentName=name,

@@ -1,4 +1,4 @@
-"""A platform whose endpoints capture their data: an echo that obeys custom attributes."""
+"""A platform whose endpoints capture data. Their echo server obeys custom attributes."""
 
 import contextlib
 import json
@@ -34,7 +34,7 @@ TYPES = {"CsvContentTypes": ["text/csv"], "JsonContentTypes": ["application/json
 
 
 def capture_of(*modes: str, percent: int = 100, **more: Any) -> dict[str, Any]:
-    """A DataCaptureConfig to the bucket "seen"."""
+    """A DataCaptureConfig for the bucket "seen"."""
     return {
         "EnableCapture": True,
         "InitialSamplingPercentage": percent,
@@ -46,11 +46,11 @@ def capture_of(*modes: str, percent: int = 100, **more: Any) -> dict[str, Any]:
 
 
 class CapturedEndpoints:
-    """Endpoints of one model, and the objects that their requests became."""
+    """Endpoints with one model, and the objects with their captured requests."""
 
     def __init__(self, platform: Platform) -> None:
         self.platform = platform
-        # The object store is killed meanwhile.
+        # Many attempts, because tests kill the object store.
         self.s3 = platform.boto3("s3", retries={"max_attempts": 10, "mode": "standard"})
         self.sagemaker = platform.boto3("sagemaker")
         self.runtime = platform.boto3("sagemaker-runtime", max_pool_connections=1)
@@ -85,7 +85,7 @@ class CapturedEndpoints:
     def deploy(
         self, captures: Mapping[str, Mapping[str, Any] | None], model: str = "mirror"
     ) -> None:
-        """Endpoints of those names, once all are InService."""
+        """Deploy endpoints with these names, and wait until all are InService."""
         for name, capture in captures.items():
             self.config(name, capture, model)
             self.sagemaker.create_endpoint(EndpointName=name, EndpointConfigName=name)
@@ -111,7 +111,7 @@ class CapturedEndpoints:
         return answer
 
     def records(self, name: str, bucket: str = "seen", variant: str = "") -> list[dict[str, Any]]:
-        """The records of an endpoint that are objects by now, by their keys."""
+        """The records of an endpoint that have been uploaded so far, by the objects' keys."""
         prefix = f"here/{name}/{variant}"
         found = self.s3.list_objects_v2(Bucket=bucket, Prefix=prefix).get("Contents", [])
         records: list[dict[str, Any]] = []
@@ -122,20 +122,20 @@ class CapturedEndpoints:
         return records
 
     def all_of(self, name: str, number: int, bucket: str = "seen") -> list[dict[str, Any]]:
-        """The records of an endpoint once there are so many."""
+        """The records of an endpoint, once there are `number` records."""
         records: list[dict[str, Any]] = []
 
         def enough() -> bool:
             records[:] = self.records(name, bucket)
             return len(records) >= number
 
-        with contextlib.suppress(AssertionError):  # the next line says more
+        with contextlib.suppress(AssertionError):  # the next assertion has a better message
             until(enough, f"{number} records of {name}", 60)
         assert len(records) == number, records
         return records
 
     def upload_cause(self, name: str) -> str:
-        """Why an endpoint's uploads fail now, as control has it; empty where they do not."""
+        """Why uploads of an endpoint fail now, as control reports it. Empty if they succeed."""
         answer = httpx.get(
             f"{self.platform.config.control_url}/internal/state",
             headers={"X-Hostelry-Key": self.platform.credentials.internal_key},
@@ -146,7 +146,7 @@ class CapturedEndpoints:
         return "".join(it for it in causes if it)
 
     def status(self, name: str) -> str:
-        """The lines of `hostelry status` about an endpoint's capture."""
+        """The lines about an endpoint's capture in `hostelry status`."""
         text = self.platform.cli("status").stdout
         found = text.partition(f"endpoint {name} ")[2].partition("\n\n")[0].splitlines()
         first = next(i for i, line in enumerate(found) if line.startswith("  capture "))
@@ -155,5 +155,5 @@ class CapturedEndpoints:
 
 
 def datas(record: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
-    """Encoding and data of each side."""
+    """Encoding and data of each captured side."""
     return {side: (it["encoding"], it["data"]) for side, it in record["captureData"].items()}

@@ -25,7 +25,7 @@ HANDLE = "from djl_python import Input, Output\n"
 
 @dataclass(frozen=True, slots=True)
 class Coded:
-    """A served model with code, and a client of it."""
+    """A served model with an author's code, and a client for it."""
 
     served: LmiServer
     code: AuthorCode
@@ -67,7 +67,7 @@ def with_code(
     properties: str = "",
     policy: CodePolicy = CodePolicy.CONFINED,
 ) -> T:
-    """What `run` gives for a server whose model and adapters have that code."""
+    """The result of `run` for a server whose model and adapters have that code."""
 
     folder.mkdir(exist_ok=True)
     write_tokenizer(folder)

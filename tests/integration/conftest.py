@@ -1,10 +1,10 @@
-"""The order of the integration tests: long files first, so that none is left for the end."""
+"""The order of the integration tests: long files first, so that no long file runs alone at last."""
 
 from pathlib import Path
 
 import pytest
 
-# A file is run by one process: those that take minutes begin first, the longest at the top.
+# Each file runs in one process. Files that take minutes begin first, the longest file at the top.
 LONG = (
     "test_aws_notebooks",
     "test_main_job",
@@ -39,7 +39,7 @@ LONG = (
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Order files by `LONG`, others by the longest time limit that a test of theirs asks for."""
+    """Sort files by `LONG`, and other files by the longest time limit of their tests."""
     limits_s: dict[Path, float] = {}
     for item in items:
         marker = item.get_closest_marker("timeout")

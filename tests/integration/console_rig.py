@@ -1,12 +1,12 @@
-"""The console in a real browser: Debian's Chromium by Playwright's sync API.
+"""The console in a real browser: Debian's Chromium, controlled by Playwright's sync API.
 
     with chromium() as browser, signed_in(browser, platform, acts=True) as console:
         console.open("fleet")
         expect(console.page.get_by_role("heading", name="Fleet")).to_be_visible()
 
-Leaving it fails the test on a console message of a warning or an error, an error of the page's
-script, a request to another address, and a serious finding of axe. Playwright's sync API does not
-work in a running event loop: use it in the test's own thread.
+At its end the context fails the test for warnings and errors on the browser's console, errors of
+the page's scripts, requests to other addresses, and serious findings of axe. Playwright's sync API
+does not work in a running event loop, so use it in the test's own thread.
 """
 
 import json
@@ -26,8 +26,8 @@ GRAVE = ("serious", "critical")
 
 @contextmanager
 def chromium() -> Iterator[Browser]:
-    """A browser without a window; as root it has no sandbox of its own."""
-    expect.set_options(timeout=ACTION_TIMEOUT_MS)  # machines are shared
+    """A browser without a window. For root it also has no sandbox."""
+    expect.set_options(timeout=ACTION_TIMEOUT_MS)  # machines are shared, so actions may be slow
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"]
@@ -39,7 +39,7 @@ def chromium() -> Iterator[Browser]:
 
 
 class ConsolePage:
-    """One page of a browser; `faults` is what must not happen, but for what `may_log` matches."""
+    """One page of a browser. `faults` has forbidden events, except those that `may_log` matches."""
 
     def __init__(self, page: Page, platform: Platform, may_log: Sequence[str]) -> None:
         self.page = page
@@ -57,11 +57,11 @@ class ConsolePage:
         self.page.goto(f"{self.address}/{path}")
 
     def allow(self, *patterns: str) -> None:
-        """Let the browser log what matches from here on, as where a test kills the console."""
+        """Allow matching messages from now on, for example when a test kills the console."""
         self._may_log = (*self._may_log, *patterns)
 
     def check(self) -> None:
-        """Fail on what happened so far, and on what axe finds in what is shown now."""
+        """Fail for the faults so far, and for axe's findings in the present view."""
         assert not self.faults, self.faults
         found = axe_findings(self.page)
         assert not found, "\n".join(found)
@@ -80,7 +80,7 @@ class ConsolePage:
 
 
 def axe_findings(page: Page) -> list[str]:
-    """What axe finds serious or critical."""
+    """axe's serious and critical findings."""
     violations: list[dict[str, Any]] = Axe().run(page).response["violations"]
     return [
         f"{rule['impact']}: {rule['help']}: {[it['html'][:200] for it in rule['nodes'][:3]]}"
@@ -90,7 +90,7 @@ def axe_findings(page: Page) -> list[str]:
 
 
 def sign_in_link(platform: Platform, *, acts: bool = False) -> str:
-    """What `hostelry console` prints."""
+    """The link that `hostelry console` prints."""
     flags = ["--acts"] if acts else []
     printed = json.loads(platform.cli("console", "--json", *flags).stdout)
     return str(printed["url"])
@@ -100,7 +100,7 @@ def sign_in_link(platform: Platform, *, acts: bool = False) -> str:
 def visiting(
     browser: Browser, platform: Platform, *, may_log: Sequence[str] = (), **options: Any
 ) -> Iterator[ConsolePage]:
-    """A page of a browser profile of its own, not signed in; `options` are of `new_context`."""
+    """A page in a new browser profile, not signed in. `options` are those of `new_context`."""
     context = browser.new_context(**options)
     try:
         console = ConsolePage(context.new_page(), platform, may_log)
@@ -114,7 +114,7 @@ def visiting(
 def signed_in(
     browser: Browser, platform: Platform, *, acts: bool = False, **options: Any
 ) -> Iterator[ConsolePage]:
-    """A page that is signed in, by a link; `options` as of `visiting`."""
+    """A page that is signed in by a link. `options` are passed to `visiting`."""
     with visiting(browser, platform, **options) as console:
         console.page.goto(sign_in_link(platform, acts=acts))
         console.page.get_by_role("button", name="Sign out").wait_for()

@@ -1,4 +1,4 @@
-"""A platform to look at: endpoints under load, one that fails, a component without a place."""
+"""A platform for pictures: endpoints under load, a failing endpoint, an unplaced component."""
 
 import json
 import random
@@ -13,21 +13,21 @@ from tests.integration.platform import Platform, until
 
 SHOP, RECOMMEND, GIANT, AUDIT = "shop", "recommend", "forecast-70b", "audit"
 CHECKOUT, BROKEN = "checkout", "invoices"
-# Cooldowns and the period of AlarmLow are divided by it.
+# Cooldowns and the period of AlarmLow are divided by this number.
 PACE = "90"
 SLOW_S = 0.6
 REFUSAL = "quantity must be at least 1"
 
 
 class Scene:
-    """Endpoints of the drill's model server on a platform that runs."""
+    """Endpoints of the drill's model server on a running platform."""
 
     def __init__(self, platform: Platform) -> None:
         self.platform = platform
         self.sagemaker = platform.boto3("sagemaker", retries=NO_RETRIES)
 
     def deploy(self) -> None:
-        """`shop` with a component that serves and one without a place, and `checkout`."""
+        """Deploy `checkout`, and `shop` with a serving component and an unplaced component."""
         self.config(SHOP, {"InstanceType": "ml.m5.4xlarge", "InitialInstanceCount": 1})
         self.sagemaker.create_endpoint(EndpointName=SHOP, EndpointConfigName=SHOP)
         self.version("v1")
@@ -39,7 +39,7 @@ class Scene:
         self.in_service(CHECKOUT)
 
     def version(self, version: str) -> None:
-        """A configuration of `checkout`, whose model server answers as that version."""
+        """A configuration of `checkout` whose model server answers as this version."""
         name = f"{CHECKOUT}-{version}"
         container = {"Image": "drill", "Environment": {"DRILL_ANSWER": version}}
         self.sagemaker.create_model(
@@ -52,7 +52,7 @@ class Scene:
         )
 
     def deploy_broken(self) -> None:
-        """`invoices`, whose model server ends at its start."""
+        """Deploy `invoices`, whose model server exits at its start."""
         container = {"Image": "drill", "Environment": {"DRILL_EXIT_AFTER_S": "0"}}
         self.sagemaker.create_model(
             ModelName=BROKEN, ExecutionRoleArn=ROLE, PrimaryContainer=container
@@ -62,7 +62,7 @@ class Scene:
         self.sagemaker.create_endpoint(EndpointName=BROKEN, EndpointConfigName=BROKEN)
 
     def follow_load(self) -> None:
-        """Scale `recommend` by its concurrent requests."""
+        """Scale `recommend` by its number of concurrent requests."""
         target = {
             "ServiceNamespace": "sagemaker",
             "ResourceId": f"inference-component/{RECOMMEND}",
@@ -84,7 +84,7 @@ class Scene:
         )
 
     def roll_out(self, version: str, wait_s: int) -> None:
-        """Begin a canary update of `checkout`, which errors of the new version roll back."""
+        """Begin a canary update of `checkout`. Errors of the new version roll it back."""
         names = {
             "EndpointName": CHECKOUT,
             "VariantName": "AllTraffic",
@@ -116,7 +116,7 @@ class Scene:
         )
 
     def component(self, name: str, *, copies: int, memory_mb: int, image: str = "drill") -> None:
-        """Ask for a component of `shop`."""
+        """Create a component of `shop`."""
         resources = {"MinMemoryRequiredInMb": memory_mb, "NumberOfCpuCoresRequired": 0.25}
         self.sagemaker.create_inference_component(
             InferenceComponentName=name,
@@ -130,7 +130,7 @@ class Scene:
         )
 
     def in_service(self, endpoint: str, within_s: float = 60.0) -> None:
-        """Wait until the endpoint serves."""
+        """Wait until the endpoint is InService."""
 
         def serves() -> bool:
             shown = self.sagemaker.describe_endpoint(EndpointName=endpoint)
@@ -139,7 +139,7 @@ class Scene:
         until(serves, f"{endpoint} is InService", within_s)
 
     def component_in_service(self, name: str, within_s: float = 60.0) -> None:
-        """Wait until the component serves."""
+        """Wait until the component is InService."""
 
         def serves() -> bool:
             shown = self.sagemaker.describe_inference_component(InferenceComponentName=name)
@@ -159,7 +159,7 @@ class Scene:
 
 
 class Load:
-    """Callers of `shop` and `checkout`, each of which asks again `rest_s` after it is answered."""
+    """Clients of `shop` and `checkout`. Each sends again `rest_s` after it is answered."""
 
     def __init__(
         self, scene: Scene, *, shop: int = 3, checkout: int = 2, rest_s: float = 0.0
@@ -202,7 +202,7 @@ class Load:
 
 
 def platform_of(home: Path) -> Platform:
-    """A platform for a scene; start it by `with`."""
+    """A platform for a scene. Start it by `with`."""
     write_image_rule(home)
     with (home / "images.toml").open("a") as rules:
         rules.write(ECHO_IMAGE)

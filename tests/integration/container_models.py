@@ -1,4 +1,4 @@
-"""Models of several containers whose images are `servers/step_server.py`, through boto3."""
+"""Models with several containers that run `servers/step_server.py`, over boto3."""
 
 import json
 import sys
@@ -28,14 +28,14 @@ body = '1'
 
 
 def step(name: str, **given: Any) -> dict[str, Any]:
-    """A ContainerDefinition of a step server that calls itself `name`."""
+    """A ContainerDefinition of a step server with the name `name`."""
     return {"Image": "step:1", "Environment": {"STEP_NAME": name}, **given}
 
 
 def create_model(
     platform: Platform, name: str, containers: Sequence[dict[str, Any]], mode: str | None = None
 ) -> None:
-    """CreateModel."""
+    """CreateModel of these containers."""
     config = {} if mode is None else {"InferenceExecutionConfig": {"Mode": mode}}
     platform.boto3("sagemaker").create_model(
         ModelName=name, ExecutionRoleArn=ROLE, Containers=list(containers), **config
@@ -43,7 +43,7 @@ def create_model(
 
 
 def create_config(platform: Platform, name: str, instances: int = 1, **given: Any) -> None:
-    """CreateEndpointConfig of a variant of the model of that name."""
+    """CreateEndpointConfig with a variant of the model of that name."""
     variant = {
         "VariantName": "AllTraffic",
         "ModelName": name,
@@ -58,14 +58,14 @@ def create_config(platform: Platform, name: str, instances: int = 1, **given: An
 def begin(
     platform: Platform, name: str, containers: Sequence[dict[str, Any]], **given: Any
 ) -> None:
-    """Create model, configuration and endpoint of that name; `given` are `mode`, `instances`."""
+    """Create model, configuration and endpoint of a name. `given` has `mode` and `instances`."""
     create_model(platform, name, containers, given.pop("mode", None))
     create_config(platform, name, **given)
     platform.boto3("sagemaker").create_endpoint(EndpointName=name, EndpointConfigName=name)
 
 
 def in_service(platform: Platform, name: str, within_s: float = 60) -> dict[str, Any]:
-    """DescribeEndpoint once it is in service."""
+    """DescribeEndpoint, once the endpoint is InService."""
 
     def described() -> dict[str, Any] | None:
         found: dict[str, Any] = platform.looker().describe_endpoint(EndpointName=name)
@@ -77,7 +77,7 @@ def in_service(platform: Platform, name: str, within_s: float = 60) -> dict[str,
 
 
 def copies(platform: Platform, name: str) -> dict[str, dict[str, Any]]:
-    """The copies of an endpoint of one instance as `hostelry status` has them, by container."""
+    """The copies on a single instance by container, from `hostelry status`."""
     state = json.loads(platform.cli("status", "--json").stdout)["state"]
     (endpoint,) = [it for it in state["endpoints"] if it["name"] == name]
     return {it["container"]: it for it in endpoint["copies"]}

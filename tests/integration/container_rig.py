@@ -1,4 +1,4 @@
-"""Container engines as tests find them: an image that they can run, or why they cannot."""
+"""A container engine for tests: with an image that it can run, or the reason why it cannot."""
 
 import asyncio
 import atexit
@@ -27,7 +27,7 @@ IMAGE = f"{BOX}:1"
 PORT_IMAGE = f"{BOX}:port"
 FLAT_IMAGE = f"{BOX}:flat"
 BIND = "com.amazonaws.sagemaker.capabilities.accept-bind-to-port=true"
-# The engine to test with, where a machine has both; by default the one that a platform would take.
+# The engine to test with. By default it is the engine that the platform would choose.
 ENGINE = os.environ.get("HOSTELRY_TEST_ENGINE")
 ENGINE_TABLE = f'[containers]\nengine = "{ENGINE}"\n' if ENGINE else ""
 CANNOT = "This machine cannot run containers"
@@ -35,7 +35,7 @@ CANNOT = "This machine cannot run containers"
 
 @dataclass(frozen=True)
 class Machine:
-    """The engine, or what is wrong with it."""
+    """The engine, or the reason why containers do not work."""
 
     engine: EngineFacts | None
     fault: str = ""
@@ -48,7 +48,7 @@ class Machine:
 
 @cache
 def machine() -> Machine:
-    """This machine's engine with the test's images in it, once it has run one of them."""
+    """This machine's engine with the tests' images, after one of them has run."""
     try:
         found = Machine(asyncio.run(find_engine(ENGINE)))
     except TerminalError as error:
@@ -65,14 +65,14 @@ def machine() -> Machine:
 
 @contextmanager
 def container_rig(folder: Path, s3_url: str = "http://127.0.0.1:9") -> Iterator[Rig]:
-    """A home whose images run as containers, as they do without any images.toml."""
+    """A home whose images run as containers, because there are no rules in images.toml."""
     with rig(folder, s3_url) as there:
         there.home.images.write_text(ENGINE_TABLE)
         yield there
 
 
 def where_containers_run(test: Callable[[Path], None]) -> Callable[[Path], None]:
-    """The test; on a machine that runs no containers, that a copy's failure says why instead."""
+    """Run the test. If containers do not work here, assert that a copy's failure says so."""
 
     @wraps(test)
     def reported(tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def where_containers_run(test: Callable[[Path], None]) -> Callable[[Path], None]
 
 
 async def invoke(status: CopyStatus, body: str) -> httpx.Response:
-    """What the box's server does for `body`."""
+    """The answer of the box's server to `body`."""
     shown = {} if status.key is None else {COPY_KEY_HEADER: status.key}
     async with httpx.AsyncClient(trust_env=False, verify=False, timeout=20, headers=shown) as http:
         return await http.post(f"{status.address}/invocations", content=body.encode())
@@ -107,13 +107,13 @@ async def output(status: CopyStatus, body: str) -> str:
 
 
 def containers(there: Rig) -> list[str]:
-    """The engine's containers, running or not, of the rig's first instance."""
+    """The engine's containers of the rig's first instance, running or not."""
     label = f"label={INSTANCE_LABEL}={there.folder().root}"
     return machine().call("ps", "--all", "--filter", label, "--format", "{{.Names}}").split()
 
 
 def _root(folder: Path) -> str:
-    """A tar with nothing in it but the server and what a mount needs."""
+    """A tar that contains only the server, and the folders that mounts need."""
     server, tar = folder / "server", folder / "root.tar"
     compiler = os.environ.get("CC", "gcc")
     command = [compiler, "-D_GNU_SOURCE", "-O1", "-static", "-o", str(server), str(SOURCE)]

@@ -1,4 +1,4 @@
-"""A home with a real control process and real agents, called as the gateway calls control."""
+"""A home with a real control process and real agents. Tests call control as the gateway does."""
 
 import asyncio
 import signal
@@ -32,7 +32,7 @@ ROLE = "arn:aws:iam::111122223333:role/HostelryExecutionRole"
 
 
 class ControlUnderTest:
-    """One home folder, and the control process that lives in it now."""
+    """A home folder, and its present control process."""
 
     def __init__(
         self, root: Path, s3_endpoint: str | None = None, store_url: str | None = None
@@ -96,7 +96,7 @@ class ControlUnderTest:
         return self.process.wait(20)
 
     def client(self, service: str = "sagemaker") -> Any:
-        """A client of control itself, as the gateway is."""
+        """A client that calls control as the gateway does."""
         client = boto3.client(
             service,
             endpoint_url=self.url,
@@ -120,7 +120,7 @@ class ControlUnderTest:
         return found
 
     def agents(self) -> dict[str, int]:
-        """The pid of each instance's agent."""
+        """The pid of the agent of each instance."""
         found: dict[str, int] = {}
         for folder in instance_folders(self.home.instances):
             record = folder.load_agent()

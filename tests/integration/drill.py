@@ -1,4 +1,4 @@
-"""Fixture of every drill: an endpoint of two copies, traffic on it, and its outcome."""
+"""Fixtures of drills: an endpoint with two copies, traffic to it, and the outcome."""
 
 import json
 import threading
@@ -17,13 +17,13 @@ ENDPOINT, COMPONENT = "drill", "echo"
 ROLE = "arn:aws:iam::111122223333:role/HostelryExecutionRole"
 NO_RETRIES = {"total_max_attempts": 1}
 OK = "ok"
-# Each thread of a load has a call within a copy nearly always; answers at once would take all CPUs.
+# With this time, each thread nearly always has a call in a copy. Faster answers would use all CPUs.
 ANSWER_S = 0.1
 PROBE = json.dumps({"wait_s": ANSWER_S})
 
 
 def write_image_rule(home: Path) -> None:
-    """Let the image name ``drill`` stand for the model server that drills starve and crash."""
+    """Map the image ``drill`` to the model server that drills starve and crash."""
     home.mkdir(parents=True, exist_ok=True)
     (home / "images.toml").write_text(
         f"""
@@ -38,7 +38,7 @@ body = {json.dumps(PROBE)}
 
 
 def create_endpoint(platform: Platform, instance_type: str = "ml.m5.4xlarge") -> None:
-    """A component endpoint with one instance, in service."""
+    """Create a component endpoint with one instance, and wait until it is in service."""
     sagemaker = platform.boto3("sagemaker")
     sagemaker.create_endpoint_config(
         EndpointConfigName=ENDPOINT,
@@ -63,7 +63,7 @@ def create_endpoint(platform: Platform, instance_type: str = "ml.m5.4xlarge") ->
 def create_component(
     platform: Platform, name: str, copies: int, artifact_uri: str | None = None
 ) -> None:
-    """Ask for a component; returns when the platform has acknowledged it."""
+    """Create a component. Returns when the platform has acknowledged it."""
     container = {"Image": "drill", **({"ArtifactUrl": artifact_uri} if artifact_uri else {})}
     platform.boto3("sagemaker").create_inference_component(
         InferenceComponentName=name,
@@ -81,7 +81,7 @@ def create_component(
 
 
 def described(platform: Platform, name: str) -> dict[str, Any] | None:
-    """DescribeInferenceComponent, or None while the platform does not answer or has no such one."""
+    """DescribeInferenceComponent. None if it is missing, or the platform does not answer."""
     try:
         shown: dict[str, Any] = platform.looker().describe_inference_component(
             InferenceComponentName=name
@@ -92,7 +92,7 @@ def described(platform: Platform, name: str) -> dict[str, Any] | None:
 
 
 def wait_ready(platform: Platform, name: str, copies: int, within_s: float = 40.0) -> None:
-    """Until the component is InService with `copies` copies."""
+    """Wait until the component is InService with `copies` copies."""
 
     def ready() -> bool:
         shown = described(platform, name)
@@ -109,7 +109,7 @@ def wait_ready(platform: Platform, name: str, copies: int, within_s: float = 40.
 
 
 def story(platform: Platform) -> str:
-    """What the platform says of itself, for the message of a drill that failed."""
+    """The platform's report about itself, for the message of a failed drill."""
     agents = sorted(platform.home.instances.glob("*/agent.log"))
     tails = [("control", platform.log("control"))]
     tails += [(path.parent.name, path.read_text(errors="replace")) for path in agents]
@@ -118,7 +118,7 @@ def story(platform: Platform) -> str:
 
 
 def copies_of(platform: Platform, name: str) -> dict[str, int]:
-    """Copy id -> pid of the component's ready copies, as `hostelry status` shows them."""
+    """Copy id -> pid of the component's ready copies, from `hostelry status`."""
     state = json.loads(platform.cli("status", "--json").stdout)["state"]
     return {
         copy["id"]: copy["pid"]
@@ -129,7 +129,7 @@ def copies_of(platform: Platform, name: str) -> dict[str, int]:
 
 
 class Traffic:
-    """Invocations without retries from several threads; counts what each became."""
+    """Threads that invoke without retries, and count the outcomes."""
 
     def __init__(self, platform: Platform, component: str = COMPONENT) -> None:
         self._runtime = platform.boto3("sagemaker-runtime", retries=NO_RETRIES, read_timeout=20)
@@ -139,7 +139,7 @@ class Traffic:
         self._lock = threading.Lock()
 
     def once(self, body: dict[str, Any] | None = None) -> str:
-        """Invoke once; OK, or the code or class of the error."""
+        """Invoke once. Returns OK, or the code or class of the error."""
         try:
             answer = self._runtime.invoke_endpoint(
                 EndpointName=ENDPOINT,
@@ -155,7 +155,7 @@ class Traffic:
         return OK
 
     def stream(self, chunks: int, chunk_wait_s: float) -> tuple[int, str]:
-        """Lines received and how the stream ended: OK, or the error's code or class."""
+        """Stream once. Returns the lines, and OK or the code or class of the error."""
         lines = 0
         try:
             answer = self._runtime.invoke_endpoint_with_response_stream(
@@ -167,7 +167,7 @@ class Traffic:
             with closing(answer["Body"]) as events:
                 for event in events:
                     lines += event["PayloadPart"]["Bytes"].count(b"\n")
-        except ClientError as error:  # EventStreamError is one
+        except ClientError as error:  # EventStreamError is a subclass
             return lines, str(error.response["Error"]["Code"])
         except BotoCoreError as error:
             return lines, type(error).__name__
@@ -181,7 +181,7 @@ class Traffic:
 
     @contextmanager
     def flowing(self, threads: int = 4) -> Iterator["Traffic"]:
-        """Traffic from `threads` threads while the block runs; it starts with a success."""
+        """Traffic from `threads` threads during the block, after a first success."""
         workers = [threading.Thread(target=self._run) for _ in range(threads)]
         for worker in workers:
             worker.start()
@@ -194,11 +194,11 @@ class Traffic:
                 worker.join()
 
     def goes_on(self, more: int = 20, within_s: float = 20.0) -> None:
-        """Until `more` further invocations have succeeded."""
+        """Wait until `more` further invocations have succeeded."""
         goal = self.outcomes[OK] + more
         until(lambda: self.outcomes[OK] >= goal, "invocations succeed again", within_s)
 
     @property
     def errors(self) -> set[str]:
-        """The kinds of error seen."""
+        """The kinds of errors so far."""
         return {outcome for outcome in self.outcomes if outcome != OK}

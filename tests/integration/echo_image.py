@@ -1,4 +1,4 @@
-"""The image `echo:*`: what `servers/echo_server.py` serves, as images.toml has it."""
+"""The image `echo:*`, which runs `servers/echo_server.py` by a rule in images.toml."""
 
 import sys
 from pathlib import Path

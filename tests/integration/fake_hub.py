@@ -1,4 +1,4 @@
-"""A Hugging Face hub of one model, on loopback, with the routes that its client asks."""
+"""A Hugging Face hub with one model, on loopback, with the routes that the hub's client uses."""
 
 import hashlib
 import json
@@ -13,10 +13,10 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
 class FakeHub:
-    """The hub at `url`; `tokens` are what it was sent as authorization."""
+    """The hub at `url`. `tokens` has the authorization headers of requests."""
 
     def __init__(self, model_id: str, folder: Path, token: str | None = None) -> None:
-        """Serve the files of `folder` to who shows `token`."""
+        """Serve the files in `folder` to requests with `token`."""
         self.tokens: list[str | None] = []
         hub = self
 
@@ -46,7 +46,7 @@ class FakeHub:
                     self.wfile.write(body)
 
             def log_message(self, *_: object) -> None:
-                """Say nothing."""
+                """Log nothing."""
 
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self.server.server_port}"
@@ -72,7 +72,7 @@ def fake_hub(model_id: str, folder: Path, token: str | None = None) -> Iterator[
 
 @contextmanager
 def served(server: ThreadingHTTPServer) -> Iterator[None]:
-    """The server's requests are answered by a thread for the block."""
+    """Answer the server's requests in a thread during the block."""
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:

@@ -1,7 +1,7 @@
 """Small models of each framework, trained by the framework in its own runtime.
 
-A program of TRAINED writes a model to the folder of its argument, and prints rows and what the
-framework itself predicts for them.
+A program in TRAINED writes a model to the folder in its argument. It prints rows, and the
+framework's own predictions for them.
 """
 
 import json
@@ -78,7 +78,7 @@ predictor.fit(table, hyperparameters={"RF": {"n_estimators": 5}}, num_cpus=1)
 asked = table[["a", "b", "c"]][:3]
 print(json.dumps({"rows": asked.values.tolist(), "predicted": predictor.predict(asked).tolist()}))
 """
-# A step of scikit-learn, and trees of XGBoost for what that gives, in two folders of one.
+# A step of scikit-learn, and XGBoost trees for the output of this step, in two folders.
 SCALED = """
 import json, os, sys, joblib, numpy
 from sklearn.preprocessing import StandardScaler
@@ -112,7 +112,7 @@ TRAINED = {
 
 
 def ran(python: Path, program: str, folder: Path) -> str:
-    """The output of a program that writes a model to the folder."""
+    """Run a program that writes a model to the folder, and return its output."""
     folder.mkdir(exist_ok=True)
     return subprocess.run(
         [str(python), "-W", "ignore", "-c", program, str(folder)],
@@ -123,12 +123,12 @@ def ran(python: Path, program: str, folder: Path) -> str:
 
 
 def trained(python: Path, framework: str, folder: Path) -> dict[str, Any]:
-    """Write a trained model to the folder; `rows`, and what is `predicted` for them."""
+    """Write a trained model to the folder. Returns `rows`, and the `predicted` values for them."""
     found: dict[str, Any] = json.loads(ran(python, TRAINED[framework], folder).splitlines()[-1])
     return found
 
 
 def trained_pipeline(prepares: Path, predicts: Path, folder: Path) -> dict[str, Any]:
-    """Write both steps below the folder; `rows`, and what is `predicted` for them."""
+    """Write both steps below the folder. Returns `rows`, and the `predicted` values for them."""
     rows = json.loads(ran(prepares, SCALED, folder).splitlines()[-1])
     return {"rows": rows, "predicted": json.loads(ran(predicts, TREES, folder).splitlines()[-1])}

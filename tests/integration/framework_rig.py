@@ -1,4 +1,4 @@
-"""A platform with runtimes, and models of frameworks deployed on it through boto3."""
+"""A platform with runtimes, and framework models that tests deploy over boto3."""
 
 import fcntl
 import io
@@ -17,13 +17,13 @@ INSTALL_S = 300
 
 
 def runtimes_of_tests() -> Path:
-    """The folder of runtimes: HOSTELRY_RUNTIMES_DIR, else one of the tests', kept between runs."""
+    """The folder of runtimes: HOSTELRY_RUNTIMES_DIR, or a folder that is kept between runs."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return Path(os.environ.get(VARIABLE) or cache / "hostelry" / "test-runtimes")
 
 
 def runtimes_with(*names: str) -> Path:
-    """The folder with these runtimes, which are installed at the first call."""
+    """The folder with these runtimes. The first call installs them."""
     folder = runtimes_of_tests()
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("w") as lock:
@@ -53,13 +53,13 @@ def packed(**files: bytes) -> bytes:
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
-    """The folder's files by their paths in it."""
+    """The files in the folder, by their relative paths."""
     found = sorted(it for it in folder.rglob("*") if it.is_file())
     return {str(it.relative_to(folder)): it.read_bytes() for it in found}
 
 
 class Deployer:
-    """Puts archives into the bucket `models`, which is there, and deploys them."""
+    """Puts archives into the existing bucket `models`, and deploys them."""
 
     def __init__(self, platform: Platform) -> None:
         self.platform = platform
@@ -104,12 +104,12 @@ class Deployer:
         return described
 
     def deployed(self, name: str, archive: str, image: str, **environment: str) -> dict[str, Any]:
-        """The endpoint of a model, once it is InService or Failed."""
+        """Create a model's endpoint, and wait until it is InService or Failed."""
         self.begin(name, archive, image, **environment)
         return self.settled(name)
 
     def invoke(self, name: str, kind: str, body: bytes, accept: str = "application/json") -> bytes:
-        """The answer's body."""
+        """The body of the answer."""
         answer = self._runtime.invoke_endpoint(
             EndpointName=name, ContentType=kind, Body=body, Accept=accept
         )

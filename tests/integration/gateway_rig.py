@@ -1,4 +1,4 @@
-"""A real gateway process with real echo model servers, and a control that a test can script."""
+"""A real gateway process with real echo model servers, and a control that tests script."""
 
 import contextlib
 import os
@@ -42,7 +42,7 @@ SCOPE = Scope("111122223333", "us-west-2")
 
 
 class EchoProcess:
-    """One echo model server; `port` stays its own when it is killed and started again."""
+    """An echo model server. It keeps its `port` when it is killed and started again."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -54,7 +54,7 @@ class EchoProcess:
         return CopyRoute(id=f"c-{self.name}", address=f"http://127.0.0.1:{self.port}")
 
     def asked(self, path: str) -> int:
-        """What the server says of itself at `path`."""
+        """The server's answer about itself at `path`."""
         with urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=5) as answer:
             return int(answer.read())
 
@@ -76,7 +76,7 @@ class EchoProcess:
 
 
 class GatewayRig:
-    """One home, and the gateway process that lives in it now."""
+    """A home, and its present gateway process."""
 
     def __init__(self, root: Path, **config: Any) -> None:
         self.home = Home(root / "home")
@@ -90,7 +90,7 @@ class GatewayRig:
         self._clients: list[Any] = []
 
     def publish(self, snapshot: RouteSnapshot) -> None:
-        """Leave routes on disk, as an earlier gateway would have."""
+        """Write routes to disk, as an earlier gateway does."""
         write_whole(self.home.routes, msgspec.json.encode(snapshot))
 
     def start(self) -> None:
@@ -100,13 +100,13 @@ class GatewayRig:
         wait_for_gateway(self.config.gateway_url, self.process)
 
     def kill(self, number: int = signal.SIGKILL) -> int:
-        """Send a signal and wait for the end; returns the exit code."""
+        """Send a signal, wait for the end, and return the exit code."""
         assert self.process is not None
         os.kill(self.process.pid, number)
         return self.process.wait(WAIT_S)
 
     def client(self, service: str = "sagemaker-runtime", **changes: Any) -> Any:
-        """An unmodified boto3 client that never retries."""
+        """A boto3 client without retries."""
         given = {
             "endpoint_url": self.config.gateway_url,
             "region_name": SCOPE.region,
@@ -141,7 +141,7 @@ class GatewayRig:
 
     @contextlib.contextmanager
     def connected(self, *pieces: bytes) -> Iterator[socket.socket]:
-        """A raw connection over which those pieces were sent."""
+        """A raw connection, after these pieces were sent over it."""
         address = ("127.0.0.1", self.config.gateway_port)
         with socket.create_connection(address, timeout=WAIT_S) as connection:
             for piece in pieces:
@@ -149,7 +149,7 @@ class GatewayRig:
             yield connection
 
     def ask(self, *pieces: bytes) -> bytes:
-        """The gateway's answer to raw bytes, until it closes the connection."""
+        """Send raw bytes, and return the answer until the gateway closes the connection."""
         with self.connected(*pieces) as connection:
             received = b""
             while piece := connection.recv(65536):
@@ -159,7 +159,7 @@ class GatewayRig:
 
 @contextlib.contextmanager
 def running_gateway(root: Path, snapshot: RouteSnapshot, **config: Any) -> Iterator[GatewayRig]:
-    """A gateway with routes on disk, stopped afterwards."""
+    """A gateway with routes on disk. It is stopped after the block."""
     rig = GatewayRig(root, **config)
     rig.publish(snapshot)
     rig.start()
@@ -173,7 +173,7 @@ def running_gateway(root: Path, snapshot: RouteSnapshot, **config: Any) -> Itera
 
 
 class FakeControl:
-    """Control's HTTP: publishes the snapshot it is given, records calls and answers them."""
+    """Control's HTTP. Publishes a given snapshot, records calls and answers them."""
 
     def __init__(self, rig: GatewayRig) -> None:
         self.calls: queue.Queue[tuple[str, dict[str, str], bytes]] = queue.Queue()
@@ -192,7 +192,7 @@ class FakeControl:
                 control.answer(self)
 
             def log_message(self, *arguments: object) -> None:
-                """Say nothing."""
+                """Log nothing."""
 
         address = ("127.0.0.1", rig.config.control_port)
         self._server = ThreadingHTTPServer(address, Handler, bind_and_activate=False)
@@ -223,7 +223,7 @@ class FakeControl:
 
     def answer(self, handler: BaseHTTPRequestHandler) -> None:
         body = handler.rfile.read(int(handler.headers["Content-Length"]))
-        if handler.path.startswith("/internal/"):  # loads and wakes, which come at any moment
+        if handler.path.startswith("/internal/"):  # loads and wakes may come at any time
             self._send(handler, 204, b"")
             return
         headers = {name.lower(): value for name, value in handler.headers.items()}
@@ -280,12 +280,12 @@ def snapshot_of(version: str, *endpoints: EndpointRoute) -> RouteSnapshot:
 
 
 def dead_copy() -> CopyRoute:
-    """A copy that refuses connections."""
+    """The route of a copy that refuses connections."""
     return CopyRoute(id="c-dead", address=f"http://127.0.0.1:{free_port()}")
 
 
 def until(holds: Any, what: str) -> None:
-    """Wait until `holds()` is true; fails after a while, saying what it waited for."""
+    """Wait until `holds()` is true. After a while fails with a message about `what`."""
     give_up_at = monotonic_s() + WAIT_S
     while not holds():
         if monotonic_s() > give_up_at:

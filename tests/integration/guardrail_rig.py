@@ -1,4 +1,4 @@
-"""An endpoint of the echo server that is updated, and the constant traffic to it."""
+"""An echo endpoint that is updated under constant traffic."""
 
 import json
 import threading
@@ -13,12 +13,12 @@ from tests.integration.platform import Platform, until
 from hostelry.base.clock import SystemClock
 
 ROLE = "arn:aws:iam::111122223333:role/HostelryExecutionRole"
-NUM_THREADS, PAUSE_S = 4, 0.04  # some 90 requests a second, far from the machine's limit
-ROUTED_S = 1.0  # within which gateways have new routes
+NUM_THREADS, PAUSE_S = 4, 0.04  # some 90 requests per second, far below the machine's limit
+ROUTED_S = 1.0  # until all gateways have new routes
 
 
 class Endpoint:
-    """An endpoint of the echo server, whose configurations are versions of it."""
+    """An endpoint of the echo server. Each configuration is a version of it."""
 
     def __init__(
         self, platform: Platform, name: str, instances: int, **of_config: dict[str, Any]
@@ -35,7 +35,7 @@ class Endpoint:
         return f"{self.name}-{version}"
 
     def configure(self, version: str, mode: str = "ok", num_containers: int = 1) -> None:
-        """A configuration; of several containers those that follow echo the first one's answer."""
+        """Create a configuration. Of several containers, each echoes the answer of the one before."""
         config = self.config(version)
         environment = {"ECHO_VERSION": version, "ECHO_MODE": mode}
         container = {"Image": "echo:1", "Environment": environment}
@@ -57,7 +57,7 @@ class Endpoint:
         )
 
     def watch_errors_of(self, version: str) -> str:
-        """An alarm on server errors of one configuration; its name."""
+        """Create an alarm on server errors of one configuration. Returns its name."""
         alarm = f"{self.name}-errors"
         names = {
             "EndpointName": self.name,
@@ -79,7 +79,7 @@ class Endpoint:
         return alarm
 
     def decide_by_verdict(self, allowance: str) -> None:
-        """Updates from now on are decided by the comparison of both fleets."""
+        """Have the comparison of both fleets decide later updates."""
         arn = self.described()["EndpointArn"]
         self.client.add_tags(
             ResourceArn=arn, Tags=[{"Key": "hostelry:verdict", "Value": allowance}]
@@ -88,7 +88,7 @@ class Endpoint:
     def update(
         self, version: str, traffic: dict[str, Any], alarm: str | None, bake_s: int = 0
     ) -> None:
-        """Begin an update, in the SDK's form of a DeploymentConfig."""
+        """Begin an update with the SDK's form of DeploymentConfig."""
         policy = {
             "TrafficRoutingConfiguration": traffic,
             "TerminationWaitInSeconds": bake_s,
@@ -97,13 +97,13 @@ class Endpoint:
         self.begin(version, {"BlueGreenUpdatePolicy": policy}, alarm)
 
     def roll(self, version: str, wait_s: int, alarm: str, **more: Any) -> None:
-        """Begin a rolling update, one instance after the other."""
+        """Begin a rolling update, one instance at a time."""
         one = {"Type": "INSTANCE_COUNT", "Value": 1}
         policy = {"MaximumBatchSize": one, "WaitIntervalInSeconds": wait_s, **more}
         self.begin(version, {"RollingUpdatePolicy": policy}, alarm)
 
     def begin(self, version: str, policy: dict[str, Any], alarm: str | None) -> None:
-        """Begin an update that the alarm guards, where one is given."""
+        """Begin an update. If `alarm` is given, it guards the update."""
         alarms = {"AutoRollbackConfiguration": {"Alarms": [{"AlarmName": alarm}]}}
         self.client.update_endpoint(
             EndpointName=self.name,
@@ -116,23 +116,23 @@ class Endpoint:
         return found
 
     def variant_status(self) -> dict[str, Any]:
-        """VariantStatus of the new configuration, or empty."""
+        """VariantStatus of the new configuration. Empty without one."""
         try:
             summary = self.described().get("PendingDeploymentSummary")
         except (ClientError, HTTPClientError):
-            return {}  # control is being killed
+            return {}  # the test is killing control
         found: dict[str, Any] = {}
         return found if summary is None else summary["ProductionVariants"][0]["VariantStatus"][0]
 
     def at_step(self, number: int, of: int, within_s: float = 30.0) -> None:
-        """Wait until the update is at that step."""
+        """Wait until the update is at this step."""
         text = f"step {number} of {of}: "
         until(
             lambda: self.variant_status().get("StatusMessage", "").startswith(text), text, within_s
         )
 
     def bakes(self, number: int, of: int, within_s: float = 40.0) -> None:
-        """Wait until that batch of a rolling update bakes, one instance more than the fleet."""
+        """Wait until this batch of a rolling update bakes, with one instance more than the fleet."""
         text = f"batch {number} of {of}: "
 
         def is_baking() -> bool:
@@ -147,7 +147,7 @@ class Endpoint:
         assert counts == [self.instances - number + 1, number]
 
     def kill_control(self) -> None:
-        """Control is killed; returns once it answers again."""
+        """Kill control, and return once it answers again."""
         self.platform.back("control", self.platform.kill("control"))
 
         def answers() -> bool:
@@ -159,17 +159,17 @@ class Endpoint:
         until(answers, "control answers", 60)
 
     def step_began(self) -> float:
-        """When the present step began."""
+        """The start of the present step."""
         return float(self.variant_status()["StartTime"].timestamp())
 
     def in_service(self) -> dict[str, Any]:
-        """What boto3's own waiter waits for."""
+        """Wait with boto3's own waiter until the endpoint is in service."""
         waiter = self.client.get_waiter("endpoint_in_service")
         waiter.wait(EndpointName=self.name, WaiterConfig={"Delay": 1, "MaxAttempts": 120})
         return self.described()
 
     def new_copies(self) -> list[dict[str, Any]]:
-        """The copies of the newest instances, as `hostelry status` has them."""
+        """The copies on the newest instances, from `hostelry status`."""
         state = json.loads(self.platform.cli("status", "--json").stdout)["state"]
         (found,) = [it for it in state["endpoints"] if it["name"] == self.name]
         newest = {it["id"] for it in found["instances"][-self.instances :]}
@@ -177,9 +177,9 @@ class Endpoint:
 
 
 class Traffic:
-    """Constant requests from several threads; each answer's instant, and its version or error.
+    """Constant requests from several threads. Records the time and version, or error, of answers.
 
-    `target` names the component, of an endpoint for components.
+    For an endpoint with components, `target` names the component.
     """
 
     def __init__(
@@ -205,7 +205,7 @@ class Traffic:
             thread.join(30)
 
     def seen(self, since: float = 0.0, until_at: float = float("inf")) -> Counter[str]:
-        """The answers between two instants."""
+        """The answers between two times."""
         return Counter(what for at, what in tuple(self._answers) if since <= at < until_at)
 
     def failed(self, since: float = 0.0) -> list[str]:

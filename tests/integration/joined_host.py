@@ -1,4 +1,4 @@
-"""A further host of a platform, on the same machine: its home joins by a token as it starts."""
+"""A further host of a platform on the same machine. Its home joins by a token when it starts."""
 
 import json
 import os
@@ -14,9 +14,9 @@ from hostelry.home.run_file import live_run_files
 
 
 class JoinedHost(Platform):
-    """`hostelry ROLE --join ... --detach` with `flags`; `role` is gateway or control.
+    """`hostelry ROLE --join ... --detach` with `flags`. `role` is gateway or control.
 
-    It joins under `name`, by default its role.
+    It joins with the host name `name`, by default its role.
     """
 
     def __init__(
@@ -29,13 +29,13 @@ class JoinedHost(Platform):
         self._first, self._role, self._flags = first, role, (*cluster, *own, *flags)
 
     def start(self) -> None:
-        """Print a token on the first host, and join by it."""
+        """Print a token on the first host, and join with it."""
         printed = json.loads(self._first.cli("join-token", "--role", self._role, "--json").stdout)
         token = ("--join", printed["url"], "--token", printed["token"])
         self.cli(self._role, "--detach", *token, *self._flags, "--host-name", self.name)
 
     def clean_up(self) -> list[str]:
-        """Of a control no instance is ended: they are the platform's."""
+        """Stop the host. A control leaves the instances, because they belong to the platform."""
         if self._role == "control":
             self.cli("down")
             return []
@@ -43,7 +43,7 @@ class JoinedHost(Platform):
 
 
 def kill_host(platform: Platform, *spared: str) -> None:
-    """Kill what runs on the host but for `spared`, first what would start the others again."""
+    """Kill the host's processes except `spared`, and first the supervisor."""
     order = {"watcher": 0, "up": 1}
     for file in sorted(live_run_files(platform.home), key=lambda it: order.get(it.name, 2)):
         if file.name not in spared:
@@ -51,7 +51,7 @@ def kill_host(platform: Platform, *spared: str) -> None:
 
 
 def health_of(home: Home) -> dict[str, Any]:
-    """The health of a host's control; empty where it does not answer."""
+    """The health of a host's control. Empty without an answer."""
     key = {"X-Hostelry-Key": load_credentials(home).internal_key}
     try:
         answer = httpx.get(f"{load_config(home).control_url}/internal/health", headers=key)

@@ -1,4 +1,4 @@
-"""Several real control processes over one PostgreSQL; all see the same local agents."""
+"""Several real control processes over one PostgreSQL. All of them see the same local agents."""
 
 import contextlib
 import signal
@@ -16,7 +16,7 @@ from hostelry.home.home import save_credentials
 
 @dataclass(frozen=True)
 class Controls:
-    """Homes of one cluster, as copied from the first: keys, images and the folder of instances."""
+    """Homes of one cluster, copied from the first home: keys, images, and instance folders."""
 
     all: list[ControlUnderTest]
 
@@ -38,7 +38,7 @@ class Controls:
         return bool(self.leader_of(asked).get("leader") == leader.url)
 
     def leader(self, *others: ControlUnderTest) -> ControlUnderTest:
-        """The control that leads and is ready, none of `others`; it is waited for."""
+        """Wait until a control leads and is ready, but not one in `others`. Returns the leader."""
         found: list[ControlUnderTest] = []
 
         def is_there() -> bool:
@@ -54,7 +54,7 @@ class Controls:
 
 @contextlib.contextmanager
 def controls(root: Path, store_url: str, how_many: int) -> Iterator[Controls]:
-    """Running controls, one of which leads."""
+    """Running controls. One of them leads."""
     made = [ControlUnderTest(root / str(it), store_url=store_url) for it in range(how_many)]
     first = made[0]
     for other in made[1:]:

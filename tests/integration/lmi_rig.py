@@ -1,4 +1,4 @@
-"""The LLM server as a real process over a random tiny Llama, for the tests that need one."""
+"""The LLM server as a real process over a random tiny Llama."""
 
 import os
 import subprocess
@@ -23,7 +23,7 @@ END_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A running server, where to reach it, and what it asks to be shown."""
+    """A running server, its address, and the key that it requires."""
 
     process: subprocess.Popen[bytes]
     url: str
@@ -34,17 +34,17 @@ class Server:
         return httpx.Client(base_url=self.url, timeout=60.0, headers=self.shown, verify=False)
 
     def engine_pid(self) -> int:
-        """The engine process: the server's one child."""
+        """The engine process, which is the server's only child."""
         children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text()
         (pid,) = children.split()
         return int(pid)
 
     def status(self) -> int | None:
-        """What /ping answers; None when nothing answers."""
+        """The status of /ping. None without an answer."""
         try:
             answer = httpx.get(
                 f"{self.url}/ping", timeout=5.0, headers=self.shown, verify=False, trust_env=False
-            )  # reading certificates takes longer than asking
+            )  # reading certificates would take longer than the request
         except httpx.HTTPError:
             return None
         return answer.status_code
@@ -59,7 +59,7 @@ def eventually(condition: Callable[[], bool], what: str, limit_s: float = END_S)
 
 
 def start(folder: Path, log: Path, *flags: str, **env: str) -> tuple[subprocess.Popen[bytes], int]:
-    """A server process on a free port, with nothing of this process's own configuration."""
+    """Start a server process on a free port, without configuration of this process."""
     inherited = ("OPTION_", "SM_", "HF_", "SERVING_", "SAGEMAKER_", "HOSTELRY_")
     clean = {name: it for name, it in os.environ.items() if not name.startswith(inherited)}
     port = free_port()
@@ -82,7 +82,7 @@ def start(folder: Path, log: Path, *flags: str, **env: str) -> tuple[subprocess.
 
 @contextmanager
 def serving(folder: Path, log: Path, *flags: str, **env: str) -> Iterator[Server]:
-    """A server that is ready; killed afterwards with its engine."""
+    """A ready server. After the block it is killed with its engine."""
     process, port = start(folder, log, *flags, **env)
     shown = {COPY_KEY_HEADER: env[COPY_KEY_VARIABLE]} if COPY_KEY_VARIABLE in env else {}
     server = Server(process, f"http://127.0.0.1:{port}", log, shown)
@@ -96,7 +96,7 @@ def serving(folder: Path, log: Path, *flags: str, **env: str) -> Iterator[Server
 
 
 def engine_load(client: httpx.Client) -> dict[str, int]:
-    """What GET /models/lmi says of the engine."""
+    """The engine's state in GET /models/lmi."""
     described = client.get("/models/lmi")
     assert described.status_code == 200, described.text
     load: dict[str, int] = described.json()[0]["models"][0]["engine"]
@@ -104,14 +104,14 @@ def engine_load(client: httpx.Client) -> dict[str, int]:
 
 
 def is_idle(client: httpx.Client) -> bool:
-    """Whether no request is under way and every page is free."""
+    """Whether no request is under way, and every page is free."""
     load = engine_load(client)
     is_busy = load["runningRequests"] or load["waitingRequests"]
     return not is_busy and load["freePages"] == load["totalPages"]
 
 
 def ended(server: Server) -> int:
-    """The exit status, once the process has ended."""
+    """The exit status, after the process has ended."""
     return server.process.wait(END_S)
 
 

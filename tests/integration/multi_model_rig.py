@@ -1,4 +1,4 @@
-"""Multi-model endpoints on a platform of the test's own, whose server is not ours."""
+"""Multi-model endpoints on a separate platform. Their server is not Hostelry's own."""
 
 import io
 import json
@@ -13,7 +13,7 @@ from tests.integration.platform import Platform, until
 
 ROLE = "arn:aws:iam::111122223333:role/HostelryExecutionRole"
 BUCKET = "others"
-# Multiplies by the number that it finds in the model.
+# A server that multiplies by the number in the model.
 MANY = """
 import os
 import signal
@@ -41,7 +41,7 @@ def archive(files: Mapping[str, bytes | str]) -> bytes:
 
 
 class Models:
-    """One endpoint of many models: its objects, requests, and what the platform says of it."""
+    """An endpoint with many models: its objects, its requests, and the platform's reports."""
 
     def __init__(self, platform: Platform, name: str, image: str, **environment: str) -> None:
         self.platform, self.name = platform, name
@@ -79,17 +79,17 @@ class Models:
 
     @property
     def serving(self) -> "Models":
-        """The endpoint, which must be InService."""
+        """The endpoint. Fails unless it is InService."""
         assert self.described["EndpointStatus"] == "InService", self.described
         return self
 
     def put(self, target: str, files: Mapping[str, bytes | str]) -> str:
-        """Put a model's archive; its TargetModel."""
+        """Put the archive of a model, and return its TargetModel."""
         self.s3.put_object(Bucket=BUCKET, Key=f"{self.name}/{target}", Body=archive(files))
         return target
 
     def ask(self, target: str, body: bytes | str, kind: str = "application/json") -> Any:
-        """The JSON of the answer."""
+        """The JSON of the answer to a request."""
         answer = self.runtime.invoke_endpoint(
             EndpointName=self.name, TargetModel=target, Body=body, ContentType=kind
         )
@@ -98,7 +98,7 @@ class Models:
     def refusal(
         self, target: str, body: bytes | str, kind: str = "application/json"
     ) -> dict[str, Any]:
-        """The error that the request gets: its code, message, and the container's status."""
+        """The error for a request: its code, its message, and the container's status."""
         try:
             answer = self.ask(target, body, kind)
         except ClientError as error:
@@ -108,7 +108,7 @@ class Models:
         raise AssertionError(f"{target} answered {answer}")
 
     def eventually(self, target: str, body: bytes | str, kind: str = "application/json") -> Any:
-        """The answer once there is one: an AWS client tries again, too."""
+        """The answer, after retries such as an AWS client makes."""
 
         def answer() -> Any:
             try:
@@ -121,11 +121,11 @@ class Models:
         return until(answer, f"{target} answers", 60)[0]
 
     def known(self) -> dict[str, Any]:
-        """The models that the copy knows of, by their targets."""
+        """The models that the copy knows, by target."""
         return {it["target"]: it for it in self._account()["models"]}
 
     def stuck(self) -> dict[str, str]:
-        """The targets of models whose unload had no answer, and why."""
+        """The targets of models whose unloading got no answer, and the reason."""
         return {it["target"]: it["reason"] for it in self._account()["stuck"]}
 
     def _account(self) -> dict[str, Any]:
@@ -139,7 +139,7 @@ class Models:
         return {target for target, it in self.known().items() if it["loaded"]}
 
     def kill_agent(self) -> None:
-        """Kill the agent of the endpoint's copy; the next one adopts its server."""
+        """Kill the agent of the endpoint's copy. The next agent adopts the copy's server."""
         state = json.loads(self.platform.cli("status", "--json").stdout)["state"]
         (copy,) = [
             copy

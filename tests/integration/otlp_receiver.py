@@ -6,9 +6,9 @@ from typing import Any
 
 
 class OtlpReceiver:
-    """Takes OTLP at `address`; answers with `status`, and keeps in `received` what it took.
+    """Receives OTLP at `address`. Answers with `status`, and keeps messages in `received`.
 
-    `request` and `answer` are the protocol's messages at `path`.
+    `request` and `answer` are the protocol's message types at `path`.
     """
 
     def __init__(self, path: str, request: Any, answer: Any) -> None:
@@ -36,6 +36,6 @@ class OtlpReceiver:
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
     def close(self) -> None:
-        """Take nothing more."""
+        """Stop receiving."""
         self.server.shutdown()
         self.server.server_close()

@@ -1,10 +1,10 @@
-"""A whole hostelry for a test: a home of its own, free ports, the real command line.
+"""A whole platform for a test: a separate home, free ports, the real command line.
 
     with Platform(tmp_path / "home") as platform:
         platform.boto3("sagemaker").list_endpoints()
         platform.kill("control")
 
-Leaving it stops everything and fails the test if a process that names the home is left.
+At its end the context stops everything. It fails the test if a process that names the home is left.
 """
 
 import contextlib
@@ -35,19 +35,19 @@ from hostelry.home.run_file import RunFile, gateway_names, live_run_file
 CLI = (sys.executable, "-m", "hostelry.cli.main")
 COMMAND_TIMEOUT_S = 240
 TRACEBACK = "Traceback (most recent call last)"
-# The descriptions of AWS's services, each read once: a client then takes a tenth of its 100 ms.
+# The descriptions of AWS's services are read once. Then a client takes a tenth of its 100 ms.
 DESCRIPTIONS = create_loader()
 
 
 def client_session() -> Session:
-    """A session without configuration, whose clients use `DESCRIPTIONS`."""
+    """A session without configuration. Its clients use `DESCRIPTIONS`."""
     session = Session(session_vars=NO_CONFIGURATION)
     session.register_component("data_loader", DESCRIPTIONS)
     return session
 
 
 def client(service: str, url: str, credentials: Credentials) -> Any:
-    """A botocore client of the server at `url` that tries each call once, for 3 s."""
+    """A botocore client of the server at `url`. It tries each call once, for 3 s."""
     return client_session().create_client(
         service,
         region_name=credentials.region,
@@ -61,10 +61,10 @@ def client(service: str, url: str, credentials: Credentials) -> Any:
 
 
 def until(check: Callable[[], Any], what: str, within_s: float = 60.0) -> Any:
-    """The first true value of `check`; fails the test, naming `what`, if none comes in time.
+    """Wait for a true value of `check`, and return it. In time, fails with a message about `what`.
 
-    Between two checks as much time passes as one takes, or a tenth of the wait so far: what is
-    asked again and again would take a CPU from what is waited for.
+    The pause between two checks is as long as a check, or a tenth of the wait so far. More frequent
+    checks would take CPU time from the awaited event.
     """
     first_at = began = monotonic_s()
     while not (value := check()):
@@ -76,7 +76,7 @@ def until(check: Callable[[], Any], what: str, within_s: float = 60.0) -> Any:
 
 
 def names(pid: int, text: bytes) -> bool:
-    """Whether the process's command line or environment holds `text`; False once it is gone."""
+    """Whether the process's command line or environment contains `text`. False once it is gone."""
     for name in ("cmdline", "environ"):
         with contextlib.suppress(OSError):
             if text in (PROC / str(pid) / name).read_bytes():
@@ -85,19 +85,19 @@ def names(pid: int, text: bytes) -> bool:
 
 
 def processes_naming(text: str) -> list[int]:
-    """Every live process but this one that holds `text` in its command line or environment."""
+    """All other live processes with `text` in their command line or environment."""
     others = (it.pid for it in processes() if it.pid != os.getpid())
     return sorted(pid for pid in others if names(pid, text.encode()))
 
 
 def clean_environment() -> dict[str, str]:
-    """This process's environment without anything that points at an AWS or a hostelry."""
+    """This process's environment without variables about AWS or hostelry."""
     prefixes = ("AWS_", "HOSTELRY_", "OPENAI_", "SAGEMAKER_", "PYTHONPATH")
     return {k: v for k, v in os.environ.items() if not k.startswith(prefixes)}
 
 
 class Platform:
-    """One hostelry. `flags` go to every `up`; `port`, `s3_port` stay the same across restarts."""
+    """One platform. `flags` are given to every `up`. `port` and `s3_port` survive restarts."""
 
     def __init__(
         self,
@@ -111,7 +111,7 @@ class Platform:
         self.port, self.s3_port = free_ports(2)
         self.flags = flags
         self.environment = {**clean_environment(), **(environment or {})}
-        self.may_log_tracebacks = False  # for tests that break what must hold
+        self.may_log_tracebacks = False  # True in tests that break the platform's assumptions
         self._clients: list[Any] = []
         self._looker: Any = None
 
@@ -136,21 +136,21 @@ class Platform:
                 assert not self.tracebacks(), self.tracebacks()
 
     def start(self) -> None:
-        """`hostelry up --detach`; returns when the platform is ready."""
+        """Run `hostelry up --detach`. Returns when the platform is ready."""
         self.cli("up", "--detach", *self.port_flags(), *self.flags)
 
     def port_flags(self) -> list[str]:
-        """The flags that name this platform's ports."""
+        """The flags with this platform's ports."""
         return ["--port", str(self.port), "--s3-port", str(self.s3_port)]
 
     def down(self, *flags: str) -> str:
-        """`hostelry down`; what it said."""
+        """Run `hostelry down`, and return its output."""
         return self.cli("down", *flags).stdout
 
     def cli(
         self, command: str, *arguments: str, code: int | None = 0
     ) -> "subprocess.CompletedProcess[str]":
-        """Run `hostelry COMMAND --home ...`; fails the test where its exit code is not `code`.
+        """Run `hostelry COMMAND --home ...`. Fails the test if its exit code is not `code`.
 
         None accepts any exit code.
         """
@@ -184,21 +184,21 @@ class Platform:
         code: int | None = 0,
         timeout_s: float = COMMAND_TIMEOUT_S,
     ) -> "subprocess.CompletedProcess[str]":
-        """Run `hostelry chaos run NAME`, as `cli` runs a command."""
+        """Run `hostelry chaos run NAME` with `cli`."""
         return self._run(["chaos", "run", name], arguments, code, timeout_s)
 
     def scaling(self, name: str, *arguments: str) -> str:
-        """What `hostelry scaling NAME` prints; fails the test where it fails."""
+        """The output of `hostelry scaling NAME`. Fails the test if the command fails."""
         return self._run(["scaling", name], arguments, 0).stdout
 
     def jobs(self, name: str, *arguments: str) -> str:
-        """What `hostelry jobs NAME` prints; fails the test where it fails."""
+        """The output of `hostelry jobs NAME`. Fails the test if the command fails."""
         return self.job_command(name, *arguments).stdout
 
     def job_command(
         self, name: str, *arguments: str, code: int | None = 0
     ) -> "subprocess.CompletedProcess[str]":
-        """Run `hostelry jobs NAME`, as `cli` runs a command."""
+        """Run `hostelry jobs NAME` with `cli`."""
         return self._run(["jobs", name], arguments, code)
 
     def exec(
@@ -208,7 +208,7 @@ class Platform:
         code: int = 0,
         timeout_s: float = COMMAND_TIMEOUT_S,
     ) -> "subprocess.CompletedProcess[str]":
-        """Run a program under `hostelry exec`; fails the test where its exit code is not `code`."""
+        """Run a program under `hostelry exec`. Fails the test if its exit code is not `code`."""
         done = subprocess.run(
             [*self._command, "exec", "--home", str(self.home.root), "--", *command],
             env={**self.environment, **(environment or {})},
@@ -222,7 +222,7 @@ class Platform:
 
     @property
     def config(self) -> UpConfig:
-        """What the platform was started with."""
+        """The configuration with which the platform was started."""
         return load_config(self.home)
 
     @property
@@ -231,11 +231,11 @@ class Platform:
         return load_credentials(self.home)
 
     def env(self) -> dict[str, str]:
-        """What `hostelry env` sets, added to this process's cleaned environment."""
+        """The variables of `hostelry env`, added to this process's cleaned environment."""
         return {**self.environment, **client_variables(self.config, self.credentials)}
 
     def boto3(self, service: str, **options: Any) -> Any:
-        """A client of the platform; `options` are botocore's `Config`. Closed with the platform."""
+        """A client of the platform, closed with it. `options` are those of botocore's `Config`."""
         variables = client_variables(self.config, self.credentials)
         key = "AWS_ENDPOINT_URL_S3" if service == "s3" else "AWS_ENDPOINT_URL"
         client = client_session().create_client(
@@ -251,7 +251,7 @@ class Platform:
         return client
 
     def looker(self) -> Any:
-        """One sagemaker client without retries, for looking often."""
+        """A sagemaker client without retries, for frequent calls."""
         if self._looker is None:
             self._looker = self.boto3("sagemaker", retries={"total_max_attempts": 1})
         return self._looker
@@ -266,25 +266,25 @@ class Platform:
         return live_run_file(self.home, name)
 
     def pid(self, name: str) -> int:
-        """The pid of a platform process that must be alive."""
+        """The pid of a platform process. Fails if the process is not alive."""
         record = self.running(name)
         assert record is not None, f"{name} is not running"
         return record.pid
 
     def kill(self, name: str, number: signal.Signals = signal.SIGKILL) -> int:
-        """Signal a platform process; its pid."""
+        """Send a signal to a platform process, and return its pid."""
         pid = self.pid(name)
         os.kill(pid, number)
         return pid
 
     def back(self, name: str, old_pid: int, within_s: float = 60.0) -> int:
-        """Wait until `name` runs again under another pid, and listens; that pid."""
+        """Wait until `name` runs again under another pid and listens. Returns this pid."""
 
         def restarted() -> int | None:
             record = self.running(name)
             if record is None or record.pid == old_pid:
                 return None
-            if name == "control":  # the platform's own processes ask it as soon as it listens
+            if name == "control":  # other processes call it as soon as it listens
                 with (
                     contextlib.suppress(OSError),
                     socket.create_connection(("127.0.0.1", self.config.control_port), 1.0),
@@ -296,7 +296,7 @@ class Platform:
         return int(until(restarted, f"{name} restarted after pid {old_pid} died", within_s))
 
     def notified(self, topic_file: str) -> list[str]:
-        """Each notification's inference id. A line that a fault cut off is written again."""
+        """The inference id of each notification. A line that a fault cut off is written again."""
         found = []
         for line in (self.home.root / "topics" / topic_file).read_bytes().split(b"\n"):
             with contextlib.suppress(json.JSONDecodeError):
@@ -305,12 +305,12 @@ class Platform:
         return found
 
     def log(self, name: str) -> str:
-        """What a platform process printed so far."""
+        """The output of a platform process so far."""
         path = self.home.logs / f"{name}.log"
         return path.read_text(errors="replace") if path.exists() else ""
 
     def tracebacks(self) -> list[str]:
-        """Each log of the platform's own processes that holds a traceback, from there on."""
+        """The logs of the platform's own processes with a traceback, each from the traceback on."""
         logs = [*self.home.logs.glob("*.log"), *self.home.instances.glob("*/agent.log")]
         texts = {str(path): path.read_text(errors="replace") for path in logs}
         return [
@@ -320,11 +320,11 @@ class Platform:
         ]
 
     def processes(self) -> list[int]:
-        """Every live process that names this home in its command line or environment."""
+        """Every live process with this home in its command line or environment."""
         return processes_naming(str(self.home.root))
 
     def clean_up(self) -> list[str]:
-        """Stop everything; what was still there afterwards, which is killed then."""
+        """Stop everything. Returns the processes that were left, which are then killed."""
         self._looker = None
         while self._clients:
             self._clients.pop().close()
@@ -336,7 +336,7 @@ class Platform:
 
 
 def kill_if_alive(pid: int) -> None:
-    """Kill a process, unless it has died meanwhile."""
+    """Kill a process, unless it has ended."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
 

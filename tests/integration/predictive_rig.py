@@ -34,7 +34,7 @@ def runtime_python() -> Path:
 
 
 def train(file: Path) -> tuple[list[list[float]], list[float]]:
-    """Write a trained model to `file`; rows, and what scikit-learn itself predicts for them."""
+    """Write a trained model to `file`. Returns rows with scikit-learn's own predictions."""
     done = subprocess.run(
         [str(runtime_python()), "-c", TRAIN, str(file)], capture_output=True, text=True, check=True
     )
@@ -46,7 +46,7 @@ class PredictiveServer(Server):
     """A running server."""
 
     def zygote(self) -> int:
-        """The process that workers are forked from: the server's one child."""
+        """The process from which workers are forked. It is the server's only child."""
         return self.engine_pid()
 
     def workers(self) -> list[int]:
@@ -56,7 +56,7 @@ class PredictiveServer(Server):
         return [int(pid) for pid in found]
 
     def num_taken(self) -> float:
-        """The batches that workers have taken so far."""
+        """The number of batches that workers have taken so far."""
         with self.client() as client:
             page = client.get("/metrics").text
         lines = (it.split() for it in page.splitlines())
@@ -72,7 +72,7 @@ class PredictiveServer(Server):
 def launched(
     model_dir: Path, log: Path, *flags: str, **variables: str
 ) -> Iterator[PredictiveServer]:
-    """A server that may still be loading; it is ended on the way out, and leaves no process."""
+    """A server that may still be loading. After the block it has ended without a process left."""
     port = free_port()
     environment = {**clean_environment(), "PYTHONPATH": os.pathsep.join(sys.path), **variables}
     command = [

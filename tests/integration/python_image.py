@@ -1,4 +1,4 @@
-"""Container images with a Python interpreter in them, and the model server that it runs."""
+"""Container images with a Python interpreter, and the model server that it runs."""
 
 import atexit
 import json
@@ -18,7 +18,7 @@ SHELL = "/bin/bash"
 
 
 def image_of(folder: Path, program: Path, environment: Path | None = None) -> str:
-    """An image that runs `program`, by the interpreter of `environment` with Triton, or this one.
+    """An image that runs `program` with `environment`'s interpreter and Triton, or with this one.
 
     It is removed at the end of the tests.
     """
@@ -32,7 +32,7 @@ def image_of(folder: Path, program: Path, environment: Path | None = None) -> st
     done = subprocess.run(asked, check=True, capture_output=True, text=True)
     stdlib = done.stdout.strip()
     tar = folder / "image.tar"
-    # Triton's processes of models find packages beside the standard library alone.
+    # Triton's model processes find packages only next to the standard library.
     moved = {}
     if environment is not None:
         moved = {packages / it: Path(stdlib, "site-packages", it) for it in ("numpy", "numpy.libs")}
@@ -45,7 +45,7 @@ def image_of(folder: Path, program: Path, environment: Path | None = None) -> st
 
 
 def image_with(folder: Path, program: Path, environment: Path) -> str:
-    """An image that runs `program` by the virtual environment, which it has whole, with its Java.
+    """An image that runs `program` in a complete virtual environment, including its Java.
 
     It has the labels of both capabilities, and is removed at the end of the tests.
     """
@@ -74,7 +74,7 @@ def _imported(tar: Path, changes: Iterable[str]) -> str:
 
 
 def _pack(target: Path, python: Path, trees: Mapping[Path, Path], program: Path) -> None:
-    """Write the image's files; `trees` are folders by where they lie, with their paths in it."""
+    """Write the image's files. `trees` maps folders on disk to their paths in the image."""
     libraries = _libraries([python, Path(SHELL), *_programs(trees)])
     with tarfile.open(target, "w") as tar:
         for tree, place in trees.items():
@@ -95,7 +95,7 @@ def _needed(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
 
 
 def _programs(trees: Iterable[Path]) -> list[Path]:
-    """Every file below that the loader reads."""
+    """Every file below `root` that the loader reads."""
     found = []
     for tree in trees:
         for path in tree.rglob("*"):
@@ -107,7 +107,7 @@ def _programs(trees: Iterable[Path]) -> list[Path]:
 
 
 def _libraries(programs: Iterable[Path]) -> set[str]:
-    """The libraries of this machine that the loader finds for these programs."""
+    """The libraries on this machine that the loader finds for these programs."""
     done = subprocess.run(
         ["ldd", *map(str, programs)], capture_output=True, text=True, check=False, timeout=60
     )

@@ -1,9 +1,9 @@
-"""The AWS operations that an installed SageMaker SDK calls around inference.
+"""The AWS operations that an installed SageMaker SDK calls for inference.
 
     python -m tests.integration.sdk_calls SDK2/site-packages SDK3/site-packages
 
-prints the rows of the table of operations in docs/sdks.md. A call is a method that
-botocore has for an operation, or its paginator or waiter, on an object named like a client.
+It prints rows for the table of operations in docs/sdks.md. As a call counts each use of botocore's
+method for an operation, or of its paginator or waiter, on an object with the name of a client.
 """
 
 import ast
@@ -20,7 +20,7 @@ SERVICES = (
     "sagemaker", "sagemaker-runtime", "s3", "sts", "iam", "logs", "ec2", "ecr", "kms",
     "secretsmanager", "cloudwatch", "application-autoscaling", "sns", "sqs", "ssm",
 )  # fmt: skip
-# Folders and modules of training, features, monitoring, pipelines, lineage, local mode, Studio.
+# Folders and modules for training, features, monitoring, pipelines, lineage, local mode, Studio.
 ELSEWHERE = (
     "train", "ai_registry", "mlops", "lineage", "experiments", "model_monitor", "remote_function",
     "workflow", "feature_store", "local", "clarify", "spark", "debugger", "modules", "interactive",
@@ -43,7 +43,7 @@ Operation = tuple[str, str]
 
 
 def operations() -> Mapping[str, list[Operation]]:
-    """(service, operation) by the client's method."""
+    """(service, operation) by the method's name on a client."""
     session = Session()
     found: dict[str, list[Operation]] = {}
     for service in SERVICES:
@@ -53,7 +53,7 @@ def operations() -> Mapping[str, list[Operation]]:
 
 
 def calls(tree: ast.AST, known: Mapping[str, list[Operation]]) -> Iterator[Operation]:
-    """Each (service, operation) that is called in a function."""
+    """Each (service, operation) that a function calls."""
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
             continue
@@ -69,7 +69,7 @@ def calls(tree: ast.AST, known: Mapping[str, list[Operation]]) -> Iterator[Opera
 
 
 def find_calls(packages: Path) -> set[Operation]:
-    """The operations that an SDK's modules around inference call."""
+    """The operations that an SDK's modules for inference call."""
     known = operations()
     found: set[Operation] = set()
     root = packages / "sagemaker"

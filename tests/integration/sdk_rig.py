@@ -1,6 +1,6 @@
-"""Programs of the SageMaker SDKs, several at once on one platform, and the models they deploy.
+"""Runs programs of the SageMaker SDKs on one platform, several at once, with their models.
 
-The SDKs look at a deployment every 30 seconds; `SHORT_WAITS` lets them look every 2 seconds.
+The SDKs look at a deployment every 30 seconds. With `SHORT_WAITS` they look every 2 seconds.
 """
 
 import contextlib
@@ -21,18 +21,18 @@ from tests.unit.containers.lmi.tiny import write_tokenizer
 
 PROGRAMS = Path(__file__).parent / "sdk_programs"
 SERVER = Path(__file__).parent / "servers" / "inference_server.py"
-# The environment in which the SDKs, as they are, sleep for 2 s at most.
+# With these variables the unmodified SDKs sleep for 2 s at most.
 SHORT_WAITS = {"PYTHONPATH": str(PROGRAMS / "short_waits")}
 AT_ONCE = 5
 TIME_LIMIT_S = 600
 REVISION = "0" * 40
-# Two models: by id, as a program names them.
+# Two models by the ids that programs use.
 MODELS = {"acme/one": 1, "acme/two": 2}
 REQUEST = {"inputs": "What are falcons?", "parameters": {"max_new_tokens": 12, "do_sample": False}}
 
 
 def write_models(folder: Path) -> Mapping[str, Path]:
-    """Random models whose answers differ, by id, and a hub's cache in `folder`/hf that has them."""
+    """Random models with different answers, by id. `folder`/hf is a hub's cache that has them."""
     found = {}
     for model_id, seed in MODELS.items():
         made = folder / model_id
@@ -48,12 +48,12 @@ def write_models(folder: Path) -> Mapping[str, Path]:
 
 
 def hub_variables(folder: Path) -> dict[str, str]:
-    """The operator's variables with which model servers find the models of `write_models`."""
+    """The operator's variables by which model servers find the models of `write_models`."""
     return {"HF_HOME": str(folder / "hf"), "HF_HUB_OFFLINE": "1"}
 
 
 def image_rules(python: str = sys.executable) -> str:
-    """images.toml: images of frameworks run `inference_server.py` by `python`; and `echo:*`."""
+    """An images.toml: framework images run `inference_server.py` with `python`. Also `echo:*`."""
     rule = """
 [[image]]
 pattern = "{pattern}"
@@ -68,7 +68,7 @@ body = "[[0, 0, 0]]"
 
 
 def upload(platform: Platform, bucket: str, models: Mapping[str, Path]) -> None:
-    """Put each model at s3://BUCKET/ID/, and make the bucket that all programs would make."""
+    """Put each model at s3://BUCKET/ID/, and create the bucket that all programs use."""
     s3 = platform.boto3("s3", s3={"addressing_style": "path"})
     s3.create_bucket(Bucket=bucket)
     make_common_bucket(platform)
@@ -78,14 +78,14 @@ def upload(platform: Platform, bucket: str, models: Mapping[str, Path]) -> None:
 
 
 def make_common_bucket(platform: Platform) -> None:
-    """Make the bucket of all programs: those that make it at the same moment fail."""
+    """Create the programs' bucket, because programs that create it at the same time fail."""
     s3, keys = platform.boto3("s3"), platform.credentials
     with contextlib.suppress(s3.exceptions.BucketAlreadyOwnedByYou):
         s3.create_bucket(Bucket=f"sagemaker-{keys.region}-{keys.account_id}")
 
 
 def direct_answer(platform: Platform, name: str, uri: str) -> str:
-    """The text that the model at `uri` answers to REQUEST, deployed, called, deleted by boto3."""
+    """Deploy the model at `uri` over boto3, and return its answer to REQUEST."""
     sagemaker, runtime = platform.boto3("sagemaker"), platform.boto3("sagemaker-runtime")
     source = {"S3Uri": uri, "S3DataType": "S3Prefix", "CompressionType": "None"}
     sagemaker.create_model(
@@ -119,14 +119,14 @@ def status_of(platform: Platform, endpoint: str) -> str:
 
 
 def streamed_text(pieces: list[str]) -> str:
-    """The text of a stream's tokens, in lines of JSON or as events."""
+    """The text of the tokens in a stream of JSON lines or events."""
     lines = "".join(f"{piece}\n" for piece in pieces).splitlines()
     found = [json.loads(line.removeprefix("data:")) for line in lines if line.strip()]
     return "".join(line["token"]["text"] for line in found)
 
 
 def what_is_left(platform: Platform) -> list[str]:
-    """Names of endpoints, configurations, components and models."""
+    """The names of remaining endpoints, configurations, components and models."""
     sagemaker = platform.boto3("sagemaker")
     endpoints = sagemaker.list_endpoints()["Endpoints"]
     configs = sagemaker.list_endpoint_configs()["EndpointConfigs"]
@@ -141,7 +141,7 @@ def what_is_left(platform: Platform) -> list[str]:
 
 
 class Programs:
-    """Programs started under `hostelry exec` by one interpreter; each prints JSON as it ends."""
+    """Runs programs under `hostelry exec` by one interpreter. Each prints JSON at its end."""
 
     def __init__(
         self, platform: Platform, python: Path, time_limit_s: float = TIME_LIMIT_S
@@ -163,15 +163,15 @@ class Programs:
         self._pool.shutdown(cancel_futures=True)
 
     def start(self, name: str, program: str, *arguments: str) -> None:
-        """Run `program` of `sdk_programs` when a place is free."""
+        """Run `program` of `sdk_programs` as soon as fewer than the maximum run."""
         self._started[name] = self._pool.submit(self._run, program, arguments)
 
     def output(self, name: str) -> dict[str, Any]:
-        """What the program printed last; fails with all it printed where it failed."""
+        """The program's last line. If it failed, fails with its whole output."""
         return self._started[name].result()
 
     def finish(self) -> None:
-        """Wait until each has ended, well or not."""
+        """Wait until all programs have ended, successfully or not."""
         for started in self._started.values():
             started.exception()
 

@@ -28,7 +28,7 @@ SECRETS = {
     "HF_TOKEN": "hf_of_the_operator",
     "HTTP_PROXY": "http://operator:password-of-the-proxy@127.0.0.1:9",
 }
-# Code that shows its variables, and those of all processes of copies: its server's among them.
+# Code that shows its own variables, and the variables of its server and of all copies' processes.
 SPY = b"""
 import glob, os
 def model_fn(model_dir):
@@ -60,7 +60,7 @@ def packed(**files: bytes) -> bytes:
 
 
 def sklearn_runtimes() -> Path:
-    """A folder with sklearn:1.2, kept between runs."""
+    """A folder with sklearn:1.2, which is kept between runs."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     folder = cache / "hostelry" / "test-runtimes"
     folder.mkdir(parents=True, exist_ok=True)
@@ -109,7 +109,7 @@ class Served:
             s3.put_object(Bucket="models", Key=f"{name}.tar.gz", Body=content)
 
     def deployed(self, name: str, archive: str, image: str = IMAGE, **env: str) -> dict[str, Any]:
-        """The endpoint of a model, once it is InService or Failed."""
+        """Create a model's endpoint, and wait until it is InService or Failed."""
         self.sagemaker.create_model(
             ModelName=name,
             ExecutionRoleArn=ROLE,
@@ -147,7 +147,7 @@ class Served:
         return text
 
     def models(self, endpoint: str) -> dict[str, Any]:
-        """The models of the endpoint's one copy, by their names."""
+        """The models of the endpoint's only copy, by name."""
         shown = json.loads(self.platform.cli("explain", "--endpoint", endpoint, "--json").stdout)
         (models,) = shown["models"].values()
         return {it["target"]: it for it in models["models"]}

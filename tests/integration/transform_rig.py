@@ -1,4 +1,4 @@
-"""A platform with a model that answers rows of two numbers, and transform jobs of it."""
+"""A platform with a model for rows of two numbers, and transform jobs with it."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +14,7 @@ from hostelry.base.runtimes import VARIABLE, runtime_python
 
 @contextmanager
 def serving_rows(folder: Path) -> Iterator[Served]:
-    """The platform, with its home in `folder`; the model is "linear", the bucket "rows"."""
+    """The platform with its home in `folder`, the model "linear" and the bucket "rows"."""
     runtimes = sklearn_runtimes()
     environment = {VARIABLE: str(runtimes), "HOSTELRY_CUSTOM_CODE": "trusted"}
     trained = folder / "trained"
@@ -36,7 +36,7 @@ def serving_rows(folder: Path) -> Iterator[Served]:
 
 
 def create(served: Served, name: str, uri: str, **given: Any) -> None:
-    """Start a job whose outputs are below ``s3://rows/NAME``; `given` replaces its parts."""
+    """Start a job whose outputs are below ``s3://rows/NAME``. `given` replaces its members."""
     kind = given.pop("S3DataType", "S3Prefix")
     split = given.pop("SplitType", "Line")
     asked = {
@@ -58,7 +58,7 @@ def create(served: Served, name: str, uri: str, **given: Any) -> None:
 
 
 def ended(served: Served, name: str, within_s: float = 120) -> dict[str, Any]:
-    """The job, once it is over."""
+    """The job, after its end."""
 
     def over() -> dict[str, Any] | None:
         found: dict[str, Any] = served.sagemaker.describe_transform_job(TransformJobName=name)

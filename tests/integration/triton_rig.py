@@ -1,4 +1,4 @@
-"""Triton's server as a real process, and archives with models of its Python backend."""
+"""Triton's server as a real process, and archives with models for its Python backend."""
 
 import io
 import json
@@ -31,7 +31,7 @@ output [{ name: "y", data_type: TYPE_FP32, dims: [ 1 ] }]
 instance_group [{ kind: KIND_CPU }]
 dynamic_batching { max_queue_delay_microseconds: 100000 }
 """
-# Negative numbers: -1 raises, -2 ends its process, -3 hangs, -4 answers the number of requests.
+# For negative numbers: -1 raises, -2 exits, -3 hangs, -4 answers the number of requests.
 MODEL = """
 import os, time, numpy
 import triton_python_backend_utils as triton
@@ -87,13 +87,13 @@ def times(factor: str, name: str = "times") -> Files:
 
 
 def ensemble(first: str, second: str) -> Files:
-    """Two models that multiply, and an ensemble of them; None is an empty folder."""
+    """Two models that multiply, and an ensemble of both. None is an empty folder."""
     own = {"both/config.pbtxt": ENSEMBLE, "both/1": None}
     return {**times(first, "first"), **times(second, "second"), **own}
 
 
 def with_environment() -> Files:
-    """A model that multiplies by what a module of its own packed environment says: 3."""
+    """A model that multiplies by a number (3) from a module in its packed environment."""
     activate = 'export OWN_PACKAGES="$(dirname "$(dirname "${BASH_SOURCE[0]}")")/packages"\n'
     packages = packed({"bin/activate": activate, "packages/own.py": "FACTOR = 3.0"})
     named = (
@@ -123,41 +123,41 @@ def packed(files: Files) -> bytes:
 
 
 def unpacked(folder: Path, files: Files) -> Path:
-    """The same as a folder."""
+    """The same model as a folder."""
     with tarfile.open(fileobj=io.BytesIO(packed(files))) as archive:
         archive.extractall(folder, filter="data")
     return folder
 
 
 def tensor(*numbers: float) -> bytes:
-    """A request of rows of one number, in JSON."""
+    """A JSON request with rows of one number."""
     x = {"name": "x", "shape": [len(numbers), 1], "datatype": "FP32", "data": numbers}
     return json.dumps({"inputs": [x]}).encode()
 
 
 def numbers(body: bytes) -> Any:
-    """The numbers of an answer in JSON."""
+    """The numbers in a JSON answer."""
     return json.loads(body)["outputs"][0]["data"]
 
 
 class TritonServer(Server):
-    """A running server, of which `process` is the front."""
+    """A running server. `process` is the front."""
 
     def ask(self, *given: float, path: str = "/invocations") -> tuple[int, str]:
-        """Status and text of the answer to a request in JSON."""
+        """Status and text of the answer to a JSON request."""
         with self.client() as client:
             kind = {"Content-Type": "application/json"}
             answer = client.post(path, content=tensor(*given), headers=kind)
         return answer.status_code, answer.text
 
     def environments(self) -> list[Path]:
-        """The folders that its Python backend has made in /tmp."""
+        """The folders that the Python backend has made in /tmp."""
         (file,) = (self.log.parent / "copy").glob(f"triton/*/server/{LEFT}")
         found = decode(file.read_bytes(), LeftEnvironments)
         return [PLACE / it for it in {*found.made, *found.used}]
 
     def regions(self) -> list[str]:
-        """The names of its shared memory."""
+        """The names of the server's shared memory."""
         prefix = region_prefix(self.log.parent / "copy")
         return [it.name for it in REGIONS.iterdir() if it.name.startswith(prefix)]
 
@@ -166,7 +166,7 @@ class TritonServer(Server):
 def launched(
     model_dir: Path, root: Path, runtimes: Path, **variables: str
 ) -> Iterator[TritonServer]:
-    """A server that may still be loading, in root/copy; it is ended on the way out."""
+    """A server in root/copy that may still be loading. It is ended after the block."""
     port, copy = free_port(), root / "copy"
     copy.mkdir(exist_ok=True)
     environment = {

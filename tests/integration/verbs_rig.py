@@ -1,4 +1,4 @@
-"""A platform with a tiny LLM, its adapters and an echo, for the commands that people type."""
+"""A platform with a tiny LLM, its adapters and an echo, for tests of the commands on models."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +17,7 @@ ENDPOINT, BASE, ECHO = "shop", "tiny", "echo"
 
 @contextmanager
 def verbs_platform(folder: Path) -> Iterator[Platform]:
-    """The platform, in service: endpoint `shop` with base `tiny`, and model endpoint `echo`."""
+    """The platform, with endpoint `shop` of base `tiny`, and model endpoint `echo`, in service."""
     home = folder / "home"
     home.mkdir(mode=0o700, parents=True)
     (home / "images.toml").write_text(ECHO_IMAGE)
@@ -35,7 +35,7 @@ def verbs_platform(folder: Path) -> Iterator[Platform]:
 
 
 def upload(platform: Platform, model: Path) -> None:
-    """The model's files, without its adapters."""
+    """Upload the model's files without its adapters."""
     s3 = platform.boto3("s3", s3={"addressing_style": "path"})
     s3.create_bucket(Bucket=BUCKET)
     for file in model.iterdir():
@@ -55,7 +55,7 @@ def component_endpoint(sagemaker: Any, name: str) -> None:
 
 
 def base_component(sagemaker: Any, name: str, endpoint: str = ENDPOINT) -> None:
-    """The tiny LLM as a component that takes adapters; two copies fit on an instance."""
+    """Create the tiny LLM as a component for adapters. Two copies fit on an instance."""
     address = f"s3://{BUCKET}/tiny/"
     sagemaker.create_inference_component(
         InferenceComponentName=name,
@@ -76,7 +76,7 @@ def base_component(sagemaker: Any, name: str, endpoint: str = ENDPOINT) -> None:
 
 
 def model_endpoint(sagemaker: Any, name: str, mode: str = "ok") -> None:
-    """An endpoint of one model that echoes, with its configuration and model."""
+    """Create an endpoint with one model that echoes."""
     container = {"Image": "echo:1", "Environment": {"ECHO_MODE": mode}}
     sagemaker.create_model(ModelName=name, ExecutionRoleArn=ROLE, PrimaryContainer=container)
     variant = {"VariantName": "AllTraffic", "ModelName": name, "InstanceType": "ml.m5.large"}
@@ -87,7 +87,7 @@ def model_endpoint(sagemaker: Any, name: str, mode: str = "ok") -> None:
 
 
 def wait_endpoint(sagemaker: Any, name: str, within_s: float = 60.0) -> None:
-    """Until the endpoint is InService."""
+    """Wait until the endpoint is InService."""
 
     def ready() -> bool:
         shown = sagemaker.describe_endpoint(EndpointName=name)
@@ -98,7 +98,7 @@ def wait_endpoint(sagemaker: Any, name: str, within_s: float = 60.0) -> None:
 
 
 def wait_component(sagemaker: Any, name: str, within_s: float = 90.0) -> None:
-    """Until the component is InService."""
+    """Wait until the component is InService."""
 
     def ready() -> bool:
         shown = sagemaker.describe_inference_component(InferenceComponentName=name)

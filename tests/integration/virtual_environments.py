@@ -1,4 +1,4 @@
-"""Throw-away virtual environments with other people's clients, kept between runs in ~/.cache."""
+"""Virtual environments with other projects' clients. They are kept between runs in ~/.cache."""
 
 import fcntl
 import hashlib
@@ -21,10 +21,10 @@ DONE = ".installed"
 def virtual_environment(
     name: str, *requirements: str, alone: Sequence[str] = (), borrows: bool = False
 ) -> Path:
-    """The `bin` folder of a virtual environment that has `requirements`, made at the first call.
+    """The `bin` folder of a virtual environment with `requirements`. The first call makes it.
 
-    Of `alone` nothing is installed but themselves: what they name and do not need stays away. One
-    that `borrows` also finds this interpreter's packages, after its own.
+    `alone` are installed without their dependencies, which they declare but do not need. With
+    `borrows` it also finds this interpreter's packages, after its own packages.
     """
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     named = [version, *requirements, *(f"{each} alone" for each in alone)]
@@ -49,17 +49,17 @@ def virtual_environment(
 
 
 def make(folder: Path) -> None:
-    """An environment with pip alone."""
+    """Make an environment with only pip."""
     uv("venv", "--seed", "--python", sys.executable, str(folder))
 
 
 def install(folder: Path, *arguments: str) -> None:
-    """Install packages: a second, where pip needs a minute."""
+    """Install packages with uv: it takes a second, pip takes a minute."""
     uv("pip", "install", "--python", str(folder / "bin" / "python"), *arguments)
 
 
 def uv(*arguments: str) -> None:
-    """Run uv, which takes packages from where pip takes them; fails with its own words."""
+    """Run uv with pip's package index. Fails with uv's own message."""
     settings = read_settings()
     done = subprocess.run(
         [find_uv_bin(), "--no-config", "--quiet", *arguments, *UV_ARGUMENTS],

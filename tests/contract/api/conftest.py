@@ -1,4 +1,4 @@
-"""Fixtures of the API in process, and boto3's clients whose requests are answered here."""
+"""Fixtures of the API in this process, and boto3 clients whose requests are answered in it."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -64,7 +64,7 @@ def root_key() -> RootKey:
 
 @pytest.fixture(scope="session")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LogStore, Database]]:
-    """Where logs and messages are: to make these files takes longer than most tests."""
+    """The folder of logs and messages. It is shared, because creating its files takes long."""
     folder = tmp_path_factory.mktemp("files")
     logs, database = LogStore(folder / "logs.db"), open_database(folder / "messages.db")
     database.create(METADATA)
@@ -75,7 +75,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LogStore, 
 
 @pytest.fixture
 def log_store(files: tuple[LogStore, Database]) -> LogStore:
-    """Without logs."""
+    """No log store."""
     store, _ = files
     with store.database.writing() as db:
         tables = db.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
@@ -86,7 +86,7 @@ def log_store(files: tuple[LogStore, Database]) -> LogStore:
 
 @pytest.fixture
 def messages(state: State, clock: ManualClock, files: tuple[LogStore, Database]) -> MessageRig:
-    """Topics and queues; http://trusted/ needs no confirmation, an address with "forbidden" is."""
+    """Topics and queues. http://trusted/ needs no confirmation, "forbidden" is refused."""
     _, database = files
     with database.write() as connection:
         for table in METADATA.sorted_tables:
@@ -109,13 +109,13 @@ def service_models() -> Callable[[str], ServiceModel]:
 
 @pytest.fixture(scope="session")
 def check() -> Callable[[Any, Any], None]:
-    """`check(shape, value)`: what botocore and the service model demand of a value."""
+    """`check(shape, value)` asserts what botocore and the service model demand of a value."""
     return check_value
 
 
 @pytest.fixture(scope="session")
 def seal() -> TokenSeal:
-    """What temporary keys are issued with."""
+    """The seal for temporary keys."""
     return SEAL
 
 
@@ -134,7 +134,7 @@ def api(
 
 @pytest.fixture
 def served(api: Api) -> None:
-    """In service: "e" with the component "base" and its adapter "es"; "v" with two variants."""
+    """In service: endpoint "e" with base "base" and its adapter "es", "v" with two variants."""
     api.make.endpoint("e")
     api.make.component("base")
     api.make.adapter("es")
@@ -147,7 +147,7 @@ def served(api: Api) -> None:
 
 
 class Body:
-    """A response's body as botocore reads it."""
+    """A response's body with the methods that botocore uses."""
 
     def __init__(self, body: bytes) -> None:
         self._body = body
@@ -165,7 +165,7 @@ def answer(
     log_store: LogStore,
     messages: MessageRig,
 ) -> Callable[..., AWSResponse]:
-    """A handler of boto3's before-send: the request is parsed, performed and answered here."""
+    """A handler of boto3's before-send. It parses, performs and answers the request here."""
 
     def answer(request: AWSPreparedRequest, **_: Any) -> AWSResponse:
         url = urlsplit(request.url)
@@ -205,7 +205,7 @@ def answer(
 
 @pytest.fixture
 def client(scope: Scope, answer: Callable[..., AWSResponse]) -> Callable[[str], Any]:
-    """`client(service)`: boto3's own, whose requests are answered here."""
+    """`client(service)` returns a boto3 client whose requests are answered here."""
 
     def made(service: str) -> Any:
         client = boto3.client(

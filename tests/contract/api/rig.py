@@ -1,4 +1,4 @@
-"""Operations in process, held to botocore's service models on both sides."""
+"""Operations in this process. botocore's service models check requests and answers."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -38,7 +38,7 @@ ROLE = "arn:aws:iam::123456789012:role/HostelryExecutionRole"
 
 @dataclass
 class Work:
-    """How long calls say that they have computed: `each_s` more at each look."""
+    """A clock of computing time, for calls: it grows by `each_s` at each look."""
 
     done_s: float = 0.0
     each_s: float = 0.0
@@ -50,7 +50,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Maker:
-    """Resources with the few values a test does not care about."""
+    """Creates resources, with default values that tests do not care about."""
 
     call: Callable[..., dict[str, Any]]
 
@@ -81,7 +81,7 @@ class Maker:
         self.call("CreateEndpointConfig", EndpointConfigName=name, **given)
 
     def endpoint(self, name: str = "e", *variants: dict[str, Any], **more: Any) -> None:
-        """An endpoint of the variants given, or one for components, and its NAME-config."""
+        """Create an endpoint with these variants, or for components, and its NAME-config."""
         self.config(f"{name}-config", *variants)
         self.call("CreateEndpoint", EndpointName=name, EndpointConfigName=f"{name}-config", **more)
 
@@ -115,7 +115,7 @@ class Maker:
 
 @dataclass(frozen=True)
 class Api:
-    """Calls of the API in process, and the records that they and reconcilers write."""
+    """Calls of the API in this process, and the records that calls and reconcilers write."""
 
     state: State
     clock: ManualClock
@@ -140,7 +140,7 @@ class Api:
         /,
         **params: Any,
     ) -> dict[str, Any]:
-        """The result of a call, after botocore has accepted both sides."""
+        """The result of a call. botocore has accepted the request and the result."""
         model = self.service_models(service).operation_model(operation)
         check_value(model.input_shape, params)
         context = CallContext(
@@ -166,11 +166,11 @@ class Api:
         return result
 
     def call(self, operation: str, *service: Any, **params: Any) -> dict[str, Any]:
-        """The result of a call in the one scope that most tests need."""
+        """The result of a call in the scope that most tests use."""
         return self.call_as(self.scope, operation, *service, **params)
 
     def refusal(self, operation: str, **params: Any) -> str:
-        """The text of the ValidationException that a call answers with."""
+        """The text of the ValidationException that answers a call."""
         with pytest.raises(ServiceError) as caught:
             self.call(operation, **params)
         assert (caught.value.code, caught.value.http_status) == ("ValidationException", 400)
@@ -185,7 +185,7 @@ class Api:
         return self.call(operation, "application-autoscaling", **given)
 
     def scaling_refusal(self, operation: str, **params: Any) -> tuple[str, str]:
-        """Code and text of the error that a call of application-autoscaling answers with."""
+        """Code and text of the error that answers a call of application-autoscaling."""
         with pytest.raises(ServiceError) as caught:
             self.scaling(operation, **params)
         assert caught.value.http_status == 400
@@ -205,7 +205,7 @@ class Api:
         self.state.endpoints.put(self.scope, at, changed, expect=found.version)
 
     def component(self, name: str) -> InferenceComponent:
-        """The stored component of a name."""
+        """The stored component of this name."""
         found = self.state.components.get(self.scope, name)
         assert found is not None
         return found.value

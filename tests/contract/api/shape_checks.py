@@ -1,4 +1,4 @@
-"""Checks of a value against what botocore and the service model demand of its shape."""
+"""Checks of a value against its shape, by the rules of botocore and of the service model."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from hostelry.aws.models import OPEN_ENUMS
 
 
 def check_value(shape: Any, value: Any) -> None:
-    """Whether botocore would send or return `value`: types, required members, ranges, no others."""
+    """Assert that botocore would send or return `value`: types, required and unknown members."""
     if shape is None:
         assert value == {}
         return
@@ -19,7 +19,7 @@ def check_value(shape: Any, value: Any) -> None:
 
 
 def check_members(shape: Any, value: Any, path: str) -> None:
-    """What botocore does not look at: members the shape lacks, patterns, enums, lengths."""
+    """Assert the rules that botocore does not check: unknown members, patterns, enums, lengths."""
     if shape.type_name == "structure":
         assert not set(value) - set(shape.members), f"{path}: {set(value) - set(shape.members)}"
         for name, member in value.items():

@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-# Of the tools' interpreter, which no type checker of ours knows.
+# Packages of the tools' interpreter, which our type checker does not know.
 helm, jsonschema, kubernetes_validate = map(
     import_module, ("helm_python", "jsonschema", "kubernetes_validate")
 )
@@ -24,7 +24,7 @@ RAY_SCHEMA = Path(__file__).parent / "raycluster.schema.json"
 
 
 def merged(below: Document, above: Document) -> Document:
-    """Values as `helm --values` merges them: mappings by key, all else replaced."""
+    """Merge values as `helm --values` does: mappings by key, all other values are replaced."""
     both = dict(below)
     for key, value in above.items():
         inner: Any = both.get(key)
@@ -34,13 +34,13 @@ def merged(below: Document, above: Document) -> Document:
 
 
 def pods_of(cluster: Document) -> list[Document]:
-    """Each pod of a Ray cluster, as one that Kubernetes' own schema knows."""
+    """Each pod of a Ray cluster, as a pod by Kubernetes' own schema."""
     groups = [cluster["spec"]["headGroupSpec"], *cluster["spec"]["workerGroupSpecs"]]
     return [{"apiVersion": "v1", "kind": "Pod", **it["template"]} for it in groups]
 
 
 def faults_of(document: Document) -> list[str]:
-    """What the schema of its kind refuses."""
+    """The violations of the schema of its kind."""
     name = f"{document['kind']} {document['metadata']['name']}"
     if document["kind"] == "RayCluster":
         schema = jsonschema.Draft7Validator(json.loads(RAY_SCHEMA.read_text()))

@@ -1,4 +1,4 @@
-"""Cases of adapters: their routes, the choice of one, the contract with the platform."""
+"""Cases of adapters: their routes, the choice of an adapter, the contract with the platform."""
 
 from tests.contract.lmi.async_cases import CHAT, GREEDY, HI, PROMPT
 from tests.contract.lmi.exchange import (
@@ -107,7 +107,7 @@ def precedence(served: Served) -> None:
 @several("1.11", "a list has an adapter for each input, empty the base")
 def listed(served: Served) -> None:
     names = ["es", "", "fr"]
-    for number in range(5):  # every slot of vLLM is in use from now on
+    for number in range(5):  # from now on every slot of vLLM is in use
         path = f"/adapters?name=more-{number}&src={served.places['outside']}"
         assert served.client.post(path).status_code == 200
         assert served.client.delete(f"/adapters/more-{number}").status_code == 200

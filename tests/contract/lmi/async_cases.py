@@ -25,7 +25,7 @@ CHAT = {
 }
 PROMPT = {"prompt": "hello", "max_tokens": 4, "temperature": 0, "ignore_eos": True}
 ANSWER = {"generated_text": lambda it: isinstance(it, str)}
-# Every parameter of LMI's table at a value that changes no greedy answer.
+# Every parameter in LMI's table, with a value that does not change a greedy answer.
 NEUTRAL = {
     "temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "repetition_penalty": 1.0,
     "presence_penalty": 0.0, "frequency_penalty": 0.0, "seed": 7, "details": False,

@@ -1,7 +1,7 @@
-"""Cases of the LLM container's contract: one request and what comes back, or a few of them.
+"""Cases of the LLM container's contract: one or more requests with their expected responses.
 
-A case names the row of the contract that it shows, 1.1 to 1.16 as the reference of LMI's container
-counts them:
+A case names the row of the contract that it tests. Rows are numbered 1.1 to 1.16, as in the
+reference of LMI's container:
 
     1.1 routes              1.7 errors                    1.13 sessions
     1.2 sources of options  1.8 queues and limits         1.14 custom code
@@ -32,7 +32,7 @@ ROWS = tuple(f"1.{number}" for number in range(1, 17))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Served:
-    """A running server on one backend, and the folders that requests may name."""
+    """A running server with one backend, and the folders that requests may name."""
 
     backend: str
     client: httpx.Client
@@ -52,7 +52,7 @@ class Served:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exchange:
-    """One request and its response; `refused` is the response of a backend that cannot do it."""
+    """A request and its response. `refused` is the response of backends that do not support it."""
 
     body: Any = None
     path: str = "/invocations"
@@ -84,7 +84,7 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A case of the row `row`; `text` is a sentence."""
+    """A case of the row `row`. `text` is a sentence."""
 
     row: str
     text: str
@@ -96,17 +96,17 @@ class Case:
 
 
 def one(row: str, text: str, body: Any = None, **more: Any) -> Case:
-    """A case of one request."""
+    """A case with one request."""
     return Case(row, text, Exchange(body=body, **more).check)
 
 
 def get(row: str, text: str, path: str, **more: Any) -> Case:
-    """A case of one GET."""
+    """A case with one GET."""
     return one(row, text, path=path, method="GET", **more)
 
 
 def several(row: str, text: str) -> Callable[[Callable[[Served], None]], Case]:
-    """Make a case of a function that sends several requests."""
+    """Make a case from a function that sends several requests."""
     return lambda check: Case(row, text, check)
 
 
@@ -115,7 +115,7 @@ def content(answer: httpx.Response) -> Any:
     kind = answer.headers.get("content-type", "").partition(";")[0]
     if kind == JSON:
         return answer.json()
-    if kind in (LINES, EVENTS):  # an author's output formatter gives events as lines
+    if kind in (LINES, EVENTS):  # an author's output formatter may give events as lines
         data = [it.removeprefix("data: ") for it in answer.text.split("\n") if it]
         return [it if it == "[DONE]" else json.loads(it) for it in data]
     return answer.text
@@ -124,8 +124,8 @@ def content(answer: httpx.Response) -> Any:
 def check_fits(found: Any, expected: Any, where: str) -> None:
     """Assert that `found` is as expected.
 
-    None fits anything, a function whatever it is true for, a pattern a text that holds it, and a
-    mapping one with these members, perhaps among others.
+    None matches anything. A function matches if it returns true, a pattern if the text contains
+    it, and a mapping if all its members are equal. Further members are allowed.
     """
     if expected is None:
         return
@@ -144,17 +144,17 @@ def check_fits(found: Any, expected: Any, where: str) -> None:
 
 
 def has(text: str) -> re.Pattern[str]:
-    """The pattern of `text` itself."""
+    """The pattern for a literal `text`."""
     return re.compile(re.escape(text))
 
 
 def members(*names: str) -> Callable[[Any], bool]:
-    """Whether an object has just these members."""
+    """A test for an object with exactly these members."""
     return lambda found: set(found) == set(names)
 
 
 def last(expected: Any) -> Callable[[Any], bool]:
-    """Whether the last line or event is as expected."""
+    """A test that the last line or event is as expected."""
 
     def check(found: Any) -> bool:
         check_fits(found[-1], expected, "the last line")
@@ -164,7 +164,7 @@ def last(expected: Any) -> Callable[[Any], bool]:
 
 
 def each(expected: Any) -> Callable[[Any], bool]:
-    """Whether each one is as expected, and there is one."""
+    """A test that there is at least one line or event, and all are as expected."""
 
     def check(found: Any) -> bool:
         for number, it in enumerate(found):

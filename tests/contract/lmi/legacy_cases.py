@@ -1,4 +1,4 @@
-"""Cases of the rolling batch's dialect, under secure mode, with no chat template."""
+"""Cases of the rolling batch's dialect, in secure mode, without a chat template."""
 
 from tests.contract.lmi.async_cases import CHAT, PROMPT, asked
 from tests.contract.lmi.exchange import (

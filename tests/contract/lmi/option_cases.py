@@ -1,4 +1,4 @@
-"""Cases of a model that brings options, a chat template and code, in one folder of its archive."""
+"""Cases of a model with options, a chat template and code in one folder of its archive."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -33,7 +33,7 @@ timeout_http_code=408
 bad_request_http_code=422
 request_id_header_key=x-my-id
 """
-# The first of them loses to serving.properties; the others are set there by nothing else.
+# serving.properties overrides the first variable. The other variables are only set here.
 ENVIRONMENT = {
     "OPTION_MAX_ROLLING_BATCH_SIZE": "7",
     "SAGEMAKER_MODEL_SERVER_TIMEOUT_SECONDS": "60",

@@ -1,9 +1,9 @@
-"""Changes of messages and tables that the version before would not understand. Pure."""
+"""Changes of messages and tables that the previous version would not understand. Pure."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-# Values of enums that this version reads and sends not yet: the next version may send them.
+# Enum values that this version reads but does not send yet. The next version may send them.
 READ_FIRST: Mapping[str, frozenset[Any]] = {}
 
 
@@ -12,7 +12,7 @@ def broken_types(
     now: Mapping[str, Any],
     read_first: Mapping[str, frozenset[Any]] = READ_FIRST,
 ) -> list[str]:
-    """One sentence a change of types that breaks the version before, or this one."""
+    """Sentences about type changes that break the previous version, or this version."""
     found = [
         f"{name} refuses fields that it does not know"
         for name, it in now.items()
@@ -34,7 +34,7 @@ def broken_types(
 def broken_values(
     name: str, old: Mapping[str, Any], new: Mapping[str, Any], read_first: frozenset[Any]
 ) -> Iterator[str]:
-    """Values of an enum that one of the two versions does not read."""
+    """Enum values that one of the two versions does not read."""
     before, now = set(old["enum"]), set(new.get("enum", ()))
     for value in sorted(before - now):
         yield f"{name} reads {value!r} no more, which the version before sends"
@@ -43,7 +43,7 @@ def broken_values(
 
 
 def broken_fields(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
-    """Fields that one of the two versions misses, or reads as another type."""
+    """Fields that one of the two versions lacks, or reads as another type."""
     fields = new.get("properties", {})
     for field, was in old["properties"].items():
         if field not in fields:
@@ -64,9 +64,9 @@ def broken_tables(
     now: Mapping[str, Mapping[str, str]],
     growing: Mapping[str, Mapping[str, str]],
 ) -> list[str]:
-    """One sentence a change of tables that breaks programs of the version before.
+    """Sentences about table changes that break programs of the previous version.
 
-    Tables of `growing` may get columns that need no value; another of `now` stays as it is.
+    Tables in `growing` may get columns that need no value. Other tables in `now` must not change.
     """
     found = []
     for table, columns in before.items():

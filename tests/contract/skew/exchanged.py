@@ -1,6 +1,6 @@
-"""Everything that hosts of two versions exchange: messages, records, tables, bytes.
+"""Everything that hosts with two versions exchange: messages, records, tables, bytes.
 
-Calls between processes of one host are not among it: a host is upgraded as a whole.
+Calls between processes on one host are not included, because a host is upgraded as a whole.
 """
 
 from collections.abc import Mapping, Sequence
@@ -61,7 +61,7 @@ MESSAGES_BY_HTTP: Sequence[Any] = (
 KEPT: Sequence[Any] = (
     UpConfig, Credentials, TokenRecord, JoinedHost, LoadReceipt, AuditEntry, LlmBatch, StoredFile,
 )  # fmt: skip
-GROWING = STORE  # by Alembic; other tables are made where they are missing, and never change
+GROWING = STORE  # changed by Alembic. Other tables are created if missing, and never change
 FIXED: Sequence[MetaData] = (
     BATCHES, SHARED_BATCHES, QUEUE, MESSAGES, AUDIT, METRICS, CLAIMS, LEASES, FLOORS.metadata,
 )  # fmt: skip
@@ -69,7 +69,7 @@ FIXED: Sequence[MetaData] = (
 
 @dataclass(frozen=True, slots=True)
 class SampleBytes:
-    """A message of a form of our own, as it is sent."""
+    """A message in a format of our own, as it is sent."""
 
     name: str
     value: Any
@@ -94,14 +94,14 @@ def record_types() -> list[Any]:
 
 
 def types_now() -> dict[str, Any]:
-    """The JSON schema of each type, by its name: of the messages, the records, and their parts."""
+    """The JSON schema of each type by name: messages, records, and their parts."""
     roots = [*MESSAGES_BY_HTTP, *KEPT, *record_types()]
     _, found = msgspec.json.schema_components(roots, ref_template="{name}")
     return {name: slim(it) for name, it in sorted(found.items())}
 
 
 def slim(schema: Any) -> Any:
-    """A schema without its texts for people."""
+    """A schema without its texts for readers."""
     if isinstance(schema, Mapping):
         return {
             key: slim(it)
@@ -115,7 +115,7 @@ POSTGRESQL = postgresql.dialect()  # type: ignore[no-untyped-call] # SQLAlchemy 
 
 
 def tables_now(*found: MetaData) -> dict[str, dict[str, str]]:
-    """The columns of each table as PostgreSQL has them; one that may be left out ends so."""
+    """The columns of each table in PostgreSQL. "default" marks a column that may be left out."""
     return {
         table.name: {
             column.name: " ".join(

@@ -1,7 +1,7 @@
-"""``python -m tests.contract.skew.record``: keep what this version exchanges, for the next one.
+"""``python -m tests.contract.skew.record`` records this version's formats for the next version.
 
-Run it with each release of a minor version, and until the first one as often as you like: it writes
-``recorded/MAJOR.MINOR.json``, and removes what no neighbour of this version needs any more.
+Run it for each minor release. Before the first release it may be run at any time. It writes
+``recorded/MAJOR.MINOR.json``, and removes files that no neighbour of this version needs.
 """
 
 import base64
@@ -19,7 +19,7 @@ FOLDER = Path(__file__).parent / "recorded"
 
 
 def document() -> dict[str, dict[str, Any]]:
-    """What this version exchanges."""
+    """The formats that this version exchanges."""
     return {
         "schema": {"revision": SCHEMA_REVISION},
         "types": types_now(),
@@ -29,7 +29,7 @@ def document() -> dict[str, dict[str, Any]]:
 
 
 def text(found: dict[str, dict[str, Any]]) -> str:
-    """The document, a type and a table a line."""
+    """The document, with one line per type and table."""
     parts = []
     for name, members in found.items():
         lines = [f"  {json.dumps(key)}: {json.dumps(it)}" for key, it in members.items()]

@@ -1,4 +1,4 @@
-"""Valid values for any shape of a service model, and botocore's half of the conversation."""
+"""Valid values for any shape of a service model, and botocore as the client's side."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -60,8 +60,8 @@ class AnyValue:
     """A value that fits a shape, drawn from `random`.
 
     Args:
-        full: whether every member is always there.
-        constrained: whether lengths, patterns and ranges are kept; results have none that bind.
+        full: whether all optional members are present.
+        constrained: whether lengths, patterns and ranges are kept. Results have no binding ones.
     """
 
     random: Random
@@ -146,13 +146,13 @@ def seconds(value: Any) -> Any:
 
 @pytest.fixture(scope="session")
 def in_seconds() -> Callable[[Any], Any]:
-    """The same value with every datetime as epoch seconds, as `hostelry.aws` has them."""
+    """The same value with datetimes as epoch seconds, as in `hostelry.aws`."""
     return seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Client:
-    """What botocore does for one operation in one protocol, without a network."""
+    """The work of botocore for one operation in one protocol, without a network."""
 
     service: str
     operation: str
@@ -174,7 +174,7 @@ class Client:
         return HttpRequest(prepared.method, url.path, url.query, headers, body)
 
     def read(self, response: HttpResponse) -> dict[str, Any]:
-        """What botocore makes of `response`: a result, or an error with its modelled members."""
+        """Parse `response` as botocore does: a result, or an error with its modelled members."""
         raw = {
             "status_code": response.status,
             "headers": {name.lower(): value for name, value in response.headers.items()},

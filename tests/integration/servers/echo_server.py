@@ -1,12 +1,12 @@
 """A tiny model server for tests: /ping, an echo at /invocations, adapters, and faults on demand.
 
-Plain standard library. How it behaves is said in ECHO_MODE: ``ok``, ``exit`` (at the start),
+It uses only the standard library. ECHO_MODE chooses its behaviour: ``ok``, ``exit`` (at the start),
 ``never`` (never healthy), ``refuse`` (invocations answer 400), ``fail`` (all but the probe answer
 500), ``once`` (exits at every start but the first), ``fork`` (leaves a child that ignores SIGTERM).
-An invocation of ``version`` answers ECHO_VERSION. ECHO_ADAPTER names an adapter that it has from
-its start. ``GET /eat?mb=N`` holds N MB from then on, ``GET /feed?mb=N`` has a child do so. ``GET
-/drip?s=N`` and an invocation of ``drip N`` stream for N seconds, one of ``sleep N`` is answered
-after N, one of ``print TEXT`` prints it; SIGTERM ends all at once.
+An invocation of ``version`` answers ECHO_VERSION. ECHO_ADAPTER names an adapter that is loaded from
+the start. ``GET /eat?mb=N`` allocates N MB, ``GET /feed?mb=N`` has a child do so. ``GET /drip?s=N``
+and an invocation of ``drip N`` stream for N seconds. An invocation of ``sleep N`` is answered after
+N seconds, ``print TEXT`` prints the text. SIGTERM ends everything at once.
 """
 
 import json
@@ -30,7 +30,7 @@ EATER = "import sys, time; held = bytearray(b'x' * (int(sys.argv[1]) << 20)); ti
 
 
 def hold(megabytes: int, *, in_child: bool) -> None:
-    """Hold memory that is really there, in steps that can be watched."""
+    """Allocate resident memory, in steps that a test can observe."""
     if in_child:
         subprocess.Popen([sys.executable, "-c", EATER, str(megabytes)])
         return
@@ -80,7 +80,7 @@ class Handler(BaseHTTPRequestHandler):
         self.answer(200 if ADAPTERS.pop(name, None) else 404, b"")
 
     def drip(self, seconds: float) -> None:
-        """A stream that takes that long."""
+        """Stream for `seconds`."""
         self.send_response(200)
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()

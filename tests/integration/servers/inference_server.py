@@ -1,10 +1,10 @@
-"""A framework's model server for tests: runs the code that a model brings, as AWS's containers do.
+"""A framework's model server for tests: runs code in the model, as AWS's containers do.
 
 The code is SAGEMAKER_PROGRAM in the folder SAGEMAKER_SUBMIT_DIRECTORY: `model_fn(folder)`, and
-where they are there `input_fn(body, content_type)`, `predict_fn(data, model)` and
+optionally `input_fn(body, content_type)`, `predict_fn(data, model)` and
 `output_fn(prediction, accept)`.
-What an image has at /opt/ml/model is elsewhere for a program, so that path is replaced in the code,
-and with it /lib, into which the code of SDK v3 copies libraries.
+A program has /opt/ml/model of an image in another folder, so that path is replaced in the code, and
+so is /lib, into which the code of SDK v3 copies libraries.
 """
 
 import json
@@ -21,7 +21,7 @@ JSON = "application/json"
 
 
 def load() -> types.ModuleType:
-    """The model's own module, with a container's default for each function that it lacks."""
+    """The model's module. Missing functions get a container's defaults."""
     folder = os.environ.get("SAGEMAKER_SUBMIT_DIRECTORY") or "/opt/ml/model/code"
     program = os.environ.get("SAGEMAKER_PROGRAM") or "inference.py"
     path = Path(folder.replace("/opt/ml/model", str(MODEL))) / program

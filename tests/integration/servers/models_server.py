@@ -1,12 +1,12 @@
-"""A multi-model server by AWS's contract alone, as a user's own image might have it.
+"""A multi-model server that follows AWS's contract, as a user's own image might.
 
-Plain standard library, one process for all models. A model is `model.json` at the url of its load:
-`factor`, of its load `refused`, `too_large`, `hangs` or `dies`, of its unload `drops` (the first
-connection) or `stays` (it has no answer). It answers 507 to a load beyond
-MODELS_MAX models, 409 to a second load, 404 for what it has not. It lists two models a page, the
-first of them its own. An invocation multiplies a number, or has a fault: `die`, `hang`, `forget`
-(all models), `refuse STATUS`, `alone` (507 while another model is loaded), `calls` (what came),
-`headers` (those of the request). Its answers carry a request's custom attributes.
+It uses only the standard library, and one process for all models. A model is `model.json` at the
+url of its load. Its members: `factor`; for its load `refused`, `too_large`, `hangs` or `dies`; for
+its unload `drops` (the first connection) or `stays` (no answer). It answers 507 to a load beyond
+MODELS_MAX models, 409 to a second load, 404 for a missing model. It lists two models per page, its
+own model first. An invocation multiplies a number, or has a fault: `die`, `hang`, `forget` (all
+models), `refuse STATUS`, `alone` (507 while another model is loaded), `calls` (lists requests),
+`headers` (of the request). Answers contain the request's custom attributes.
 """
 
 import json
@@ -146,6 +146,6 @@ if __name__ == "__main__":
     host = os.environ.get("SAGEMAKER_BIND_HOST", "0.0.0.0")
     server = ThreadingHTTPServer((host, port), Handler)
     server.daemon_threads = True
-    # The first process of a container ends by a handler alone.
+    # The first process of a container ends on SIGTERM only if it has a handler.
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     server.serve_forever()

@@ -1,8 +1,8 @@
 """A model server that keeps sessions in its memory, by the contract of LMI's stateful sessions.
 
 ``session_server.py PORT [LIFETIME_S]``. The body {"requestType": "NEW_SESSION"} opens a session
-(with "older": true under the older header), {"requestType": "CLOSE"} closes it. Any other body's
-"said" is added to the session, and all that was said so far comes back with this process's id.
+(with "older": true under the older header), {"requestType": "CLOSE"} closes it. Any other body adds
+its "said" to the session. The answer has everything said so far, and this process's id.
 """
 
 import json

@@ -1,7 +1,7 @@
-"""A process that works on shared memory without rest: `counts PATH WORKERS WORKER` or `map PATH`.
+"""A process that uses shared memory without pause: `counts PATH WORKERS WORKER` or `map PATH`.
 
-Commands come line by line on standard input, answers go to standard output. A map's process checks
-what it reads: a value names its key, and its expiry follows from it.
+Standard input has one command per line, standard output the answers. With a map, the process checks
+each value that it reads: it names its key, and determines its expiry.
 """
 
 import random
@@ -21,7 +21,7 @@ CAPACITY = 64
 
 
 def expiry_of(value: int) -> float:
-    """The only expiry with which `value` is ever put."""
+    """The expiry that is always put with `value`."""
     return 4e9 + value % 1_000_003
 
 
@@ -30,12 +30,12 @@ def say(text: str) -> None:
 
 
 def asked() -> str | None:
-    """The next command, if there is one."""
+    """The next command, or None."""
     return sys.stdin.readline().strip() if select.select([sys.stdin], [], [], 0)[0] else None
 
 
 def work_on_map(path: Path) -> None:
-    """Put and read keys that are always there, until asked to stop."""
+    """Put and read existing keys, until told to stop."""
     table = SharedMap(path, SystemClock().now, CAPACITY)
     source = random.Random()
     num_puts = 0
@@ -57,7 +57,7 @@ def work_on_map(path: Path) -> None:
 
 
 def work_on_counts(path: Path, num_workers: int, worker: int) -> None:
-    """Take and give back places; "hold" answers how many are held now, "free" gives all back."""
+    """Take and give back places. "hold" answers the number of held places, "free" frees them."""
     counts = SharedCounts(CountTable(path, num_workers), worker)
     source = random.Random()
     held: list[tuple[int, Callable[[], None]]] = []

@@ -1,9 +1,8 @@
-"""A container of a model of several: notes what came, and has a fault where the body says so.
+"""A container of a model with several: records the input, and has the faults named in the body.
 
-Plain standard library. A body is JSON: `trail` has what each container was sent, and `faults`, by
-the name in STEP_NAME, is `status N`, `hang`, `slow N` (an answer after N s), `die`, `large N` (an
-answer of N bytes), `cut` (an answer that breaks off) or `stream` (an answer in chunks, then what it
-was sent).
+It uses only the standard library. A body is JSON. `trail` has the input of each container, and
+`faults` has by STEP_NAME: `status N`, `hang`, `slow N` (answers after N s), `die`, `large N` (an
+answer of N bytes), `cut` (the answer breaks off) or `stream` (an answer in chunks, then the input).
 """
 
 import json

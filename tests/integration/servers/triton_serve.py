@@ -1,6 +1,6 @@
-"""Starts Triton as its SageMaker image does for many models; run by the Python that has pytriton.
+"""Starts Triton as its SageMaker image does for many models. Run by a Python with pytriton.
 
-nvidia-pytriton ships the server and its Python backend apart from each other.
+nvidia-pytriton ships the server separately from its Python backend.
 """
 
 import os
@@ -15,7 +15,7 @@ SERVER = PACKAGES / "pytriton" / "tritonserver"
 
 
 def main() -> None:
-    """Replace this process with the server's."""
+    """Replace this process by the server."""
     folder = Path(tempfile.mkdtemp())
     backend = folder / "backends" / "python"
     shutil.copytree(SERVER / "backends" / "python", backend)
@@ -28,7 +28,7 @@ def main() -> None:
         **os.environ,
         "LD_LIBRARY_PATH": ":".join(libraries),
         "PYTHONPATH": str(PACKAGES),
-        # The backend takes the first interpreter's packages; with numpy 2 its tensors are torn.
+        # The backend uses the packages of the first interpreter. numpy 2 would corrupt its tensors.
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "SAGEMAKER_TRITON_PING_MODE": "live",
     }

@@ -1,8 +1,8 @@
-"""A module that is imported ahead of copies, for tests of warm starts.
+"""A module that is imported before copies start, for tests of warm starts.
 
-``main`` writes its environment into `told.json` of its working folder, does what TASK says, and
-stays: ``exit N`` ends with that code, ``signal N`` by that signal, ``child`` leaves a child in a
-session of its own, ``fork`` one that shares this memory.
+``main`` writes its environment into `told.json` in its working folder, obeys TASK, and stays:
+``exit N`` ends with that code, ``signal N`` by that signal, ``child`` leaves a child in another
+session, ``fork`` leaves a child that shares this memory.
 """
 
 import json

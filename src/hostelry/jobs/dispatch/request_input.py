@@ -33,7 +33,7 @@ class OpenInput:
 
     @classmethod
     def build_streamed(cls, stored: StoredObject, on_read: Callable[[], None]) -> "OpenInput":
-        """Open a large object, which is streamed. `came` is called once it is read."""
+        """Open a large object, which is streamed. `on_read` is called once it is read."""
         found = cls(None, stored.content_type)
         found._stored, found._came = stored, on_read
         return found
@@ -75,7 +75,7 @@ class OpenInput:
 async def open_input(
     store: ObjectStore, request: AsyncRequest, on_read: Callable[[], None]
 ) -> OpenInput:
-    """Open the request's input. `came` is called once an object is read. Raises ObjectError."""
+    """Open the request's input. `on_read` is called once an object is read. Raises ObjectError."""
     if request.input_uri is None:
         return OpenInput(request.body)
     stored = await store.open(request.input_uri)

@@ -1,4 +1,4 @@
-"""Alarms with the few values a test does not care about, and what is asked of them."""
+"""Alarms with the values that tests do not care about, and requests for alarms."""
 
 from typing import Any
 

@@ -44,7 +44,7 @@ def describe(api: Api) -> Callable[..., dict[str, Any]]:
 
 @pytest.fixture
 def look(state: State, clock: ManualClock) -> Callable[..., None]:
-    """`look(times)`: control's reconciler of experiments looks at them."""
+    """`look(times)` runs control's reconciler of experiments."""
     reconciler = InferenceExperiments(state, clock, dict)
 
     def look(times: int = 1) -> None:
@@ -56,7 +56,7 @@ def look(state: State, clock: ManualClock) -> Callable[..., None]:
 
 @pytest.fixture
 def turn(state: State, scope: Scope) -> Callable[..., None]:
-    """`turn(**fields)`: what a reconciler does to the experiment "trial"."""
+    """`turn(**fields)` changes the experiment "trial" as a reconciler does."""
 
     def turn(**fields: Any) -> None:
         found = state.inference_experiments.get(scope, "trial")
@@ -82,7 +82,7 @@ def stored(state: State, scope: Scope) -> Callable[[], InferenceExperiment]:
 def running(
     serving: None, create: Call, look: Callable[..., None], turn: Callable[..., None], api: Api
 ) -> None:
-    """The experiment runs: nothing here brings up copies, so that this is written."""
+    """A running experiment. No copies start here, so its status is written."""
     create()
     look(5)
     api.change_endpoint(status=EndpointStatus.IN_SERVICE, deadline_at=None)
