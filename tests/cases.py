@@ -7,7 +7,7 @@ from _pytest.mark import ParameterSet
 
 
 def case(name: str, *values: object, marks: Any = ()) -> ParameterSet:
-    """A row of a table. Its name says what the row tests, and is the id of the test."""
+    """A row of a table. Its name states the purpose of the row, and is the id of the test."""
     return pytest.param(*values, id=name, marks=marks)
 
 

@@ -1,4 +1,4 @@
-"""Rows of a metrics journal in memory, which can be told to fail."""
+"""Rows of a metrics journal in memory, which fail on request."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ Parts = dict[tuple[PartKind, int, int], bytes]
 class MemoryRows:
     """`JournalRows` that raise `failing` in every call while it is set.
 
-    The next `lost_answers` writes are made, but raise. `writes_left` limits writes (None: no limit).
+    The next `lost_answers` writes are made, but raise. `writes_left` limits writes, unless None.
     """
 
     parts: Parts = field(default_factory=dict)

@@ -163,7 +163,7 @@ def _linear_shapes(model_folder: Path) -> dict[str, tuple[int, int]]:
     """(out, in) of every linear module in the layers, by path."""
     shapes = {}
     with safe_open(model_folder / "model.safetensors", framework="pt") as reader:
-        for name in reader.keys():  # noqa: SIM118 - the reader is no mapping
+        for name in reader.keys():  # noqa: SIM118 - the reader is not a mapping
             path = name.removesuffix(".weight")
             if path.rsplit(".", 1)[-1] in ALL_TARGETS and name.endswith(".weight"):
                 out_features, in_features = reader.get_slice(name).get_shape()

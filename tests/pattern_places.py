@@ -17,7 +17,7 @@ ANCHORED = {"match", "fullmatch"}
 
 @dataclass(frozen=True)
 class Found:
-    """A regular expression. Its text is None if it is only known at run time."""
+    """A regular expression. Has no text if that is only known at run time."""
 
     place: str
     line: int

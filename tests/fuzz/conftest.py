@@ -50,7 +50,7 @@ def cases(request: pytest.FixtureRequest) -> Iterator[Cases]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print the number of cases of each fuzz test. The last one is a failed test's case to rerun."""
+    """Print the number of cases of each fuzz test. For a failed test the last case is to rerun."""
     counted = [
         (report.nodeid.rpartition("::")[2], value)
         for reports in terminalreporter.stats.values()

@@ -267,5 +267,5 @@ class AsyncRig:
 
 async def until_true(check: Callable[[], bool]) -> None:
     """Return once `check` is true. The scenario's own time limit ends a wait in vain."""
-    while not check():  # noqa: ASYNC110 - what is waited for is in other threads
+    while not check():  # noqa: ASYNC110 - other threads change the state
         await asyncio.sleep(0.01)

@@ -100,7 +100,7 @@ def sign_in_link(platform: Platform, *, acts: bool = False) -> str:
 def visiting(
     browser: Browser, platform: Platform, *, may_log: Sequence[str] = (), **options: Any
 ) -> Iterator[ConsolePage]:
-    """A page in a new browser profile, not signed in. `options` are those of `new_context`."""
+    """A page in a new browser profile, not signed in. `options` are passed to `new_context`."""
     context = browser.new_context(**options)
     try:
         console = ConsolePage(context.new_page(), platform, may_log)

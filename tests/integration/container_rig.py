@@ -65,7 +65,7 @@ def machine() -> Machine:
 
 @contextmanager
 def container_rig(folder: Path, s3_url: str = "http://127.0.0.1:9") -> Iterator[Rig]:
-    """A home whose images run as containers, because there are no rules in images.toml."""
+    """A home whose images run as containers, because images.toml has no rules."""
     with rig(folder, s3_url) as there:
         there.home.images.write_text(ENGINE_TABLE)
         yield there

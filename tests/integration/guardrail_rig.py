@@ -35,7 +35,7 @@ class Endpoint:
         return f"{self.name}-{version}"
 
     def configure(self, version: str, mode: str = "ok", num_containers: int = 1) -> None:
-        """Create a configuration. Of several containers, each echoes the answer of the one before."""
+        """Create a configuration. A container in a pipeline echoes the answer before it."""
         config = self.config(version)
         environment = {"ECHO_VERSION": version, "ECHO_MODE": mode}
         container = {"Image": "echo:1", "Environment": environment}
@@ -132,7 +132,7 @@ class Endpoint:
         )
 
     def bakes(self, number: int, of: int, within_s: float = 40.0) -> None:
-        """Wait until this batch of a rolling update bakes, with one instance more than the fleet."""
+        """Wait until this batch of a rolling update bakes, with one instance above the fleet."""
         text = f"batch {number} of {of}: "
 
         def is_baking() -> bool:

@@ -235,7 +235,7 @@ class Platform:
         return {**self.environment, **client_variables(self.config, self.credentials)}
 
     def boto3(self, service: str, **options: Any) -> Any:
-        """A client of the platform, closed with it. `options` are those of botocore's `Config`."""
+        """A client of the platform, closed with it. `options` are passed to botocore's `Config`."""
         variables = client_variables(self.config, self.credentials)
         key = "AWS_ENDPOINT_URL_S3" if service == "s3" else "AWS_ENDPOINT_URL"
         client = client_session().create_client(

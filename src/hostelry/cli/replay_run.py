@@ -117,7 +117,7 @@ def compare(
 def chosen_trace(
     path: Path | None, scenario: str | None, seed: int, limit: int | None
 ) -> Callable[[], Trace]:
-    """A function that builds the trace anew for each policy. Raises TerminalError if it cannot."""
+    """A function that builds the trace for each policy. Raises TerminalError if it cannot."""
     if (path is None) is (scenario is None):
         raise UsageError(
             "give one of --trace FILE and --scenario NAME; --list prints the scenarios"

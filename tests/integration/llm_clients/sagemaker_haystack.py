@@ -1,4 +1,4 @@
-"""Haystack's generator for SageMaker against the endpoint of the argument; prints its reply."""
+"""Asks an endpoint, the argument, through Haystack's SageMaker generator, and prints the reply."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""litellm's SageMaker providers, named by the arguments; prints what came of each as JSON."""
+"""Asks through litellm's SageMaker providers in the arguments, and prints the results as JSON."""
 
 import json
 import sys
@@ -9,7 +9,7 @@ MESSAGES = [{"role": "user", "content": "hello"}]
 
 
 def ask(provider: str, endpoint: str, component: str = "") -> dict[str, object]:
-    """A greedy answer, whole and as a stream."""
+    """Get a greedy answer, whole and as a stream."""
     asked = {
         "model": f"{provider}/{endpoint}",
         "messages": MESSAGES,
@@ -18,7 +18,7 @@ def ask(provider: str, endpoint: str, component: str = "") -> dict[str, object]:
         "aws_region_name": "us-east-1",
     }
     if provider == "sagemaker":
-        asked["top_k"] = 1  # litellm makes 0.01 of a temperature of 0
+        asked["top_k"] = 1  # litellm changes a temperature of 0 to 0.01
     if component:
         asked["model_id"] = component
         if provider == "sagemaker_chat":

@@ -1,10 +1,10 @@
-"""LlamaIndex's LLM for SageMaker against the endpoint of the argument; prints its reply."""
+"""Asks an endpoint, the argument, through LlamaIndex's LLM for SageMaker, and prints the reply."""
 
 import json
 import sys
 from types import ModuleType
 
-# Its module takes two functions from the one for llama.cpp, which imports a build of llama.cpp.
+# Its module imports two functions from the module for llama.cpp, which imports llama_cpp.
 sys.modules["llama_cpp"] = ModuleType("llama_cpp")
 sys.modules["llama_cpp"].Llama = None  # type: ignore[attr-defined]
 

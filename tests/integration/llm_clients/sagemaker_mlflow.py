@@ -1,4 +1,4 @@
-"""MLflow's client of SageMaker deploys a model, asks it and deletes it; prints what came."""
+"""Deploys a model by MLflow's SageMaker client, asks and deletes it, and prints the results."""
 
 import json
 import sys
@@ -12,7 +12,7 @@ IMAGE, NAME, ROLE = sys.argv[1], "mlflow-doubles", sys.argv[2]
 
 
 class Doubles(mlflow.pyfunc.PythonModel):
-    """Doubles each value of its column x."""
+    """Doubles each value in its column x."""
 
     def predict(self, context, model_input, params=None):  # type: ignore[no-untyped-def]
         """A list of the doubled values."""
@@ -20,7 +20,7 @@ class Doubles(mlflow.pyfunc.PythonModel):
 
 
 def states() -> list[str]:
-    """The states of the deployments, as the client lists them."""
+    """The states of the deployments in the client's list."""
     return [it["EndpointStatus"] for it in client.list_deployments()]
 
 

@@ -1,4 +1,4 @@
-"""LangChain's OpenAI classes against the server at URL; prints what came, as JSON."""
+"""Calls the server at URL through LangChain's OpenAI classes, and prints the results as JSON."""
 
 import asyncio
 import json
@@ -25,7 +25,7 @@ def chat(**more: object) -> ChatOpenAI:
 
 
 async def several() -> list[str]:
-    """Three chats at once."""
+    """Get three chats at the same time."""
     return [str(it.content) for it in await chat().abatch([MESSAGES] * 3)]
 
 

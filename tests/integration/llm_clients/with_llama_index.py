@@ -1,4 +1,4 @@
-"""LlamaIndex's OpenAI-like classes against the server at URL; prints what came, as JSON."""
+"""Calls the server at URL by LlamaIndex's OpenAI-like classes, and prints the results as JSON."""
 
 import asyncio
 import json
@@ -30,7 +30,7 @@ def llm(**more: object) -> OpenAILike:
 
 
 async def several() -> list[str]:
-    """Three chats at once."""
+    """Get three chats at the same time."""
     answers = await asyncio.gather(*(llm().achat(MESSAGES) for _ in range(3)))
     return [str(it.message.content) for it in answers]
 
@@ -40,7 +40,7 @@ pieces = list(llm().stream_chat(MESSAGES))
 
 
 def judge(good: bool) -> str:
-    """Return whether it is good."""
+    """Return whether the text is good."""
     return str(good)
 
 

@@ -1,4 +1,4 @@
-"""First program of a user of the SageMaker Python SDK v2; run under `hostelry exec`."""
+"""First program of a user of the SageMaker Python SDK v2. Run under `hostelry exec`."""
 
 import json
 import tempfile

@@ -1,6 +1,6 @@
-"""Two production variants compared: weights, requests to one by its name, all traffic moved.
+"""Compare two production variants: weights, requests to a named variant, a move of all traffic.
 
-The shape of AWS's notebook on A/B testing. Arguments: a folder with good.tar.gz, other.tar.gz and
+Like AWS's notebook on A/B testing. Arguments: a folder with good.tar.gz, other.tar.gz and
 rows.csv. Run under `hostelry exec`.
 """
 
@@ -25,7 +25,7 @@ bucket, endpoint = sm_session.default_bucket(), "ab-testing"
 rows = (folder / "rows.csv").read_text().splitlines()
 image = retrieve("xgboost", region, "1.7-1")
 NUM_REQUESTS = 200 + 2 * len(rows) + 400 + 100
-PUBLISHED_S = 120  # metrics are, each minute
+PUBLISHED_S = 120  # metrics are published every minute
 variants = []
 for number, archive in enumerate(("good.tar.gz", "other.tar.gz"), 1):
     url = S3Uploader.upload(
@@ -49,7 +49,7 @@ sm_session.endpoint_from_production_variants(name=endpoint, production_variants=
 
 
 def requests(num_requests: int) -> dict[str, int]:
-    """Requests to the endpoint; how many each variant answered, as InvokedProductionVariant."""
+    """Send requests, and count by InvokedProductionVariant how many each variant answered."""
     seen = dict.fromkeys(names, 0)
     for number in range(num_requests):
         answer = runtime.invoke_endpoint(
@@ -67,7 +67,7 @@ def weights() -> dict[str, float]:
 
 
 def reweighted(*desired: float) -> dict[str, float]:
-    """Change the weights; those that DescribeEndpoint has afterwards."""
+    """Change the weights, and return DescribeEndpoint's weights afterwards."""
     sm.update_endpoint_weights_and_capacities(
         EndpointName=endpoint,
         DesiredWeightsAndCapacities=[
@@ -82,7 +82,7 @@ def reweighted(*desired: float) -> dict[str, float]:
 
 
 def predictions(variant: str) -> list[float]:
-    """What a variant predicts for the rows, one request each."""
+    """A variant's predictions for the rows, with one request per row."""
     found = []
     for row in rows:
         answer = runtime.invoke_endpoint(
@@ -126,7 +126,7 @@ sm_session.delete_endpoint(endpoint)
 sm_session.delete_endpoint_config(endpoint)
 for variant in variants:
     sm_session.delete_model(variant["ModelName"])
-print()  # the SDK's own log may not have ended its line
+print()  # in case the SDK's log has not ended its line
 print(
     json.dumps(
         {

@@ -54,7 +54,7 @@ except AsyncInferenceModelError as error:
 settings = session.sagemaker_client.describe_endpoint(EndpointName="sdk2-async")
 predictor.delete_endpoint()
 model.delete_model()
-print()  # the SDK's own log may not have ended its line
+print()  # in case the SDK's log has not ended its line
 print(
     json.dumps(
         {

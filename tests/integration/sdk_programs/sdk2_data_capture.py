@@ -1,4 +1,4 @@
-"""Data capture with the SageMaker Python SDK v2: deploy with it, read what it wrote, switch it off.
+"""Data capture with the SageMaker Python SDK v2: deploy with capture, read records, switch off.
 
 Arguments: a model's archive, its image, and rows as JSON. Run under `hostelry exec`.
 """
@@ -18,7 +18,7 @@ from sagemaker.serializers import CSVSerializer
 
 archive, image, text = sys.argv[1:]
 rows, session = json.loads(text), Session()
-session.wait_for_endpoint = partial(session.wait_for_endpoint, poll=1)  # not each half minute
+session.wait_for_endpoint = partial(session.wait_for_endpoint, poll=1)  # by default 30 seconds
 name = "sdk2-capture"
 model = Model(
     image_uri=image,
@@ -57,6 +57,6 @@ predictor.disable_data_capture()
 after = shown()
 predictor.delete_endpoint()
 model.delete_model()
-print()  # the SDK's own log may not have ended its line
+print()  # in case the SDK's log has not ended its line
 found = {"predicted": predicted, "lines": lines, "before": before, "after": after}
 print(json.dumps(found))

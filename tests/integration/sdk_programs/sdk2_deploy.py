@@ -57,7 +57,7 @@ pirate = predictor.predict({**question, "max_tokens": 16, "adapters": "pirate"})
 predictor.delete_predictor(wait=True)
 predictor.delete_endpoint()
 model.delete_model()
-print()  # the SDK's own log may not have ended its line
+print()  # in case the SDK's log has not ended its line
 print(
     json.dumps(
         {

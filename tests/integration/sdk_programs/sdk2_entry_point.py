@@ -1,4 +1,4 @@
-"""One's own code with the SageMaker Python SDK v2: `entry_point` and `source_dir`, from S3 weights.
+"""The user's code with the SageMaker Python SDK v2: `entry_point`, `source_dir`, weights in S3.
 
 Argument: the class, PyTorchModel, SKLearnModel or Model. Run under `hostelry exec`.
 """
@@ -34,7 +34,7 @@ name = f"{kind.lower()}-{unique_id}"
 
 
 def packed_weights(folder: Path) -> str:
-    """Weights as a model.tar.gz on S3."""
+    """Upload the weights as a model.tar.gz to S3."""
     (folder / "weights.json").write_text("[1, 10, 100]")
     archive = folder / "model.tar.gz"
     with tarfile.open(archive, "w:gz") as packed:
@@ -44,7 +44,7 @@ def packed_weights(folder: Path) -> str:
 
 
 def model_of(folder: Path, factor: int, suffix: str = "") -> Model:
-    """A model of that class whose code multiplies by `factor`."""
+    """A model of this class whose code multiplies by `factor`."""
     source = folder / f"source-{factor}"
     source.mkdir()
     (source / "inference.py").write_text(CODE)
@@ -84,8 +84,8 @@ predictor.update_endpoint(
 )
 second = predictor.predict([[1, 2, 3], [4, 5, 6]])
 predictor.delete_endpoint()
-session.delete_endpoint_config(name)  # that of the first deployment
+session.delete_endpoint_config(name)  # the first deployment's configuration
 model.delete_model()
 other.delete_model()
-print()  # the SDK's own log may not have ended its line
+print()  # in case the SDK's log has not ended its line
 print(json.dumps({"first": first, "second": second}))

@@ -1,4 +1,4 @@
-"""A deployment that fails ends in the SDK v2's exception, with the endpoint's FailureReason."""
+"""A failed deployment raises the SDK v2's exception, with the endpoint's FailureReason."""
 
 import json
 import uuid
@@ -25,5 +25,5 @@ reason = boto3.client("sagemaker").describe_endpoint(EndpointName=name)["Failure
 session.delete_endpoint(name)
 session.delete_endpoint_config(name)
 model.delete_model()
-print()  # the SDK's own log may not have ended its line
+print()  # in case the SDK's log has not ended its line
 print(json.dumps({"raised": raised, "reason": reason}))

@@ -58,5 +58,5 @@ answer = predictor.predict(sent[kind])
 image = session.describe_model(name)["PrimaryContainer"]["Image"]
 predictor.delete_endpoint()
 model.delete_model()
-print()  # the SDK's own log may not have ended its line
+print()  # in case the SDK's log has not ended its line
 print(json.dumps({"image": image, "answer": answer}, default=lambda it: it.tolist()))

@@ -1,7 +1,7 @@
-"""Updates of an endpoint in steps: to a broken version, which goes back, then to a good one.
+"""Update an endpoint in steps: to a broken version, which is rolled back, then to a good version.
 
-The shape of AWS's notebooks on deployment guardrails. Arguments: CANARY, LINEAR or ROLLING, and a
-folder with good.tar.gz, broken.tar.gz and rows.csv. Run under `hostelry exec`.
+Like AWS's notebooks on deployment guardrails. Arguments: CANARY, LINEAR or ROLLING, and a folder
+with good.tar.gz, broken.tar.gz and rows.csv. Run under `hostelry exec`.
 """
 
 import json
@@ -22,8 +22,8 @@ sm_session = session.Session(boto3.Session())
 sm, runtime = boto3.client("sagemaker"), boto3.client("sagemaker-runtime")
 cloudwatch = boto3.client("cloudwatch", region_name=region)
 bucket, prefix = sm_session.default_bucket(), f"guardrails/{kind.lower()}"
-# The canary has the notebook's alarm, over a minute of metrics that are published each minute. The
-# platform's pace leaves 80 s of its wait, 30 s of the others': each outlasts its alarm's period.
+# The canary has the notebook's alarm, over a minute of metrics that are published each minute. At
+# the platform's pace its wait is 80 s, the others' 30 s. Each is longer than its alarm's period.
 PERIOD_S, WAIT_S = (60, 2400) if kind == "CANARY" else (10, 900)
 METRICS = {"EnableEnhancedMetrics": True, "MetricPublishFrequencyInSeconds": PERIOD_S}
 PUBLISHED_S = 120
@@ -54,7 +54,7 @@ for version, config in configs.items():
 
 
 def until_settled(invokes: bool) -> dict[str, int]:
-    """Poll, perhaps with requests meanwhile; the requests that were answered, and that failed."""
+    """Poll until the update ends, perhaps with requests. Returns answered and failed requests."""
     seen = {"answered": 0, "failed": 0}
     while sm.describe_endpoint(EndpointName=endpoint)["EndpointStatus"] not in (
         "InService",
@@ -75,7 +75,7 @@ def until_settled(invokes: bool) -> dict[str, int]:
 
 
 def alarm_on(name: str, metric: str, threshold: float) -> None:
-    """An alarm on the mean of a metric of all requests over a period."""
+    """Create an alarm on the mean of a metric of all requests over a period."""
     cloudwatch.put_metric_alarm(
         AlarmName=name,
         AlarmDescription="takes an update back",
@@ -96,7 +96,7 @@ def alarm_on(name: str, metric: str, threshold: float) -> None:
 
 
 def invocations(config: str | None) -> float:
-    """The sum of the metric over the last hour, of all or of one configuration."""
+    """The metric's sum over the last hour, for all requests or for one configuration."""
     dimensions = [
         {"Name": "EndpointName", "Value": endpoint},
         {"Name": "VariantName", "Value": "AllTraffic"},
@@ -117,7 +117,7 @@ def invocations(config: str | None) -> float:
 
 
 def all_invocations() -> dict[str, float]:
-    """`invocations` of all and of each configuration: once each has some, or time is over."""
+    """`invocations` in all and by configuration, once each is above 0 or the time is over."""
     deadline = time.monotonic() + PUBLISHED_S
     while True:
         found = {it: invocations(configs.get(it)) for it in ("", *configs)}
@@ -127,7 +127,7 @@ def all_invocations() -> dict[str, float]:
 
 
 def deployment(wait_s: int) -> dict[str, Any]:
-    """The update in steps, or in batches, with a wait after each."""
+    """A DeploymentConfig with steps or batches, with a wait after each."""
     size: dict[str, Any] = {"Type": "CAPACITY_PERCENT", "Value": 50}
     if kind == "ROLLING":
         return {
@@ -155,7 +155,7 @@ def deployment(wait_s: int) -> dict[str, Any]:
 
 
 def shown() -> dict[str, Any]:
-    """What DescribeEndpoint says after an update, as far as the test compares it."""
+    """The parts of DescribeEndpoint's answer after an update that the test compares."""
     found = sm.describe_endpoint(EndpointName=endpoint)
     return {
         "status": found["EndpointStatus"],
@@ -183,10 +183,10 @@ sm.update_endpoint(
 during_broken = until_settled(invokes=True)
 after_broken = shown()
 while cloudwatch.describe_alarms(AlarmNames=alarms[:1])["MetricAlarms"][0]["StateValue"] != "OK":
-    time.sleep(2)  # an alarm that is in ALARM would take the next update back at once
+    time.sleep(2)  # an alarm still in ALARM would roll the next update back at once
 again: dict[str, Any] = {"RetainDeploymentConfig": True}
 if kind == "CANARY":
-    again = {"DeploymentConfig": {**deployment(300), **rollback}}  # a wait for an alarm is over
+    again = {"DeploymentConfig": {**deployment(300), **rollback}}  # shorter waits, without an alarm
 sm.update_endpoint(EndpointName=endpoint, EndpointConfigName=configs["good"], **again)
 during_good = until_settled(invokes=True)
 after_good = shown()
@@ -196,7 +196,7 @@ for config in configs.values():
     sm.delete_endpoint_config(EndpointConfigName=config)
     sm.delete_model(ModelName=config)
 cloudwatch.delete_alarms(AlarmNames=alarms)
-print()  # the SDK's own log may not have ended its line
+print()  # in case the SDK's log has not ended its line
 print(
     json.dumps(
         {

@@ -1,7 +1,7 @@
 """URIs of framework images by the SageMaker Python SDK v2, as rows of framework, version, URI.
 
-Argument: regions, with commas. In the first one it asks for each version, and of the last
-versions for each processor.
+Argument: regions separated by commas. The program asks for each version in the first region, and
+for the last versions with each processor.
 """
 
 import functools
@@ -12,7 +12,7 @@ import sys
 from sagemaker import image_uris, utils
 
 logging.disable(logging.CRITICAL)
-# It reads botocore's endpoints at each call, which takes most of the time.
+# The SDK reads botocore's endpoints at each call, which would take most of the time.
 utils._botocore_resolver = functools.cache(utils._botocore_resolver)
 FRAMEWORKS = ("sklearn", "xgboost", "pytorch", "tensorflow", "huggingface", "autogluon")
 INSTANCES = ("ml.m5.large", "ml.g5.xlarge", "ml.c7g.xlarge")
@@ -20,7 +20,7 @@ found: set[tuple[str, str, str]] = set()
 
 
 def add(framework: str, version: str, place: tuple[str, str], **more: str) -> None:
-    """The URI; none where the SDK has none for that place."""
+    """Add the URI, if the SDK has a URI for these arguments."""
     region, instance_type = place
     try:
         uri = image_uris.retrieve(

@@ -45,5 +45,5 @@ pieces = [line.decode() for line in lines if line]
 image = model.image_uri
 predictor.delete_model()
 predictor.delete_endpoint()
-print()  # the SDK's own log may not have ended its line
+print()  # in case the SDK's log has not ended its line
 print(json.dumps({"image": image, "first": text, "pieces": pieces}))

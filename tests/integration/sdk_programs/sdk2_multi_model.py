@@ -61,5 +61,5 @@ listed = sorted(many.list_models())
 answers = [predictor.predict("7", target_model=name) for name in listed]
 predictor.delete_endpoint()
 many.delete_model()
-print()  # the SDK's own log may not have ended its line
+print()  # in case the SDK's log has not ended its line
 print(json.dumps({"listed": listed, "answers": answers}))

@@ -45,5 +45,5 @@ predictor.serializer, predictor.deserializer = CSVSerializer(), CSVDeserializer(
 answer = predictor.predict(rows)
 predictor.delete_endpoint()
 pipeline.delete_model()
-print()  # the SDK's own log may not have ended its line
+print()  # in case the SDK's log has not ended its line
 print(json.dumps({"answer": [[float(it) for it in row] for row in answer]}))

@@ -37,5 +37,5 @@ predicted = predictor.predict(rows)
 ]
 predictor.delete_endpoint()
 model.delete_model()
-print()  # the SDK's own log may not have ended its line
+print()  # in case the SDK's log has not ended its line
 print(json.dumps({"predicted": predicted, "config": variant["CurrentServerlessConfig"]}))

@@ -1,6 +1,6 @@
-"""An inference experiment on an endpoint that serves: captured answers compared, shadow promoted.
+"""An experiment on a serving endpoint: compare captured answers, then promote the shadow.
 
-The shape of AWS's notebook on shadow tests by the API. Arguments: a folder with good.tar.gz,
+Like AWS's notebook on shadow tests by the API. Arguments: a folder with good.tar.gz,
 other.tar.gz, code/good.py, code/other.py, sourcedir.tar.gz and rows.json. Run under
 `hostelry exec`.
 """
@@ -88,7 +88,7 @@ sm.create_inference_experiment(
 
 
 def until_status(*wanted: str) -> dict[str, Any]:
-    """Poll the experiment."""
+    """Poll the experiment until it has this status."""
     while True:
         found: dict[str, Any] = sm.describe_inference_experiment(Name=name)
         if found["Status"] in wanted:
@@ -104,7 +104,7 @@ answers = [
 
 
 def recorded(variant: str) -> dict[int, float]:
-    """What a variant answered, by the row, once all rows are there."""
+    """A variant's answers by row, once all rows are captured."""
     found: dict[int, float] = {}
     deadline = time.monotonic() + 60
     place = f"{captured}{predictor.endpoint_name}/{variant}"
@@ -142,7 +142,7 @@ for left in sm.list_endpoint_configs()["EndpointConfigs"]:
 for variant in models:
     sm.delete_model(ModelName=f"{name}-{variant}")
 sklearn_model.delete_model()
-print()  # the SDK's own log may not have ended its line
+print()  # in case the SDK's log has not ended its line
 print(
     json.dumps(
         {

@@ -1,6 +1,6 @@
-"""A shadow variant beside production, the metrics of both, then the shadow in production.
+"""A shadow variant next to production: compare the metrics of both, then move it to production.
 
-The shape of AWS's notebook on shadow variants. Arguments: a folder with good.tar.gz, other.tar.gz
+Like AWS's notebook on shadow variants. Arguments: a folder with good.tar.gz, other.tar.gz
 and rows.csv. Run under `hostelry exec`.
 """
 
@@ -23,7 +23,7 @@ bucket, endpoint = sm_session.default_bucket(), "shadow-variant"
 rows = (folder / "rows.csv").read_text().splitlines()
 image = image_uris.retrieve("xgboost", region, "1.7-1")
 NUM_REQUESTS = 200
-PUBLISHED_S = 120  # metrics are, each minute
+PUBLISHED_S = 120  # metrics are published every minute
 models = {}
 for name, archive in (("production", "good.tar.gz"), ("shadow", "other.tar.gz")):
     url = S3Uploader.upload(
@@ -58,7 +58,7 @@ def until_settled() -> None:
 
 
 def answers(num_requests: int) -> list[float]:
-    """The answers to so many requests."""
+    """Send `count` requests, and return the answers."""
     found = []
     for number in range(num_requests):
         answer = runtime.invoke_endpoint(

@@ -47,7 +47,7 @@ outputs = {
     for name in ("a.csv", "sub/b.csv")
 }
 found = session.sagemaker_client.describe_transform_job(TransformJobName=f"job-{unique_id}")
-print()  # the SDK's own log may not have ended its line
+print()  # in case the SDK's log has not ended its line
 print(
     json.dumps(
         {

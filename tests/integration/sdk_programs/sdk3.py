@@ -1,4 +1,4 @@
-"""The resource classes of the SageMaker Python SDK v3; run under `hostelry exec`."""
+"""The resource classes of the SageMaker Python SDK v3. Run under `hostelry exec`."""
 
 import json
 

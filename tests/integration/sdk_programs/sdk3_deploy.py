@@ -41,5 +41,5 @@ endpoint.delete()
 endpoint.wait_for_delete()
 config.delete()
 model.delete()
-print()  # the SDK's own log may not have ended its line
+print()  # in case the SDK's log has not ended its line
 print(json.dumps({"answer": json.loads(answer.body.read())["generated_text"]}))

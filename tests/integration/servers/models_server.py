@@ -1,8 +1,8 @@
 """A multi-model server that follows AWS's contract, as a user's own image might.
 
 It uses only the standard library, and one process for all models. A model is `model.json` at the
-url of its load. Its members: `factor`; for its load `refused`, `too_large`, `hangs` or `dies`; for
-its unload `drops` (the first connection) or `stays` (no answer). It answers 507 to a load beyond
+url of its load. It has `factor`. `refused`, `too_large`, `hangs` or `dies` are faults of its load,
+`drops` (the first connection) or `stays` (no answer) of its unload. It answers 507 to a load beyond
 MODELS_MAX models, 409 to a second load, 404 for a missing model. It lists two models per page, its
 own model first. An invocation multiplies a number, or has a fault: `die`, `hang`, `forget` (all
 models), `refuse STATUS`, `alone` (507 while another model is loaded), `calls` (lists requests),

@@ -35,7 +35,7 @@ def asked() -> str | None:
 
 
 def work_on_map(path: Path) -> None:
-    """Put and read existing keys, until told to stop."""
+    """Put and read existing keys, until a command says stop."""
     table = SharedMap(path, SystemClock().now, CAPACITY)
     source = random.Random()
     num_puts = 0

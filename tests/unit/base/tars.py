@@ -1,4 +1,4 @@
-"""Archives for the tests: honest ones, and hostile ones that tarfile would not write by itself."""
+"""Archives for tests: valid archives, and hostile archives that tarfile would refuse to write."""
 
 import gzip
 import io
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Member:
-    """One member; `size` may lie about `body`."""
+    """One member. `size` may differ from the length of `body`."""
 
     name: str
     body: bytes = b""
@@ -33,7 +33,7 @@ def padded(body: bytes) -> bytes:
 
 
 def tar(members: Sequence[Member], encoding: str = "utf-8") -> bytes:
-    """A tar of just these members, in GNU's format."""
+    """A tar with exactly these members, in GNU's format."""
     return b"".join(header(it, encoding) + padded(it.body) for it in members) + b"\0" * 1024
 
 
@@ -42,7 +42,7 @@ def targz(members: Sequence[Member], encoding: str = "utf-8") -> bytes:
 
 
 def pax_targz(name: str, body: bytes, headers: dict[str, str]) -> bytes:
-    """A tar whose member carries extended headers."""
+    """A tar whose member has extended headers."""
     written = io.BytesIO()
     with tarfile.open(fileobj=written, mode="w:gz", format=tarfile.PAX_FORMAT) as archive:
         info = tarfile.TarInfo(name)

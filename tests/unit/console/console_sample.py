@@ -1,4 +1,4 @@
-"""A console without a gateway: its application, asked directly."""
+"""A console without a gateway. Tests send requests directly to its application."""
 
 import asyncio
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ KEY = {"X-Hostelry-Key": "internal"}
 
 
 class SampleConsole:
-    """An application over a fake platform; `ask` sends one request as the gateway would."""
+    """An application over a fake platform. `ask` sends one request as the gateway would."""
 
     def __init__(self, folder: Path) -> None:
         self.clock = ManualClock()
@@ -56,7 +56,7 @@ class SampleConsole:
         body: Any = None,
         key: Mapping[str, str] = KEY,
     ) -> httpx.Response:
-        """The answer to one request; `body` is JSON unless it is bytes."""
+        """Send one request and return the answer. `body` is JSON unless it is bytes."""
         content = body if isinstance(body, bytes) else msgspec.json.encode(body or {})
         kind = {"content-type": "application/json"} if method == "POST" else {}
 

@@ -1,4 +1,4 @@
-"""A platform with given answers."""
+"""A platform with prepared answers."""
 
 import asyncio
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from hostelry.console.platform import PlatformError
 
 
 class FakePlatform:
-    """Implements `PlatformPort`: `answers` by path or operation; a missing one is refused.
+    """Implements `PlatformPort`. `answers` are by path or operation. Others are refused.
 
     `asked` has the paths and operations in order, `sent` the bodies and parameters of changes.
     """
@@ -22,7 +22,7 @@ class FakePlatform:
     async def ask(
         self, process: str, path: str, query: Mapping[str, str] | None = None
     ) -> dict[str, Any]:
-        """The answer to a path, once its event in `hangs` is set, if it has one."""
+        """The answer for a path. If `hangs` has an event for it, first waits for the event."""
         if path in self.hangs:
             await self.hangs[path].wait()
         return self._answer(path, f"{process} does not answer")
@@ -30,12 +30,12 @@ class FakePlatform:
     async def call(
         self, service: str, operation: str, parameters: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """The answer to an operation."""
+        """The answer for an operation."""
         self.sent.append((operation, dict(parameters)))
         return self._answer(operation, f"{operation} is refused")
 
     async def post(self, process: str, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """The answer to a path."""
+        """The answer for a path."""
         self.sent.append((path, dict(body)))
         return self._answer(path, f"{path} is refused")
 

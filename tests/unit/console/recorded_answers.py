@@ -9,7 +9,7 @@ FOLDER = Path(__file__).parent / "recorded"
 
 
 def recorded(name: str) -> Any:
-    """A recorded answer, which may be changed."""
+    """A copy of a recorded answer, which tests may change."""
     return json.loads((FOLDER / f"{name}.json").read_text())
 
 
@@ -20,7 +20,7 @@ def endpoint_of(state: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def with_copies(state: dict[str, Any], count: int, **changes: Any) -> dict[str, Any]:
-    """The state where `shop` has so many more copies of `recommend`, with these changes."""
+    """The state with `count` more copies of `recommend` on `shop`, with these changes."""
     shop = endpoint_of(state, "shop")
     for number in range(count):
         one = copy.deepcopy(shop["copies"][0])

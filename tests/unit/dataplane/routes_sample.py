@@ -1,4 +1,4 @@
-"""Routes that several tests look things up in."""
+"""Routes in which several tests look up names."""
 
 from dataclasses import replace
 
@@ -123,7 +123,7 @@ SNAPSHOT = RouteSnapshot(
 
 
 def delta_between(old: EndpointRoute | None, new: EndpointRoute) -> EndpointDelta:
-    """What leads from one route of an endpoint to another."""
+    """The changes from one route of an endpoint to another."""
     head = build_head(new)
     if old is None:
         return EndpointDelta(head=head, is_whole=True, components=new.components, failed=new.failed)
@@ -138,7 +138,7 @@ def parts_of(endpoint: EndpointRoute) -> EndpointParts:
 
 
 def changed_between(old: EndpointRoute | None, new: EndpointRoute) -> ChangedParts | None:
-    """The names of what differs; None where nothing does."""
+    """The names of different parts. None without a difference."""
     delta = delta_between(old, new)
     if old is not None and is_empty(delta) and build_head(old) == delta.head:
         return None

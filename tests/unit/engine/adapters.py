@@ -1,4 +1,4 @@
-"""Adapters for tests: readers of tiny models, adapters that PEFT made, updates found in a pool."""
+"""Adapters for tests: readers of tiny models, adapters by PEFT, and updates read from a pool."""
 
 import warnings
 from collections.abc import Callable
@@ -47,11 +47,11 @@ def reader_of(
 
 
 def peft_adapter(folder: Path, model_folder: Path, **fields: Any) -> Path:
-    """An adapter that PEFT itself made and saved, every weight random."""
+    """An adapter that PEFT has made and saved. All its weights are random."""
     from peft import LoraConfig, get_peft_model
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of PEFT about ties, and about transformers
+        warnings.simplefilter("ignore")  # PEFT warns about ties and about transformers
         model = get_peft_model(
             reference_model(model_folder),
             LoraConfig(**{"task_type": "CAUSAL_LM", "r": 8, "lora_alpha": 12, **fields}),
@@ -66,7 +66,7 @@ def peft_adapter(folder: Path, model_folder: Path, **fields: Any) -> Path:
 
 
 def in_pool(adapter: HostAdapter) -> tuple[PoolTensor, AdapterIndex]:
-    """The adapter in a pool of its own, in scattered pages."""
+    """The adapter in a separate pool, in scattered pages."""
     numbers = [2 * page + 1 for page in reversed(range(adapter.layout.num_pages))]
     pool = PoolTensor(PAGE, max(numbers) + 1, torch.device("cpu"))
     pool.elements.fill_(float("nan"))
@@ -79,7 +79,7 @@ def rows_at(pool: PoolTensor, offsets: Int64, width: int) -> torch.Tensor:
 
 
 def add_updates(model: Any, targets: TargetModules, index: AdapterIndex, pool: PoolTensor) -> None:
-    """Add what the index says to every module's result."""
+    """Add the adapters' updates, found by the index, to the result of every module."""
 
     def linear(number: int) -> Callable[[Any, tuple[torch.Tensor], torch.Tensor], torch.Tensor]:
         target = targets.linears[number]
@@ -114,7 +114,7 @@ def add_updates(model: Any, targets: TargetModules, index: AdapterIndex, pool: P
 
 
 def rewrite(folder: Path, damage: Callable[[Tensors], None]) -> Path:
-    """The adapter's folder, its tensors changed by `damage`."""
+    """The adapter's folder, with tensors changed by `damage`."""
     path = folder / "adapter_model.safetensors"
     tensors = load_file(path)
     damage(tensors)
@@ -125,6 +125,6 @@ def rewrite(folder: Path, damage: Callable[[Tensors], None]) -> Path:
 def check_refused(
     model_folder: Path, folder: Path, message: str, dtype: torch.dtype = torch.float32, **rules: Any
 ) -> None:
-    """Reading the adapter raises AdapterError with a message that matches."""
+    """Assert that reading the adapter raises AdapterError with a matching message."""
     with pytest.raises(AdapterError, match=message):
         reader_of(model_folder, dtype, **rules).read(folder)

@@ -1,4 +1,4 @@
-"""Tiny tensors gain nothing from threads, and lose much where others use the cores too."""
+"""One thread for torch: tiny tensors gain nothing from threads, and lose on busy machines."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""Small models, pools and steps for the native decoder; no test.
+"""Small models, pools and steps for tests of the native decoder.
 
 # T rows, B sequences, P pages a sequence, V vocabulary, H hidden, I intermediate, D head dimension,
 # O output columns, M modules, R ranks
@@ -33,7 +33,7 @@ ALL_RANKS = dict.fromkeys(MODULES, 8)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """A small model."""
+    """The sizes of a small model."""
 
     heads: int = 4
     kv_heads: int = 2
@@ -50,7 +50,7 @@ class Shape:
 
 
 def model(shape: Shape, dtype: torch.dtype, seed: int = 0) -> DecoderWeights:
-    """Two layers of random weights, the window in the first one only."""
+    """Two layers of random weights. Only the first one has a window."""
     generator = torch.Generator().manual_seed(seed)
 
     def random(*size: int) -> torch.Tensor:
@@ -104,21 +104,21 @@ def model(shape: Shape, dtype: torch.dtype, seed: int = 0) -> DecoderWeights:
 
 
 def build_rope_tables(head_dim: int, theta: float) -> RopeTables:
-    """Angles of a plain rope."""
+    """The angles of a plain rotary embedding."""
     frequencies = theta ** -(torch.arange(0, head_dim, 2) / head_dim)
     angles_PD = torch.outer(torch.arange(MAX_LEN), frequencies)
     return RopeTables(cos_PD=angles_PD.cos(), sin_PD=angles_PD.sin())
 
 
 def native(weights: DecoderWeights, **options: Any) -> NativeDecoder:
-    """A decoder of so many rows as any test has."""
+    """A decoder for as many rows as the largest test needs."""
     return NativeDecoder(
         weights, **{"max_rows": 512, "num_threads": 2, "pin_threads": False, **options}
     )
 
 
 class Memory:
-    """A pool whose first pages belong to sequences and whose last ones to adapters."""
+    """A pool. Its first pages belong to sequences, its last pages to adapters."""
 
     def __init__(
         self, weights: DecoderWeights, page_tokens: int = 16, seed: int = 0, content: float = 0.0
@@ -141,13 +141,13 @@ class Memory:
         self._order = numpy.random.default_rng(seed).permutation(self._sequence_pages)
 
     def pages(self, sequence: int) -> list[int]:
-        """Pages of one of six sequences, in no order."""
+        """The pages of one of six sequences, in random order."""
         first = sequence * self.pages_each
         return [int(page) for page in self._order[first : first + self.pages_each]]
 
     def place(self, row: torch.Tensor) -> int:
-        """Write a row somewhere; where it begins."""
-        self._at += 3  # rows begin anywhere
+        """Write a row to some place, and return its first element."""
+        self._at += 3  # so that rows begin anywhere
         left = self.layout.page_elements - self._at % self.layout.page_elements
         if len(row) > left:
             self._at += left
@@ -165,7 +165,7 @@ class Memory:
         embedding: int = 0,
         lm_head: int = 0,
     ) -> AdapterIndex:
-        """A random adapter of these ranks in every layer."""
+        """A random adapter with these ranks in every layer."""
         generator = torch.Generator().manual_seed(seed)
         weights = self._weights
         query = weights.num_heads * weights.head_dim
@@ -240,13 +240,13 @@ class Part:
 
 
 def tokens(sequence: int) -> list[int]:
-    """A sequence's tokens."""
+    """The tokens of a sequence."""
     drawn = numpy.random.default_rng(sequence).integers(0, VOCABULARY, MAX_LEN)
     return [int(token) for token in drawn]
 
 
 def step(memory: Memory, parts: Sequence[Part]) -> ForwardBatch:
-    """The parts one after another, with logits of every row."""
+    """A step with these parts in order, and logits for every row."""
     starts = [0]
     for part in parts:
         starts.append(starts[-1] + part.end - part.start)

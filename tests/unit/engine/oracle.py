@@ -1,4 +1,4 @@
-"""transformers and PEFT, in fp32 on a CPU: what the engine's answers are held against."""
+"""transformers and PEFT in fp32 on a CPU, as a reference for the engine's answers."""
 
 import copy
 import warnings
@@ -28,11 +28,11 @@ PROMPTS = (
 
 
 def reference_model(folder: Path, adapters: dict[str, Path] | None = None) -> Any:
-    """The model in fp32, with these adapters if there are any."""
+    """The model in fp32, with these adapters, if any."""
     from peft import PeftModel
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of one about the other
+        warnings.simplefilter("ignore")  # the packages warn about each other
         model = copy.deepcopy(_base_model(folder, (folder / WEIGHTS).stat().st_mtime_ns))
         for name, path in (adapters or {}).items():
             if isinstance(model, PeftModel):
@@ -44,7 +44,7 @@ def reference_model(folder: Path, adapters: dict[str, Path] | None = None) -> An
 
 @lru_cache(maxsize=2)
 def _base_model(folder: Path, _written_ns: int) -> Any:
-    """As `transformers` reads it; a copy of it is made in a tenth of the time."""
+    """The model as `transformers` loads it. Copying it takes a tenth of the time."""
     from transformers import AutoModelForCausalLM
 
     model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
@@ -53,7 +53,7 @@ def _base_model(folder: Path, _written_ns: int) -> Any:
 
 @torch.inference_mode()
 def reference_logits(model: Any, prompt: Sequence[int], adapter: str | None) -> torch.Tensor:
-    """Logits after the prompt's last token."""
+    """The logits after the prompt's last token."""
     ids = torch.tensor([list(prompt)])
     if adapter is None and not hasattr(model, "peft_config"):
         logits = model(input_ids=ids).logits
@@ -70,7 +70,7 @@ def reference_logits(model: Any, prompt: Sequence[int], adapter: str | None) -> 
 def reference_tokens(
     model: Any, prompt: Sequence[int], adapter: str | None, count: int
 ) -> list[int]:
-    """The greedy continuation, end tokens not heeded; every token from a whole forward pass."""
+    """The greedy continuation. It ignores end tokens, and computes every token from the start."""
     tokens = list(prompt)
     for _ in range(count):
         tokens.append(int(reference_logits(model, tokens, adapter).argmax()))
@@ -81,7 +81,7 @@ def reference_tokens(
 def all_reference_tokens(
     model: Any, prompts: Sequence[Sequence[int]], adapter: str | None, count: int
 ) -> list[list[int]]:
-    """As `reference_tokens` of each prompt; what is short is filled up behind, which none sees."""
+    """`reference_tokens` of each prompt. Short prompts are padded at the end, unseen by others."""
     texts = [list(it) for it in prompts]
     with model.disable_adapter() if adapter is None else nullcontext():
         if adapter is not None:
@@ -98,7 +98,7 @@ def all_reference_tokens(
 
 @dataclass(frozen=True)
 class Logits:
-    """The engine's decoder alone: logits after a prompt."""
+    """The engine's decoder by itself, for logits after a prompt."""
 
     engine: Engine
 
@@ -126,7 +126,7 @@ class Logits:
         return logits
 
     def _index(self, prompt: Sequence[int], adapter: str) -> AdapterIndex:
-        """Where the adapter lies, once a request has brought it into the pool."""
+        """The place of the adapter in the pool, after a request has loaded it."""
         engine = self.engine
         run(engine, [greedy("bring it", prompt, 1, adapter)])
         registered = engine._deps.store.get(adapter)
@@ -137,7 +137,7 @@ class Logits:
 def greedy(
     request_id: str, prompt: Sequence[int], count: int, adapter: str | None = None
 ) -> Request:
-    """A greedy request of exactly `count` tokens."""
+    """A greedy request for exactly `count` tokens."""
     return Request(
         id=request_id,
         prompt_token_ids=tuple(prompt),
@@ -147,7 +147,7 @@ def greedy(
 
 
 def run(engine: Engine, requests: Sequence[Request], *, check: bool = True) -> dict[str, list[int]]:
-    """Tokens by request id of requests added together, integrity checked after each step."""
+    """Run requests that are added together. Returns tokens by id. Checks integrity each step."""
     for request in requests:
         engine.add(request)
     tokens: dict[str, list[int]] = {request.id: [] for request in requests}
@@ -159,7 +159,7 @@ def run(engine: Engine, requests: Sequence[Request], *, check: bool = True) -> d
 
 
 def drain(engine: Engine, *, check: bool = True) -> list[Output]:
-    """All outputs until there is no work left."""
+    """Run until no work is left, and return all outputs."""
     outputs = []
     while engine.has_work:
         outputs += engine.step()

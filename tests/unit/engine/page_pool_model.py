@@ -1,8 +1,8 @@
-"""A page pool beside a naive model of it: every call is made on both and must agree.
+"""A page pool next to a naive model of it. Every call goes to both, and both must agree.
 
-The model says what each page must contain, which calls are refused, how many pages can be had and,
-looking at everything each time, who is evicted next. A page's key is here the whole path of pages
-up to it, so that the contents of a page can be read off its key.
+The model knows the required contents of each page, the refused calls, and the number of available
+pages. It finds the next eviction by looking at everything each time. Here the key of a page is the
+whole path of pages up to it, so that the key shows the contents of the page.
 """
 
 from collections.abc import Callable, Iterator
@@ -20,7 +20,7 @@ NOWHERE = "nothing was written"
 
 @dataclass(eq=False)
 class Score:
-    """The priority of one thing, as the module docstring of `eviction` has it."""
+    """The priority of an entry, as defined in the module docstring of `eviction`."""
 
     cost_per_page_s: float
     frequency: float = 0.0
@@ -31,7 +31,7 @@ class Score:
 
 @dataclass(eq=False)
 class Content:
-    """A published page and the owners that hold it or a page of equal content."""
+    """A published page, and the owners that hold it or a page with equal content."""
 
     score: Score
     holders: set[str] = field(default_factory=set)
@@ -39,7 +39,7 @@ class Content:
 
 @dataclass(eq=False)
 class Sequence:
-    """The path of an owner's pages, and how many of them are published."""
+    """The path of an owner's pages, and the number of its published pages."""
 
     path: bytes
     num_published: int
@@ -57,7 +57,7 @@ class Weights:
 
 
 class ModelledPool:
-    """The pool under test and its model; a method makes the call on both."""
+    """The pool under test and its model. Each method makes a call on both."""
 
     def __init__(self, num_pages: int, pin_budget_pages: int) -> None:
         self.pool = PagePool(
@@ -77,7 +77,7 @@ class ModelledPool:
     # Calls
 
     def begin(self, owner: str, path: bytes) -> None:
-        """Begin `owner` with the keys of all beginnings of `path`."""
+        """Begin `owner` with keys for all prefixes of `path`."""
         keys = [path[: length + 1] for length in range(len(path))]
         if self.pool.pages(owner):
             self._refused(ValueError, lambda: self.pool.begin(owner, keys))
@@ -108,7 +108,7 @@ class ModelledPool:
             self.memory[page] = sequence.path[: index + 1]
 
     def publish(self, owner: str, index: int) -> None:
-        """Publish the `index`-th page of `owner`, which may be none, too early or done already."""
+        """Publish the `index`-th page of `owner`, which may be missing, too early or published."""
         sequence = self.sequences.get(owner)
         num_pages = len(self.pool.pages(owner))
         if sequence is None or not index < num_pages or index > sequence.num_published:
@@ -122,7 +122,7 @@ class ModelledPool:
             content.holders.add(owner)
 
     def release(self, owner: str) -> None:
-        """Release `owner`, which may have nothing."""
+        """Release `owner`, which may hold nothing."""
         self.pool.release(owner, self.now)
         sequence = self.sequences.pop(owner, Sequence(b"", 0))
         for index in reversed(range(sequence.num_published)):
@@ -195,7 +195,7 @@ class ModelledPool:
             weights.used = True
 
     def pin(self, key: str, num_pages: int) -> None:
-        """Pin an adapter, perhaps again, perhaps over the budget."""
+        """Pin an adapter, perhaps again, or over the budget."""
         known = self.adapters.get(key)
         promised = max(num_pages, self.pins.get(key, 0)) if known is None else known.num_pages
         if num_pages < 0:
@@ -216,22 +216,22 @@ class ModelledPool:
         assert self.pool.take_evicted() == self.evicted
         self.evicted = []
 
-    # What must be true
+    # Invariants
 
     def num_free(self) -> int:
-        """Pages that nothing holds, counted from what holds some."""
+        """The number of pages that no owner holds, counted from the holders."""
         held = {page for owner in self.sequences for page in self.pool.pages(owner)}
         idle = [content for content in self.contents.values() if not content.holders]
         num_adapter_pages = sum(weights.num_pages for weights in self.adapters.values())
         return len(self.memory) - len(held) - len(idle) - num_adapter_pages
 
     def num_available(self) -> int:
-        """Free pages and those of idle contents and idle adapters."""
+        """Free pages, and the pages of idle contents and idle adapters."""
         idle = [content for content in self.contents.values() if not content.holders]
         return self.num_free() + len(idle) + sum(it.num_pages for _, it in self._idle_adapters())
 
     def check(self) -> None:
-        """Pool and model agree on everything that can be seen, and nothing was overwritten."""
+        """Assert that pool and model agree on all visible state, and no page was overwritten."""
         pool = self.pool
         pool.check_integrity()
         assert pool.num_free == self.num_free()
@@ -250,7 +250,7 @@ class ModelledPool:
             )
 
     def give_everything_back(self) -> None:
-        """Afterwards all pages can be had by one owner."""
+        """Release everything. Afterwards one owner can have all pages."""
         for owner in list(self.sequences):
             self.release(owner)
         for key, weights in list(self.adapters.items()):
@@ -265,7 +265,7 @@ class ModelledPool:
         self.check()
         assert self.pool.num_available == 0
 
-    # The model's own
+    # Helpers of the model
 
     def _refused(self, error: type[Exception], call: Callable[[], object]) -> None:
         before = self.pool.stats()

@@ -1,4 +1,4 @@
-"""A decoder driven by hand: sequences with pages of their own, and adapters laid out at random."""
+"""A decoder with manual steps: sequences with separate pages, and adapters at random places."""
 
 import json
 import warnings
@@ -35,7 +35,7 @@ def new_pool(
     dtype: torch.dtype = torch.float32,
     world_size: int = 1,
 ) -> PoolTensor:
-    """A pool of nan: whatever is read before it was written shows."""
+    """A pool filled with nan, so that reading unwritten elements shows."""
     layout = PoolLayout(
         num_layers=spec.num_layers,
         num_kv_heads=spec.num_kv_heads // world_size,
@@ -90,14 +90,14 @@ class Driver:
             sequence.logits += list(part)
 
     def finish(self, chunk: int) -> list[torch.Tensor]:
-        """Compute the rest in chunks of this size; logits (L, V) of every sequence."""
+        """Compute the rest in chunks of this size. Returns logits (L, V) of every sequence."""
         while any(it.done < len(it.tokens) for it in self.sequences):
             self.step([chunk] * len(self.sequences))
         return [torch.stack(it.logits) for it in self.sequences]
 
 
 def build_batch(chosen: Sequence[tuple[Track, int]]) -> ForwardBatch:
-    """The next `count` tokens of each of these sequences; neighbours share a segment."""
+    """The next `count` tokens of each of these sequences. Neighbours share a segment."""
     segments: list[LoraSegment] = []
     starts = [0]
     ids: list[int] = []
@@ -128,19 +128,19 @@ def build_batch(chosen: Sequence[tuple[Track, int]]) -> ForwardBatch:
 def torch_decoder(
     folder: Path, spec: ModelSpec, dtype: torch.dtype = torch.float32
 ) -> TorchDecoder:
-    """The decoder of plain torch, for 64 positions."""
+    """The plain torch decoder, for 64 positions."""
     return TorchDecoder(load_decoder(folder, spec, max_len=64, dtype=dtype, device=CPU))
 
 
 def edit_config(folder: Path, **fields: Any) -> None:
-    """Set fields of the folder's config.json."""
+    """Set fields in the folder's config.json."""
     path = folder / "config.json"
     config = json.loads(path.read_text(encoding="utf-8"))
     path.write_text(json.dumps({**config, **fields}), encoding="utf-8")
 
 
 def all_logits(folder: Path, tokens: Sequence[int] = tuple(range(20, 60))) -> torch.Tensor:
-    """Logits (L, V) of every token, from a fresh decoder."""
+    """Logits (L, V) of every token, from a new decoder."""
     spec = load_spec(folder)
     driver = Driver(torch_decoder(folder, spec), new_pool(spec, 16), range(16))
     driver.add(tokens)
@@ -158,7 +158,7 @@ class Update:
 
 @torch.inference_mode()
 def reference(folder: Path) -> Any:
-    """The model of transformers in fp32, with eager attention."""
+    """transformers' model in fp32, with eager attention."""
     from transformers import AutoModelForCausalLM
 
     with warnings.catch_warnings():
@@ -177,7 +177,7 @@ def reference_rows(model: Any, tokens: Sequence[int]) -> torch.Tensor:
 
 
 def peft_adapters(model: Any, adapters: Mapping[str, Mapping[str, Any]]) -> Any:
-    """The model with random adapters of PEFT; `adapters` are the fields of each LoraConfig."""
+    """The model with random PEFT adapters. `adapters` are the fields of each LoraConfig."""
     from peft import LoraConfig, get_peft_model
 
     with warnings.catch_warnings():
@@ -196,7 +196,7 @@ def peft_adapters(model: Any, adapters: Mapping[str, Mapping[str, Any]]) -> Any:
 
 
 def updates_of(model: Any, adapter: str) -> dict[str, Update]:
-    """An adapter's updates by the module's path in the base model."""
+    """The updates of an adapter, by the module's path in the base model."""
     found = {}
     for name, module in model.named_modules():
         path = name.removeprefix("base_model.model.")
@@ -211,7 +211,7 @@ def updates_of(model: Any, adapter: str) -> dict[str, Update]:
 
 
 class Scatter:
-    """Writes rows into pages at random: any page, any order, never across the end of one."""
+    """Writes rows into pages at random places. No row crosses the end of a page."""
 
     def __init__(self, pool: PoolTensor, pages: Sequence[int], seed: int) -> None:
         self._elements = pool.elements
@@ -220,7 +220,7 @@ class Scatter:
         self._starts = {page: page * self._size for page in pages}
 
     def put(self, rows_RW: torch.Tensor) -> Int64:
-        """Each row's first element in the pool."""
+        """Write rows, and return the pool index of each row's first element."""
         offsets = numpy.zeros(len(rows_RW), numpy.int64)
         for number in self._random.permutation(len(rows_RW)):
             row = rows_RW[number]
@@ -244,7 +244,7 @@ def scattered(
     scatter: Scatter,
     shard: Shard = WHOLE,
 ) -> AdapterIndex:
-    """The updates written into the pool, and where they lie; of a shard only its part."""
+    """Write the updates into the pool, and return their places. A shard writes only its part."""
     ranks, scales, firsts = [], [], []
     downs: list[Int64] = []
     ups: list[Int64] = []
@@ -276,7 +276,7 @@ def scattered(
 
 
 def share_of(shard: Shard, name: str, update: Update) -> ModuleShare:
-    """What a rank holds of an update."""
+    """The part of an update that a rank holds."""
     return share_module(
         shard,
         name,

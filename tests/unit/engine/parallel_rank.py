@@ -1,4 +1,4 @@
-"""One of several processes that hold a model together; run as a program by its test.
+"""One of several processes that hold a model together. A test runs it as a program.
 
 python -m tests.unit.engine.parallel_rank FOLDER RANK WORLD_SIZE ACTION
 """
@@ -29,7 +29,7 @@ NUM_PAGES, NUM_CACHE_PAGES = 400, 40
 
 
 class Case:
-    """A model, its adapters and the prompts of one comparison, on one rank."""
+    """A model, its adapters and prompts for one comparison, on one rank."""
 
     def __init__(self, folder: Path, ranks: RankConnections) -> None:
         self.job: dict[str, Any] = json.loads((folder / "job.json").read_text(encoding="utf-8"))
@@ -46,13 +46,13 @@ class Case:
             ),
             ranks.collective,
         )
-        part.pool.elements.fill_(float("nan"))  # whatever is read before it was written shows
+        part.pool.elements.fill_(float("nan"))  # so that reading unwritten elements shows
         self.decoder, self.pool, self.place = part.decoder, part.pool, part.place
         self.targets, self.reader = part.targets, part.reader
 
 
 def lead(case: Case, ranks: RankConnections, folder: Path) -> None:
-    """Rank 0: all prompts through the pool, in chunks; the logits go to a file."""
+    """Rank 0: run all prompts through the pool in chunks, and write the logits to a file."""
     leading = LeadingDecoder(case.decoder, ranks.channel)
     indexes: dict[str, AdapterIndex] = {}
     free = list(range(NUM_CACHE_PAGES, NUM_PAGES))
@@ -77,14 +77,14 @@ def lead(case: Case, ranks: RankConnections, folder: Path) -> None:
 
 
 def image_folder(folder: Path, name: str) -> Path:
-    """Where the adapter's image lies that ranks read."""
+    """The folder of the adapter's image that ranks read."""
     image = folder / f"{name}-image"
     image.mkdir(exist_ok=True)
     return image
 
 
 def refuse(case: Case, leading: LeadingDecoder, folder: Path, free: list[int]) -> None:
-    """Adapters that rank 1 cannot place; the reasons go to a file."""
+    """Load adapters that rank 1 cannot place, and write the reasons to a file."""
     reasons = []
     for name in case.job["adapters"][:1]:
         image = image_folder(folder, name)
@@ -103,7 +103,7 @@ def refuse(case: Case, leading: LeadingDecoder, folder: Path, free: list[int]) -
 
 
 def main() -> None:
-    """Take part as the command line says."""
+    """Take part as the arguments say."""
     root, rank, world_size, action = (
         Path(sys.argv[1]),
         int(sys.argv[2]),

@@ -1,4 +1,4 @@
-"""Drives a scheduler without a model: every plan is checked, loads take steps, requests end."""
+"""Drives a scheduler without a model. Checks every plan. Loads take steps, and requests end."""
 
 import random
 from collections import Counter
@@ -35,10 +35,10 @@ def weights(**values: float) -> TenantPolicies:
 @dataclass
 class Request:
     submission: Submission
-    end_at: int  # tokens at which it ends
+    end_at: int  # the request ends at this number of tokens
     num_tokens: int
     submitted_step: int
-    owner: str  # whose service it counts as
+    owner: str  # whose service counts its tokens
     num_computed: int = 0
     num_charged: int = 0
     started_step: int | None = None
@@ -47,7 +47,7 @@ class Request:
 
 @dataclass
 class Drive:
-    """`fetch_steps` and `upload_steps` until a load is reported; keys in `broken` fail."""
+    """Loads are reported after `fetch_steps` and `upload_steps`. Keys in `broken` fail."""
 
     scheduler: Scheduler
     fetch_steps: int = 1
@@ -58,7 +58,7 @@ class Drive:
     num_steps: int = 0
     live: dict[str, Request] = field(default_factory=dict)
     done: dict[str, Request] = field(default_factory=dict)
-    ended: Counter[str] = field(default_factory=Counter)  # times that each request ended
+    ended: Counter[str] = field(default_factory=Counter)  # number of ends of each request
     reasons: dict[str, str] = field(default_factory=dict)
     service: Counter[str] = field(default_factory=Counter)  # charged tokens of tenants
     counts: Counter[str] = field(default_factory=Counter)
@@ -101,7 +101,7 @@ class Drive:
         self._end(name, "cancelled")
 
     def step(self, look: Callable[[Plan], None] | None = None) -> Plan:
-        """One step; `look` is called after it was planned, before it is computed."""
+        """Make one step. `look` is called between planning and computing."""
         self._report_loads()
         plan = self.scheduler.plan(self.now)
         self._take(plan)
@@ -133,7 +133,7 @@ class Drive:
         return {name for name in self.live if self.scheduler.pages(name)}
 
     def check_conserved(self) -> None:
-        """Everything ended once, and every page is to be had again."""
+        """Assert that every request ended once, and that every page is available again."""
         pool = self.scheduler.pool
         self.scheduler.check_integrity()
         assert not self.live
@@ -234,6 +234,6 @@ class Drive:
 
 
 def zipf_choice(rng: random.Random, number: int, power: float = 1.2) -> int:
-    """A number below `number`, the small ones more often."""
+    """A random number below `number`. Small numbers are more frequent."""
     shares = [1 / (rank + 1) ** power for rank in range(number)]
     return rng.choices(range(number), shares)[0]

@@ -1,4 +1,4 @@
-"""A store of adapters with everything around it in hand: clock, threads, remote places."""
+"""A store of adapters whose clock, threads and remote places a test controls."""
 
 import hashlib
 from collections import deque
@@ -19,12 +19,12 @@ from hostelry.engine.lora.loads import LoadLimits
 from hostelry.engine.lora.store import AdapterStore, StoreExecutors, StoreLimits
 from hostelry.engine.lora.targets import TargetModule, TargetModules
 
-UNIT = 400  # bytes of a small adapter in these tests
+UNIT = 400  # size of a small adapter in bytes
 
 
 def small_adapter(content: str, num_bytes: int = UNIT) -> HostAdapter:
-    """An adapter of that content and size, without a model."""
-    rank = num_bytes // 8  # rows of one number for A and one for B, in fp32
+    """An adapter with this content and size, without a model."""
+    rank = num_bytes // 8  # a row of one fp32 number for A and for B
     targets = TargetModules(
         linears=(TargetModule("a", 1, 1),),
         embedding=TargetModule("e", 1, 1),
@@ -45,7 +45,7 @@ def small_adapter(content: str, num_bytes: int = UNIT) -> HostAdapter:
 
 
 class TextReader:
-    """Reads adapters whose only file holds their content and size; counts reads."""
+    """Reads adapters whose only file has their content and size. Counts reads."""
 
     max_folder_bytes = 1000
     form_name = "text"
@@ -74,7 +74,7 @@ class TextReader:
 
 
 class ManualExecutor:
-    """Runs jobs only when `run` is called."""
+    """Runs jobs only in `run`."""
 
     def __init__(self) -> None:
         self.jobs: deque[Callable[[], None]] = deque()
@@ -90,7 +90,7 @@ class ManualExecutor:
         self.jobs.clear()
 
     def run(self) -> int:
-        """Run what was started, in order; how many."""
+        """Run all started jobs in order, and return their number."""
         jobs, self.jobs = self.jobs, deque()
         for job in jobs:
             job()
@@ -99,7 +99,7 @@ class ManualExecutor:
 
 @dataclass
 class RemoteShelf:
-    """Fetches from a table; what is an exception is raised."""
+    """Fetches from a table. Exceptions in the table are raised."""
 
     places: dict[str, str | Exception] = field(default_factory=dict)
     num_fetches: int = 0
@@ -114,7 +114,7 @@ class RemoteShelf:
 
 
 class CountingUploader:
-    """Records what was copied where; fails with `error`, where set."""
+    """Records copies and their targets. Raises `error` if it is set."""
 
     def __init__(self) -> None:
         self.copied: list[tuple[str, tuple[int, ...]]] = []
@@ -130,7 +130,7 @@ class CountingUploader:
 
 
 class Bench:
-    """A store with everything around it in hand."""
+    """A store, and everything around it under a test's control."""
 
     def __init__(self, folder: Path, *, host_units: int = 3, disk_units: int = 3, **loads: Any):
         self.folder = folder
@@ -159,12 +159,12 @@ class Bench:
         return folder
 
     def register(self, name: str, text: str | None = None) -> str:
-        """Register a local adapter; its content id."""
+        """Register a local adapter, and return its content id."""
         prepared = self.store.prepare(self.local(name, text))
         return self.store.register(name, prepared).content_id
 
     def register_far(self, name: str, text: str | None = None) -> str:
-        """Register a remote adapter; its content id."""
+        """Register a remote adapter, and return its content id."""
         self.shelf.places[f"far://{name}"] = text or name
         prepared = self.store.prepare(f"far://{name}")
         return self.store.register(name, prepared).content_id
@@ -174,7 +174,7 @@ class Bench:
         self.cache.drop(f"{content_id}-{self.reader.form_name}")
 
     def run(self) -> list[AdapterEvent]:
-        """Let every executor work, then poll; until nothing moves."""
+        """Run all executors and poll, until nothing changes."""
         events = self.store.poll()
         while self.disk.run() + self.remote.run() + self.upload.run():
             events += self.store.poll()
@@ -182,7 +182,7 @@ class Bench:
         return events
 
     def reload(self, content_id: str) -> list[AdapterEvent]:
-        """Ask for a content that is not in host memory and let it come."""
+        """Request content that is not in host memory, and wait until it is loaded."""
         assert self.store.host(content_id) is None
         self.store.request(content_id)
         return self.run()

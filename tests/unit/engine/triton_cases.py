@@ -1,7 +1,7 @@
-"""Triton's kernels on a CPU, each against its twin in plain torch; for Triton's interpreter.
+"""Triton's kernels on a CPU, compared with plain torch, for Triton's interpreter.
 
-Run in a process that has TRITON_INTERPRET=1 before Triton is imported. The interpreter rounds fp32
-to bf16 by cutting, a device to the nearest; so bf16 is compared less closely here than there.
+Run in a process with TRITON_INTERPRET=1 before Triton is imported. The interpreter truncates fp32
+to bf16, a device rounds to the nearest. So tolerances for bf16 are larger here than on a device.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,7 +35,7 @@ STEPS = (
 
 
 def check_near(found: torch.Tensor, wanted: torch.Tensor, dtype: torch.dtype) -> None:
-    """The largest difference, as a share of the largest value, is within the dtype's tolerance."""
+    """Assert that the largest difference, relative to the largest value, is within tolerance."""
     assert found.shape == wanted.shape
     error = float((found.float() - wanted).abs().max() / wanted.abs().max())
     assert error <= TOLERANCES[dtype], f"off by {error:.2e} of the largest value"
@@ -44,9 +44,9 @@ def check_near(found: torch.Tensor, wanted: torch.Tensor, dtype: torch.dtype) ->
 def decoder_case(
     fields: Mapping[str, Any], dtype: torch.dtype, page_tokens: int, adapters: Mapping[str, Any]
 ) -> None:
-    """A decoder's prompts, mixed and decoding steps; `adapters` are those of the first sequence."""
+    """Prompt, mixed and decoding steps of a decoder. `adapters` belong to the first sequence."""
     weights = model(Shape(hidden=40, inner=48, **fields), dtype)
-    # What former owners left, nan included, is in no result.
+    # Contents of former owners, including nan, must not be in any result.
     memory = Memory(weights, page_tokens, content=float("nan"))
     owners: list[AdapterIndex | None] = [None, None, None]
     if adapters:
@@ -64,7 +64,7 @@ def decoder_case(
 
 
 def replay_case(dtype: torch.dtype) -> None:
-    """A decode step in a block of a larger bucket gives the bits of the same step alone."""
+    """A decode step in a block of a larger bucket gives the same bits as the step by itself."""
     weights = model(Shape(hidden=40, inner=48), dtype)
     memory = Memory(weights)
     owner = memory.adapter({"q_proj": 8, "k_proj": 2, "down_proj": 17}, 1)
@@ -92,7 +92,7 @@ def lora_case(
     dtype: torch.dtype,
     is_tiled: bool,
 ) -> None:
-    """Sequences of `counts` rows with the ranks of their modules, or none, in the second layer."""
+    """Sequences of `counts` rows, with ranks of their modules or no adapter, in layer two."""
     generator = torch.Generator().manual_seed(0)
     elements = (torch.randn(200_000, generator=generator) * 0.1).to(dtype)
     first = {3: 0, 2: 4, 1: 6}[len(widths)]
@@ -139,7 +139,7 @@ def attention_case(
     window: int | None,
     dtype: torch.dtype,
 ) -> None:
-    """Rows [start, end) of each sequence over keys that were stored; all else is nan."""
+    """Rows [start, end) of each sequence over the stored keys. All other elements are nan."""
     layout = PoolLayout(
         num_layers=2,
         num_kv_heads=heads[1],
@@ -174,7 +174,7 @@ def attention_case(
 
 
 def norm_case(width: int, dtype: torch.dtype) -> None:
-    """Norm of the sum of a residual and a normed update, each with and without."""
+    """Norms of the sum of a residual and a normed update, with and without each of them."""
     generator = torch.Generator().manual_seed(3)
     hidden, update = (torch.randn(3, width, generator=generator) for _ in range(2))
     first, second = (torch.randn(width, generator=generator).to(dtype) for _ in range(2))
@@ -220,7 +220,7 @@ def _batch(
     )
 
 
-_KEPT: list[Any] = []  # tables that steps name by address
+_KEPT: list[Any] = []  # tables whose addresses are in steps
 
 
 def _device_step(batch: ForwardBatch, is_tiled: bool, tile_rows: int = 4) -> DeviceStep:

@@ -1,6 +1,6 @@
-"""Records the kernels that a decoder would launch, and compiles them for a device that is not here.
+"""Records the kernels that a decoder would launch, and compiles them for a missing device.
 
-Needs Triton without its interpreter: for a process of its own.
+Needs Triton without its interpreter, and so a separate process.
 """
 
 import re
@@ -41,7 +41,7 @@ _OPTIONS = ("num_warps", "num_stages")
 
 @dataclass(frozen=True)
 class Launch:
-    """A kernel with everything that its machine code depends on."""
+    """A kernel with everything that determines its machine code."""
 
     name: str
     signature: tuple[tuple[str, str], ...]
@@ -52,7 +52,7 @@ class Launch:
 
 @dataclass(frozen=True)
 class Compiled:
-    """What a kernel became."""
+    """The result of compiling a kernel."""
 
     name: str
     num_registers: int
@@ -62,7 +62,7 @@ class Compiled:
 
 
 class Recorder:
-    """Takes launches down instead of making them, while it is entered."""
+    """Records launches instead of making them, as a context manager."""
 
     def __init__(self) -> None:
         self.launches: dict[Launch, Any] = {}
@@ -112,7 +112,7 @@ class Recorder:
 
 
 def compiled(launch: Launch, kernel: Any, capability: int, scratch: Path) -> Compiled:
-    """Machine code for devices of that compute capability (90 is 9.0)."""
+    """Machine code for devices with this compute capability (90 is 9.0)."""
     source = ASTSource(
         kernel,
         dict(launch.signature),
@@ -142,7 +142,7 @@ def compiled(launch: Launch, kernel: Any, capability: int, scratch: Path) -> Com
 
 
 def meta_model(shape: Shape, dtype: torch.dtype) -> DecoderWeights:
-    """One layer of a model without memory: for its shapes only."""
+    """One layer of a model without memory, for its shapes only."""
 
     def empty(*size: int, dtype: torch.dtype = dtype) -> torch.Tensor:
         return torch.empty(*size, dtype=dtype, device=META)
@@ -185,7 +185,7 @@ def meta_model(shape: Shape, dtype: torch.dtype) -> DecoderWeights:
 
 
 def launches_of(weights: DecoderWeights, page_tokens: int, *, max_rank: int) -> Recorder:
-    """What a decode step and a prefill step launch, with adapters of that rank on all modules."""
+    """The launches of a decode step and a prefill step, with adapters of `rank` on all modules."""
     decoder = CudaDecoder(weights)
     layout = PoolLayout(
         num_layers=weights.num_layers,
@@ -225,7 +225,7 @@ def launches_of(weights: DecoderWeights, page_tokens: int, *, max_rank: int) -> 
 
 
 def compile_all(shape: Shape, dtype: torch.dtype, capability: int, scratch: Path) -> list[Compiled]:
-    """All kernels that such a model launches, two variants of each at most."""
+    """Compile all kernels that such a model launches, at most two variants of each."""
     recorder = launches_of(meta_model(shape, dtype), 16, max_rank=64)
     variants: dict[str, int] = {}
     found = []

@@ -1,4 +1,4 @@
-"""A process of its own for Triton, which settles when it is imported whether it interprets."""
+"""A separate process for Triton, because its import decides whether it interprets kernels."""
 
 import contextlib
 import importlib
@@ -13,16 +13,16 @@ Run = Callable[..., Any]
 
 @contextlib.contextmanager
 def worker(settings: Mapping[str, str]) -> Iterator[Run]:
-    """Runs functions of modules of this folder, "module.function", with these in its environment.
+    """Runs functions of modules in this folder, "module.function", with these variables.
 
-    What they raise is raised here.
+    Errors in the process are raised here.
     """
     settings = {**settings, "OMP_NUM_THREADS": "1"}
     before = {name: os.environ.get(name) for name in settings}
     os.environ.update(settings)
     try:
         with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-            pool.submit(os.getpid).result()  # started with these settings, which then can go
+            pool.submit(os.getpid).result()  # the process has the variables now
             _restore(before)
             yield lambda name, *values: pool.submit(_call, name, *values).result()
     finally:

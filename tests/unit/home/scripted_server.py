@@ -1,4 +1,4 @@
-"""An HTTP server that gives a list of answers, and keeps the requests that it got."""
+"""An HTTP server with a list of answers. It keeps the received requests."""
 
 import threading
 from collections.abc import Iterator
@@ -9,12 +9,12 @@ from hostelry.base.http import HttpRequest
 
 
 class Seen(list[HttpRequest]):
-    """The requests that a server got."""
+    """The received requests of a server."""
 
 
 @contextmanager
 def scripted_server(*answers: tuple[int, bytes]) -> Iterator[tuple[str, Seen]]:
-    """A server that gives each of `answers` in turn, the last of them for ever."""
+    """A server that gives each of `answers` in turn, and then repeats the last answer."""
     seen, left = Seen(), list(answers)
 
     class Handler(BaseHTTPRequestHandler):

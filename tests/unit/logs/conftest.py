@@ -1,4 +1,4 @@
-"""A home's folder of instances with copies that print, and the store that collects it."""
+"""A home's folder of instances with copies that print, and the store that collects the output."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -20,13 +20,13 @@ NOW = 1_700_000_000.0
 
 @dataclass(frozen=True)
 class Home:
-    """The folder of instances, and what is done to it."""
+    """The folder of instances, and changes of it."""
 
     root: Path
     store: LogStore
 
     def copy(self, copy_id: str = "c-1", component: str | None = "ic") -> CopyFolder:
-        """A copy's folder, with the source of its log."""
+        """A copy's folder, and the source of its log."""
         folder = InstanceFolder(self.root / "instances" / "i-1").copy(copy_id)
         folder.root.mkdir(parents=True)
         folder.save_source(
@@ -42,13 +42,13 @@ class Home:
         return folder
 
     def collector(self) -> Collector:
-        """A collector as a new control process makes it."""
+        """A collector, as a new control process makes it."""
         instances = self.root / "instances"
         shown = ShownPaths(str(instances), [str(self.root)]).text
         return Collector(self.store, LogFiles(instances).find, shown)
 
     def messages(self, group: str = "/aws/sagemaker/InferenceComponents/ic") -> list[str]:
-        """Every stored message of the group's streams."""
+        """Every stored message in the group's streams."""
         found = self.store.group(HERE, group)
         streams = [] if found is None else self.store.streams(found, limit=100)
         return [
@@ -59,7 +59,7 @@ class Home:
 
 
 def write_lines(folder: CopyFolder, text: str, at: float = NOW) -> None:
-    """Append to the copy's log, at the instant `at`."""
+    """Append lines to the copy's log, with `at` as its time."""
     with folder.log.open("a") as file:
         file.write(text)
     os.utime(folder.log, (at, at))

@@ -1,4 +1,4 @@
-"""Small fleets for the tests of placement, and the checks that every plan must pass."""
+"""Small fleets for tests of placement, and checks that every plan must pass."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -73,7 +73,7 @@ def as_held(copy_id: str, owner: str, placed: Placed) -> Held:
 
 
 def moved(all_held: Iterable[Held], moves: Iterable[Move]) -> list[Held]:
-    """What is held once the moves are done."""
+    """The placement after the moves."""
     to = {it.copy_id: it.to for it in moves}
     return [
         copy
@@ -84,7 +84,7 @@ def moved(all_held: Iterable[Held], moves: Iterable[Move]) -> list[Held]:
 
 
 def check_never_oversubscribed(hosts: Iterable[Host], all_held: Iterable[Held]) -> None:
-    """Sums within the declared shape; accelerators one copy's alone, as many as it reserves."""
+    """Assert that sums are within the declared shape, and that no accelerator is shared."""
     mine: Mapping[str, list[Held]] = {it.instance_id: [] for it in hosts}
     for copy in all_held:
         mine[copy.instance_id].append(copy)

@@ -1,4 +1,4 @@
-"""Models of a small cache for the tests, and the checks that each plan for room must pass."""
+"""Models in a small cache for tests, and checks that each plan for room must pass."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -51,7 +51,7 @@ def cache(
 
 
 def carried_out(state: ModelCacheState, plan: RoomMade) -> ModelCacheState:
-    """The state after the evictions of a plan."""
+    """The state after a plan's evictions."""
     out = {(it.key, it.tier) for it in plan.evictions}
     return replace(
         state,
@@ -67,7 +67,7 @@ def carried_out(state: ModelCacheState, plan: RoomMade) -> ModelCacheState:
 
 
 def check_plan(state: ModelCacheState, key: str, need_bytes: int, plan: RoomPlan) -> None:
-    """Room is made, no model is evicted that must stay, and each eviction has a reason."""
+    """Assert that a plan makes room, keeps models that must stay, and gives reasons."""
     if not isinstance(plan, RoomMade):
         assert key in plan.text
         return

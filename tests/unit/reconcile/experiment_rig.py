@@ -1,4 +1,4 @@
-"""A town with inference experiments: their reconciler beside that of endpoints, moved by hand."""
+"""A town with inference experiments. Tests move its reconcilers step by step."""
 
 from dataclasses import replace
 from typing import Any
@@ -36,7 +36,7 @@ HOUR_S = 3600.0
 
 
 def experiment(**more: Any) -> InferenceExperiment:
-    """An experiment of an hour on "ep", just created, that starts at once."""
+    """A new experiment of an hour on "ep", which starts at once."""
     fields: dict[str, Any] = {
         "scope": SCOPE,
         "name": "trial",
@@ -69,12 +69,12 @@ class ExperimentTown:
         self.experiments = InferenceExperiments(self.state, self.town.clock, self.town.facts)
 
     def restart_control(self) -> None:
-        """Control dies and starts again with nothing but its records."""
+        """Restart control. Only its records survive."""
         self.town.restart_control()
         self.restart()
 
     def serve(self, **more: Any) -> None:
-        """An endpoint with one variant, in service."""
+        """Create an endpoint with one variant, and wait until it is in service."""
         self.town.add(endpoint(deployment(variant(model="m", **more))))
         self.town.turn(20)
 
@@ -94,18 +94,18 @@ class ExperimentTown:
         records.put(SCOPE, changed.name, changed, expect=found.version)
 
     def stop(self, **more: Any) -> None:
-        """What StopInferenceExperiment does."""
+        """Stop the experiment as StopInferenceExperiment does."""
         now = self.town.clock.now()
         end = end_stop if self.status() is ExperimentStatus.CREATED else begin_stop
         self.put(end(self.experiment(), ExperimentStop(at=now, **more), now))
 
     def promote(self, **more: Any) -> None:
-        """What StopInferenceExperiment does where the shadow is promoted."""
+        """Stop the experiment as StopInferenceExperiment does to promote the shadow."""
         remove, promote = VariantAction.REMOVE, VariantAction.PROMOTE
         self.stop(production=remove, shadow=promote, is_completed=True, **more)
 
     def turn(self, times: int = 1, *, seconds: float = 0.1) -> None:
-        """Both reconcilers take a step, and each instance, `times` times."""
+        """Let both reconcilers and each instance take a step, `times` times."""
         for _ in range(times):
             self.experiments.one_pass()
             self.town.turn(seconds=seconds)
@@ -124,7 +124,7 @@ class ExperimentTown:
         return self.town.endpoint
 
     def production_copies(self) -> set[str]:
-        """The copies that requests go to."""
+        """The copies that get requests."""
         route = self.town.find_endpoint_route()
         return {copy.id for one in (route.variants if route else ()) for copy in one.copies}
 

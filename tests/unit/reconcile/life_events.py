@@ -1,4 +1,4 @@
-"""Acts of the operator, and updates of a model endpoint, as events in the life of a town."""
+"""Operator's acts, and updates of a model endpoint, as events in the life of a town."""
 
 import contextlib
 import random
@@ -45,13 +45,13 @@ def undrain(town: Town, instance_id: str) -> PlannedAct:
 
 
 def restart_all(town: Town) -> None:
-    """All copies, where the endpoint allows it now."""
+    """Restart all copies, if the endpoint allows it now."""
     with contextlib.suppress(ServiceError):
         restart(town)
 
 
 def drain_first(town: Town) -> None:
-    """The oldest instance, where the endpoint allows it now."""
+    """Drain the oldest instance, if the endpoint allows it now."""
     oldest = sorted(it.id for it in town.instance_records())[:1]
     for instance_id in oldest:
         with contextlib.suppress(ServiceError):
@@ -116,7 +116,7 @@ def canary_endpoint(town: Town) -> None:
 
 
 def roll_endpoint(town: Town) -> None:
-    """One instance after the other of two, with room for three."""
+    """Update two instances one after another, with room for three."""
     town.switches.max_instances = 3
     size = FleetSize(unit=FleetUnit.INSTANCE_COUNT, value=1)
     policy = TrafficPolicy(type=TrafficType.ROLLING, size=size, wait_s=1.0, rollback_size=size)
@@ -126,7 +126,7 @@ def roll_endpoint(town: Town) -> None:
 
 
 def go_on(town: Town) -> None:
-    """Nothing, so that changes under way have more time."""
+    """Do nothing, so that changes under way have more time."""
 
 
 def linear_endpoint(town: Town) -> None:

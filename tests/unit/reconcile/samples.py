@@ -1,4 +1,4 @@
-"""Small values to plan with, and a town: a store, a fake fleet and a clock moved by hand."""
+"""Small values for plans, and a town: a store, a fake fleet, and a clock that tests move."""
 
 import asyncio
 import contextlib
@@ -206,10 +206,10 @@ def adapter(
 
 
 class Town:
-    """What control drives, moved by hand: `turn` is one pass and one step of every instance.
+    """A platform that control drives. `turn` is one pass, and one step of every instance.
 
-    A pass is checked against passes over everything: at each change of a record or of the facts
-    about instances, and else at each `QUIET_PASSES`-th, as time alone makes a pass due, too.
+    Passes are compared with passes over everything: after each change of a record or of facts about
+    instances, and otherwise every `QUIET_PASSES` passes, because time alone also makes passes due.
     """
 
     def __init__(self, *, store: Store | None = None, switches: FakeSwitches | None = None) -> None:
@@ -265,16 +265,16 @@ class Town:
         self.state.components.put(SCOPE, name, after, expect=found.version)
 
     def restart_control(self) -> None:
-        """Control dies and starts again with nothing but its records."""
+        """Restart control. Only its records survive."""
         self.drivers = {}
         self._last = {}
 
     def last_states(self) -> list[EndpointState]:
-        """What the last pass of each endpoint left."""
+        """The state of each endpoint after its last pass."""
         return list(self._last.values())
 
     def pass_once(self) -> None:
-        """One pass over every endpoint. Instances get its result only if it succeeds."""
+        """Make one pass over every endpoint. Instances get its result only if it succeeds."""
         context, known, before = self.context(), set[str](), self._seen
         is_quiet = (self.state.store.revision(), self.facts()) == before
         self._num_quiet = self._num_quiet + 1 if is_quiet else 0
@@ -302,9 +302,9 @@ class Town:
             assert self._counter.take(states, self.facts()) == take_census(states, self.facts())
 
     def _pass_over(self, key: GroupKey, context: PlanContext, is_checked: bool) -> EndpointState:
-        """One pass. A second pass must change nothing if none would follow the first.
+        """Make one pass. If no pass is due after it, a second pass must change nothing.
 
-        The second one looks at everything, also at what did not change since the pass before.
+        The second pass looks at everything, including parts that have not changed.
         """
         store, own = self.state.store, OwnWrites()
         args = (self.state, key, self.facts(), context, self.verdict_of)
@@ -318,7 +318,7 @@ class Town:
         return after
 
     def check_planned_routes(self) -> None:
-        """The routes that were planned change by change are those planned as a whole."""
+        """Assert that routes planned change by change equal the routes planned as a whole."""
         targets = (it.value for it in self.state.scalable_targets.list())
         waking = WakeRules.of(AtZero.HOLD, targets)
         whole = plan_routes(load_all(self.state), lambda image: image == IMAGE, waking)
@@ -328,7 +328,7 @@ class Town:
         return {it: driver.facts for it, driver in self.drivers.items()}
 
     def step_instances(self) -> None:
-        """Each instance comes one step closer to its desired copies."""
+        """Bring each instance one step closer to its desired copies."""
 
         async def step_all() -> None:
             for instance_id in sorted(self.drivers):
@@ -345,7 +345,7 @@ class Town:
             self.clock.advance(seconds)
 
     def settle(self) -> None:
-        """Turns until nothing is left to do but wait for the far future."""
+        """Make turns until all that is left is to wait for the far future."""
         self.turn(40, seconds=0.2)
 
     def find_endpoint(self) -> Endpoint | None:
@@ -408,11 +408,11 @@ class Town:
         }
 
     def desired_by_instance(self) -> list[CopySpec]:
-        """The copies that agents were given to run."""
+        """The copies that agents must run."""
         return [spec for machine in self.fleet.machines.values() for spec in machine.desired]
 
     def check_integrity(self) -> None:
-        """Declared resources are never oversubscribed, and nothing runs without a record."""
+        """Assert that no instance is oversubscribed, and nothing runs without a record."""
         for state in load_all(self.state):
             for instance in state.instances.values():
                 mine = [it for it in state.copies.values() if it.instance_id == instance.id]
@@ -435,7 +435,7 @@ class Town:
         return [it.value for it in self.state.copies.list() if it.value.component_name == name]
 
     def instance_records(self) -> list[Instance]:
-        """Those that are not on their way out."""
+        """The instances that are not ending."""
         found = [it.value for it in self.state.instances.list()]
         return [it for it in found if it.state is not InstanceState.TERMINATING]
 

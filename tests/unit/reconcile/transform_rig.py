@@ -1,4 +1,4 @@
-"""A town with transform jobs: their reconciler beside that of endpoints, moved by hand."""
+"""A town with transform jobs. Tests move its reconcilers step by step."""
 
 from dataclasses import replace
 from typing import Any
@@ -23,7 +23,7 @@ COMPLETED = TransformEnd(scope=SCOPE, name="nightly", status=TransformJobStatus.
 
 
 def transform_job(name: str = "nightly", **more: Any) -> TransformJob:
-    """A job of two instances, just created."""
+    """A new job with two instances."""
     fields: dict[str, Any] = {
         "scope": SCOPE,
         "name": name,
@@ -64,19 +64,19 @@ class TransformTown:
         )
 
     def turn(self, times: int = 1) -> None:
-        """Both reconcilers take a step, and each instance, `times` times."""
+        """Let both reconcilers and each instance take a step, `times` times."""
         for _ in range(times):
             self.jobs.one_pass()
             self.town.turn()
 
     @property
     def snapshot(self) -> TransformSnapshot:
-        """The jobs to be run after the last step."""
+        """The jobs to run after the last step."""
         assert self.jobs.snapshot is not None
         return self.jobs.snapshot
 
     def restart_control(self) -> None:
-        """Control dies and starts again with nothing but its records."""
+        """Restart control. Only its records survive."""
         self.town.restart_control()
         self.jobs = TransformJobs(self.state, self.town.clock)
 

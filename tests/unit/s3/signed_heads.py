@@ -1,4 +1,4 @@
-"""Heads that botocore signs for the S3 port, and the port's own check of them."""
+"""Request heads that botocore signs for the S3 port, and the port's check of them."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ CREDENTIALS = Credentials(
 
 
 def passage(clock: Clock) -> Passage:
-    """A port's passage, whose store and control are not there."""
+    """A port's passage without a store and without control."""
     config = UpConfig(control_port=9)
     store = StoreClient("http://127.0.0.1:9", own_key(CREDENTIALS), clock)
     return Passage(CREDENTIALS, KmsKeys(config, CREDENTIALS, {}), store, clock)
@@ -34,7 +34,7 @@ def passage(clock: Clock) -> Passage:
 def signed(
     method: str, target: str, *, keys: TemporaryKeys | None = None, in_query: bool = False
 ) -> Head:
-    """A head that is signed with the account's keys, or with temporary ones."""
+    """A head signed with the account's keys, or with temporary keys."""
     own = Keys(CREDENTIALS.access_key_id, CREDENTIALS.secret_access_key)
     if keys is not None:
         own = Keys(keys.access_key_id, keys.secret_access_key, keys.session_token)

@@ -1,6 +1,6 @@
-"""A pass-through model with an adapter: created, scaled with a rollout's settings, taken down.
+"""A pass-through model with an adapter: create, scale with rollout settings, delete.
 
-The image knows its model by itself, so the model's data is an empty prefix, named by web address.
+The image contains its model, so the model's data is an empty prefix, given as a web address.
 """
 
 import io

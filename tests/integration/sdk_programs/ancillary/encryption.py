@@ -31,7 +31,7 @@ try:
     alias = f"alias/artifacts-{uuid.uuid4().hex[:8]}"
     kms.create_alias(AliasName=alias, TargetKeyId=arn)
 
-    # The default key, a key of one's own by ARN and by alias; S3 answers with the key's ARN.
+    # The default key, then the caller's key by ARN and by alias. S3 answers with the key's ARN.
     default = kms.describe_key(KeyId="alias/aws/s3")["KeyMetadata"]["Arn"]
     for given, expected in (
         ({}, default),
@@ -50,7 +50,7 @@ try:
         assert (head["ServerSideEncryption"], head["SSEKMSKeyId"]) == ("aws:kms", expected), head
         assert s3.get_object(Bucket=bucket, Key="model.tar.gz")["Body"].read() == b"weights"
 
-    # As the SDK uploads a repacked archive: in parts, without a key id.
+    # The SDK uploads a repacked archive like this: in parts, without a key id.
     archive = os.urandom(20 * 1024 * 1024)
     with tempfile.NamedTemporaryFile() as file:
         file.write(archive)
@@ -67,7 +67,7 @@ try:
     assert s3.head_object(Bucket=bucket, Key="copy.tar.gz")["SSEKMSKeyId"] == arn
     assert s3.get_object(Bucket=bucket, Key="copy.tar.gz")["Body"].read() == archive
 
-    # A bucket's default, as Terraform sets it.
+    # A bucket's default encryption, as Terraform sets it.
     rule = {"ApplyServerSideEncryptionByDefault": {"SSEAlgorithm": "aws:kms"}}
     s3.put_bucket_encryption(Bucket=bucket, ServerSideEncryptionConfiguration={"Rules": [rule]})
     found = s3.get_bucket_encryption(Bucket=bucket)["ServerSideEncryptionConfiguration"]["Rules"]
@@ -85,14 +85,14 @@ try:
     assert s3.head_object(Bucket=bucket, Key="parts")["SSEKMSKeyId"] == default
     s3.delete_bucket_encryption(Bucket=bucket)
 
-    # Keys that cannot be used.
+    # Unusable keys.
     sealed = {"Bucket": bucket, "Key": "no", "Body": b"x", "ServerSideEncryption": "aws:kms"}
     refused("KMS.NotFoundException", s3.put_object, **sealed, SSEKMSKeyId=str(uuid.uuid4()))
     kms.disable_key(KeyId=arn)
     refused("KMS.DisabledException", s3.put_object, **sealed, SSEKMSKeyId=arn)
     kms.enable_key(KeyId=arn)
 
-    # Envelope encryption by hand.
+    # Envelope encryption by the program.
     context = {"model": "llama"}
     data_key = kms.generate_data_key(KeyId=alias, KeySpec="AES_256", EncryptionContext=context)
     blob = data_key["CiphertextBlob"]

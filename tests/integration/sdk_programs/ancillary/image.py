@@ -1,4 +1,4 @@
-"""Bring your own container: the repository's name, and an instance type that has enough memory."""
+"""Bring your own container: the repository's name, and an instance type with enough memory."""
 
 import boto3
 

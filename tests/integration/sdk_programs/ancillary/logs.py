@@ -1,4 +1,4 @@
-"""Cause of a failed endpoint, from its log group; and a group of a program's own."""
+"""Find the cause of a failed endpoint in its log group, and write to the program's log group."""
 
 import re
 import time
@@ -17,7 +17,7 @@ role = f"arn:aws:iam::{account}:role/HostelryExecutionRole"
 
 
 def until(check: Callable[[], Any], what: str) -> Any:
-    """The first true value of `check`, within a minute or so."""
+    """Wait a minute or so for a true value of `check`."""
     for _ in range(300):
         if value := check():
             return value
@@ -26,7 +26,7 @@ def until(check: Callable[[], Any], what: str) -> Any:
 
 
 def search(**params: Any) -> list[str]:
-    """Messages of the endpoint's group; none while there is no group, as AWS's SDK waits."""
+    """The messages in the endpoint's group. Empty before the group exists, as AWS's SDK expects."""
     try:
         pages = logs.get_paginator("filter_log_events").paginate(logGroupName=GROUP, **params)
         return [event["message"] for page in pages for event in page["events"]]
@@ -36,7 +36,7 @@ def search(**params: Any) -> list[str]:
         return []
 
 
-# A model whose server ends at its start: the reason names a stream, and the stream says why.
+# The server of this model exits at its start. The reason names a stream, which has the cause.
 assert search() == []
 sagemaker.create_model(
     ModelName=NAME,
@@ -54,7 +54,7 @@ sagemaker.create_endpoint(EndpointName=NAME, EndpointConfigName=NAME)
 
 
 def failure() -> Any:
-    """The reason of the endpoint's failure."""
+    """The endpoint's failure reason."""
     return sagemaker.describe_endpoint(EndpointName=NAME).get("FailureReason")
 
 
@@ -73,14 +73,14 @@ page = logs.get_log_events(logGroupName=GROUP, logStreamName=stream, startFromHe
 lines = [event["message"] for event in page["events"]]
 assert any("starting" in line for line in lines), lines
 
-# The lines outlive the endpoint.
+# The lines survive the endpoint.
 sagemaker.delete_endpoint(EndpointName=NAME)
 sagemaker.delete_endpoint_config(EndpointConfigName=NAME)
 sagemaker.delete_model(ModelName=NAME)
 kept = search(logStreamNamePrefix="AllTraffic/")
 assert len(kept) >= len(lines), (kept, lines)
 
-# A program's own group.
+# A group that the program creates.
 own = "/my-app/inference"
 logs.create_log_group(logGroupName=own, tags={"project": "demo"})
 logs.put_retention_policy(logGroupName=own, retentionInDays=7)

@@ -1,4 +1,4 @@
-"""Fan a topic out to a queue with a filter, a web address and a file; poll the queue."""
+"""Fan a topic out to a queue with a filter, a web address and a file, and poll the queue."""
 
 import json
 import threading
@@ -48,13 +48,13 @@ try:
     assert pending["SubscriptionArn"] == "pending confirmation"
     kind, body = posts.get(timeout=30)
     assert kind == "SubscriptionConfirmation", kind
-    # As an endpoint does it: visit the address, without credentials.
+    # Confirm as a web server does, by a visit of the address without credentials.
     with urllib.request.urlopen(json.loads(body)["SubscribeURL"], timeout=30) as answer:
         assert b"ConfirmSubscriptionResult" in answer.read()
     attributes = sns.get_topic_attributes(TopicArn=topic_arn)["Attributes"]
     assert attributes["SubscriptionsConfirmed"] == "3", attributes
 
-    # A long poll that begins before the message is there returns as soon as it comes.
+    # A long poll that begins before the message exists returns as soon as it arrives.
     def later() -> None:
         time.sleep(1.0)
         for status in ("Failed", "Completed"):

@@ -1,4 +1,4 @@
-"""A role of one's own: created, given rights, simulated, assumed, passed to a model, deleted."""
+"""A new role: create, grant, simulate, assume, pass to a model, delete."""
 
 import json
 from collections.abc import Callable
@@ -27,7 +27,7 @@ container = {"Image": "image", "ModelDataUrl": "s3://bucket/model.tar.gz"}
 
 
 def refused(code: str, call: Callable[..., Any], **params: Any) -> str:
-    """The message of the error that a call is answered by."""
+    """The message of the error that answers a call."""
     try:
         call(**params)
     except ClientError as error:

@@ -1,4 +1,4 @@
-"""A schedule that calls an operation at its time: the model that it names goes, and it does."""
+"""A schedule deletes a model at its time, and then deletes itself."""
 
 import json
 import time

@@ -1,4 +1,4 @@
-"""A model hub's token in Secrets Manager, read where a model is deployed, then rotated by hand."""
+"""A model hub's token in Secrets Manager, used for a deployment, and then rotated by hand."""
 
 import json
 import uuid

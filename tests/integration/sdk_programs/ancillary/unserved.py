@@ -18,7 +18,7 @@ CALLS: list[tuple[str, str, dict[str, str], str]] = [
 
 
 def refusal(service: str, method: str, params: dict[str, str]) -> Any:
-    """The answer to a call that is not served."""
+    """The error that answers an unserved call."""
     client = boto3.client(service, config=Config(retries={"total_max_attempts": 1}))
     try:
         return getattr(client, method)(**params)

@@ -1,7 +1,7 @@
-"""Waits of a program that has this folder in PYTHONPATH: the SDKs' own polls, 2 s instead of 30.
+"""Shortens the waits of programs that have this folder in PYTHONPATH: SDK polls take 2 s, not 30.
 
-SHORT_WAITS_MOST_S is another limit. Of a wait of a second or less, a program's pause between two
-requests, it waits the part SHORT_WAITS_PAUSES.
+SHORT_WAITS_MOST_S sets another limit. A wait of at most a second is a program's pause between two
+requests. It is multiplied by SHORT_WAITS_PAUSES.
 """
 
 import os
@@ -15,7 +15,7 @@ _sleep = time.sleep
 
 
 def sleep(seconds: float | SupportsIndex) -> None:
-    """`time.sleep`, of `MOST_S` at most, a pause of its part."""
+    """`time.sleep`, at most `MOST_S`. Pauses are shortened in proportion."""
     wait_s = float(seconds)
     _sleep(wait_s * PAUSES if wait_s <= LONGEST_PAUSE_S else min(wait_s, MOST_S))
 

@@ -1,6 +1,6 @@
-"""A deployment that fails ends in the SDK's exception, with the endpoint's FailureReason.
+"""A failed deployment raises the SDK's exception, with the endpoint's FailureReason.
 
-Argument: what is wrong: `data` (none at its address), `crash` (of the server), `image` (no such).
+Argument: the fault: `data` (missing in S3), `crash` (of the server), or `image` (unknown).
 """
 
 import json
@@ -42,5 +42,5 @@ endpoint.delete()
 endpoint.wait_for_delete()
 EndpointConfig.get(name).delete()
 model.delete()
-print()  # the SDK's own log may not have ended its line
+print()  # in case the SDK's log has not ended its line
 print(json.dumps({"raised": raised, "reason": reason}))

@@ -1,4 +1,4 @@
-"""A canary update by the SDK's own resource classes; prints what it saw as one line of JSON."""
+"""A canary update by the SDK's resource classes. Prints the observed states as a line of JSON."""
 
 import json
 import time
@@ -17,7 +17,7 @@ ROLE = "arn:aws:iam::111122223333:role/HostelryExecutionRole"
 
 
 def configured(version: str) -> str:
-    """The name of a configuration of that version of the echo server."""
+    """Create a configuration for this version of the echo server, and return its name."""
     name = f"sdk-{version}"
     container = ContainerDefinition(image="echo:1", environment={"ECHO_VERSION": version})
     Model.create(model_name=name, primary_container=container, execution_role_arn=ROLE)
@@ -54,7 +54,7 @@ while endpoint.refresh().endpoint_status == "Updating":
         seen += [text] if text not in seen else []
     time.sleep(0.2)
 last = endpoint.last_deployment_config.blue_green_update_policy.traffic_routing_configuration
-print()  # the SDK's own log may not have ended its line
+print()  # in case the SDK's log has not ended its line
 print(
     json.dumps(
         {

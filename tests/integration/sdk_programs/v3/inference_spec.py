@@ -1,4 +1,4 @@
-"""A local model folder with its own code, by the SDK's InferenceSpec: build to delete."""
+"""A local model folder with its own code, by the SDK's InferenceSpec, from build to delete."""
 
 import json
 import tempfile
@@ -15,7 +15,7 @@ from sagemaker.serve.utils.types import ModelServer
 
 
 class Weights(InferenceSpec):
-    """A linear model whose weights are a file of the model folder."""
+    """A linear model whose weights are a file in the model folder."""
 
     def load(self, model_dir: str) -> list[int]:
         """The weights."""
@@ -44,7 +44,7 @@ model_builder = ModelBuilder(
     model_path=str(model_path),
     model_server=ModelServer.TORCHSERVE,
     schema_builder=SchemaBuilder([[1, 2, 3]], [321]),
-    dependencies={"auto": False},  # it starts an interpreter that has no region in its environment
+    dependencies={"auto": False},  # else it starts an interpreter without a region
     compute=Compute(instance_type="ml.m5.xlarge", instance_count=1),
 )
 core_model = model_builder.build(model_name=f"spec-model-{unique_id}")
@@ -57,5 +57,5 @@ core_endpoint_config = EndpointConfig.get(endpoint_config_name=core_endpoint.end
 core_model.delete()
 core_endpoint.delete()
 core_endpoint_config.delete()
-print()  # the SDK's own log may not have ended its line
+print()  # in case the SDK's log has not ended its line
 print(json.dumps({"image": core_model.primary_container.image, "answer": answer}))

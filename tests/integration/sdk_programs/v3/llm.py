@@ -1,6 +1,6 @@
 """An LLM of the Hugging Face Hub with the SDK's ModelBuilder, from build to delete.
 
-Arguments: the model server (DJL_SERVING, TGI or VLLM), a model's id and folder, another's.
+Arguments: the model server (DJL_SERVING, TGI or VLLM), the id and folder of a model and of another.
 """
 
 import io
@@ -31,15 +31,15 @@ REQUEST = {
 
 
 class Answer(addinfourl):
-    """A hub's answer."""
+    """An answer of the hub."""
 
     msg = "OK"
 
 
 class Hub(urllib.request.BaseHandler):
-    """Stands in for huggingface.co, where the SDK reads a model's config.json at build."""
+    """Replaces huggingface.co, from which the SDK reads a model's config.json during build."""
 
-    handler_order = 100  # before urllib's own
+    handler_order = 100  # before urllib's own handlers
 
     def https_open(self, request: urllib.request.Request) -> Answer:
         """A file of FOLDERS, for https://huggingface.co/ID/raw/main/FILE."""
@@ -52,7 +52,7 @@ class Hub(urllib.request.BaseHandler):
 
 
 def build(model: str, name: str) -> tuple[ModelBuilder, Model]:
-    """The builder of a model of the hub, and what it built."""
+    """The builder of a hub model, and the result of its build."""
     builder = ModelBuilder(
         model=model,
         model_server=ModelServer[server],
@@ -66,7 +66,7 @@ def build(model: str, name: str) -> tuple[ModelBuilder, Model]:
 
 
 def invoke(endpoint: Endpoint) -> str:
-    """The text of an answer: TGI's is a list."""
+    """The text of an answer. TGI's answer is a list."""
     result = endpoint.invoke(body=json.dumps(REQUEST), content_type="application/json")
     answer = json.loads(result.body.read().decode())
     text: str = (answer[0] if isinstance(answer, list) else answer)["generated_text"]
@@ -74,7 +74,7 @@ def invoke(endpoint: Endpoint) -> str:
 
 
 def stream(endpoint: Endpoint) -> list[str]:
-    """The parts of a streamed answer. By boto3: the SDK's own method cannot read a stream."""
+    """The parts of a streamed answer, over boto3, because the SDK's method cannot read a stream."""
     response = boto3.client("sagemaker-runtime").invoke_endpoint_with_response_stream(
         EndpointName=endpoint.endpoint_name,
         Body=json.dumps({**REQUEST, "stream": True}),
@@ -88,7 +88,7 @@ builder, model = build(model_id, f"{server.lower().replace('_', '-')}-first")
 endpoint = builder.deploy(endpoint_name=f"llm-{unique_id}", initial_instance_count=1)
 first, pieces = invoke(endpoint), stream(endpoint)
 
-# By the resource classes: deploy(update_endpoint=True) of this SDK raises a TypeError of its own.
+# By resource classes, because deploy(update_endpoint=True) of this SDK raises a TypeError.
 _, other_model = build(other_id, f"{server.lower().replace('_', '-')}-second")
 other_config = EndpointConfig.create(
     endpoint_config_name=f"llm-second-{unique_id}",
@@ -112,5 +112,5 @@ endpoint.wait_for_delete()
 for made in (config, other_config, model, other_model):
     made.delete()
 image = model.primary_container.image
-print()  # the SDK's own log may not have ended its line
+print()  # in case the SDK's log has not ended its line
 print(json.dumps({"image": image, "first": first, "pieces": pieces, "second": second}))

@@ -1,6 +1,6 @@
-"""An image and a model's S3 prefix as they are, as an inference component: build to delete.
+"""An unchanged image and S3 prefix as an inference component, from build to delete.
 
-Arguments: the s3:// prefix of a model, of another.
+Arguments: the s3:// prefixes of two models.
 """
 
 import json
@@ -94,5 +94,5 @@ endpoint.delete()
 endpoint.wait_for_delete()
 for made in (config, model, other_model):
     made.delete()
-print()  # the SDK's own log may not have ended its line
+print()  # in case the SDK's log has not ended its line
 print(json.dumps({"first": first, "pieces": pieces, "copies": copies, "second": second}))

@@ -1,4 +1,4 @@
-"""Weights on S3 and one's own code: ModelBuilder packs them into one archive; build to delete."""
+"""Weights in S3 and the user's code. ModelBuilder packs both into one archive. Build to delete."""
 
 import json
 import tarfile
@@ -55,5 +55,5 @@ config = EndpointConfig.get(endpoint_config_name=endpoint.endpoint_name)
 core_model.delete()
 endpoint.delete()
 config.delete()
-print()  # the SDK's own log may not have ended its line
+print()  # in case the SDK's log has not ended its line
 print(json.dumps({"answer": answer, "packed": builder.repacked_model_data != artifact}))

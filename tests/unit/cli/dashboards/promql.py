@@ -1,6 +1,6 @@
 """A strict reader of the part of PromQL that our expressions use.
 
-Source: Prometheus documentation, Querying basics; Operators; Functions.
+Source: Prometheus documentation, pages "Querying basics", "Operators" and "Functions".
 """
 
 import re
@@ -18,7 +18,7 @@ OPERATORS = {"+", "-", "*", "/", ">", "<", ">=", "<=", "==", "!=", "and", "or", 
 
 @dataclass
 class Reader:
-    """Reads one expression; afterwards `metrics` and `labels` are those that it names."""
+    """Parses one expression. Afterwards `metrics` and `labels` are the names in it."""
 
     text: str
     metrics: set[str] = field(default_factory=set)
@@ -26,7 +26,7 @@ class Reader:
     _tokens: list[tuple[str, str]] = field(default_factory=list)
 
     def read(self) -> "Reader":
-        """Raises AssertionError for what is no expression."""
+        """Parse the expression. Raises AssertionError if it is invalid."""
         at = 0
         while at < len(self.text.rstrip()):
             found = TOKEN.match(self.text, at)

@@ -1,4 +1,4 @@
-"""Documents of every kind for tests, and a later version in which each kind changes."""
+"""Documents of every kind for tests, and a later version of them in which each kind changes."""
 
 SHOP = """
 set: shop

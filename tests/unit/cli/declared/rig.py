@@ -1,4 +1,4 @@
-"""Documents applied to a town: the real APIs over a real store, reconcilers, a fleet in memory."""
+"""Documents applied to a town: real APIs over a real store, reconcilers, an in-memory fleet."""
 
 import threading
 from collections.abc import Callable, Mapping
@@ -32,11 +32,11 @@ BUCKET = "applied"
 
 
 class Killed(BaseException):
-    """The end of a process at a call."""
+    """The process is killed at a call."""
 
 
 class Body:
-    """A response's body as botocore reads it."""
+    """A response's body with the methods that botocore uses."""
 
     def __init__(self, body: bytes) -> None:
         self._body = body
@@ -47,7 +47,7 @@ class Body:
 
 @cache
 def clients() -> dict[str, Any]:
-    """botocore's clients, which are slow to make. `TownAws` answers what the last one sends."""
+    """botocore's clients, shared because they are slow to make. `TownAws` answers the last one."""
     keys = {"aws_access_key_id": "key", "aws_secret_access_key": "secret"}
     config = Config(retries={"total_max_attempts": 1}, parameter_validation=True)
     found = {
@@ -63,11 +63,11 @@ ANSWER: list[Callable[[AWSPreparedRequest], AWSResponse]] = []
 
 
 class TownAws:
-    """AWS's APIs of a town. `kill_at` ends the process at that write, before or after it."""
+    """AWS's APIs of a town. At the write `kill_at` the process is killed, before or after it."""
 
     def __init__(self, town: Town) -> None:
         self.town = town
-        self._turn = threading.RLock()  # a town is moved by one thread
+        self._turn = threading.RLock()  # only one thread may move a town
         self.objects: dict[tuple[str, str], bytes] = {}
         self.writes: list[str] = []
         self.kill_at: int | None = None
@@ -144,7 +144,7 @@ class TownAws:
 
 
 class Silent:
-    """A listener that keeps outcomes."""
+    """A listener that records outcomes."""
 
     def __init__(self) -> None:
         self.outcomes: list[AppliedStep] = []
@@ -165,7 +165,7 @@ class Silent:
 def application(
     aws: TownAws, text: str, folder: Path = Path(), *, prune: bool = False, workers: int = 1
 ) -> Application:
-    """The application of one text of documents to a town."""
+    """The application of a text of documents to a town."""
     wanted = wanted_state(parse_sources(text, "shop.yaml", folder), ROLE)
     wanted, uploads = add_uploads(wanted, BUCKET)
     return Application(
@@ -185,11 +185,11 @@ def apply(aws: TownAws, text: str, folder: Path = Path(), *, prune: bool = False
 
 
 def difference(aws: TownAws, text: str, folder: Path = Path(), *, prune: bool = False) -> StepPlan:
-    """The plan of a text, which is not carried out."""
+    """The plan for a text, without carrying it out."""
     one = application(aws, text, folder, prune=prune)
     return one.plan(one.observe())
 
 
 def described(plan: StepPlan) -> list[str]:
-    """Each step in a few words."""
+    """Each step as a short text."""
     return [f"{it.operation or it.act.value} {it.key.name.partition('|')[0]}" for it in plan.steps]

@@ -1,4 +1,4 @@
-"""A byte tokenizer, a chat template and a served fake model, for the tests of the LLM server."""
+"""A byte tokenizer, a chat template and a served fake model, for tests of the LLM server."""
 
 import asyncio
 import json
@@ -32,7 +32,7 @@ TEMPLATE = (
 
 
 def byte_tokenizer() -> Tokenizer:
-    """One token a byte of UTF-8, after three control tokens."""
+    """A tokenizer with a token per byte of UTF-8, after three control tokens."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     vocabulary = {text: index for index, text in enumerate([*SPECIAL, *alphabet])}
     tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
@@ -43,7 +43,7 @@ def byte_tokenizer() -> Tokenizer:
 
 
 def write_tokenizer(folder: Path) -> None:
-    """tokenizer.json and tokenizer_config.json of the byte tokenizer, with its chat template."""
+    """Write tokenizer.json and tokenizer_config.json of the byte tokenizer, with a template."""
     byte_tokenizer().save(str(folder / "tokenizer.json"))
     settings = {"bos_token": SPECIAL[1], "eos_token": SPECIAL[2], "chat_template": TEMPLATE}
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
@@ -64,13 +64,13 @@ def config(properties: str = "", **env: str) -> LmiConfig:
 
 @cache
 def chat_template(text: str) -> ChatTemplate:
-    """A template, compiled once; its clock stands still."""
+    """A chat template, compiled once. Its clock stands still."""
     return ChatTemplate(text, {"bos_token": SPECIAL[1]}, ManualClock())
 
 
 @cache
 def with_adapters() -> LmiConfig:
-    """The configuration of a server that is given no other."""
+    """The default configuration of `server`, with adapters."""
     return config("option.enable_lora=true")
 
 
@@ -81,7 +81,7 @@ def server(
     backend: FakeBackend | None = None,
     template: str = TEMPLATE,
 ) -> LmiServer:
-    """A ready server over a fake backend that answers each adapter with its text."""
+    """A ready server over a fake backend, which answers with a text for each adapter."""
     settings = settings or with_adapters()
     texts = answers or {None: "a base answer", "es": "hola", "fr": "salut"}
     backend = backend or FakeBackend({name: ids(text) for name, text in texts.items()})
@@ -110,7 +110,7 @@ def fake(served: LmiServer) -> FakeBackend:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A response as a test looks at it."""
+    """A response with shortcuts for tests."""
 
     status: int
     headers: Mapping[str, str]
@@ -131,7 +131,7 @@ class Answer:
 
     @property
     def events(self) -> list[Any]:
-        """The data of server-sent events; the end mark as text."""
+        """The data of server-sent events. The end mark is a text."""
         data = [part.removeprefix("data: ") for part in self.text.split("\n\n") if part]
         return [each if each == "[DONE]" else json.loads(each) for each in data]
 
@@ -144,7 +144,7 @@ def ask(
     method: str = "POST",
     headers: Mapping[str, str] | None = None,
 ) -> Answer:
-    """One request to the application; a body that is not bytes is sent as JSON."""
+    """Send one request to the application. A body that is not bytes is sent as JSON."""
     return ask_all(served, [(method, path, body, headers or {})])[0]
 
 
@@ -154,7 +154,7 @@ def ask_all(
     *,
     show_defects: bool = True,
 ) -> list[Answer]:
-    """Several requests, all at once; `show_defects` raises what no handler caught."""
+    """Send several requests at the same time. With `show_defects` uncaught errors are raised."""
 
     async def run() -> list[Answer]:
         transport = httpx.ASGITransport(build_app(served), raise_app_exceptions=show_defects)
@@ -168,7 +168,7 @@ def ask_all(
 async def send(
     client: httpx.AsyncClient, method: str, path: str, body: Any, headers: Mapping[str, str]
 ) -> Answer:
-    """One request through an open client."""
+    """Send one request through an open client."""
     content = body if isinstance(body, bytes) else None if body is None else json.dumps(body)
     response = await client.request(method, path, content=content, headers=dict(headers))
     return Answer(response.status_code, response.headers, response.text)

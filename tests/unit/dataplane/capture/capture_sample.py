@@ -1,4 +1,4 @@
-"""A captured variant, and its spool, that several tests use."""
+"""A captured variant and its spool, for several tests."""
 
 from pathlib import Path
 
@@ -41,6 +41,6 @@ def content(path: Path) -> tuple[SpoolHead, list[CapturedRecord]]:
 
 
 def all_records(folder: Path) -> list[CapturedRecord]:
-    """Every record of every file, in the order of the files' making."""
+    """Every record in all files, in the order in which the files were made."""
     files = sorted(folder.glob("*.records"), key=lambda it: content(it)[0].opened_at)
     return [record for path in files for record in content(path)[1]]

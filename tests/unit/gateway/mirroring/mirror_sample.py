@@ -12,7 +12,7 @@ SHADOW = Shadow(key=KEY, share=1.0, routing=RoutingStrategy.RANDOM, copies=COPIE
 
 
 def asked(request_id: str = "r-1", pair: int = 0, offered_at_s: float = 0.0) -> MirroredInvocation:
-    """A request for the shadow whose answers are captured where it is."""
+    """A request for the shadow, whose answers may be captured."""
     return MirroredInvocation(
         shadow=to_shadow_address(KEY),
         head=b"POST / \r\n",

@@ -1,4 +1,4 @@
-"""A gateway's pending queue, with routes and a clock that a test moves by hand."""
+"""A gateway's pending queue, with routes and a clock that a test controls."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -37,7 +37,7 @@ AWAKE = replace(ASLEEP, desired_copies=2, copies=COPIES)
 
 
 class FakeControlClient:
-    """Records its calls; knows what `wanted` says."""
+    """Records its calls, and answers with `wanted`."""
 
     def __init__(self) -> None:
         self.wakes: list[Wake] = []
@@ -54,7 +54,7 @@ class FakeControlClient:
 
 
 class Rig:
-    """A pending queue with routes that a test changes and a clock that it moves."""
+    """A pending queue. A test changes its routes and moves its clock."""
 
     def __init__(self, *components: ComponentRoute, **limits: Any) -> None:
         self.now_s = 100.0
@@ -80,7 +80,7 @@ class Rig:
         self.show(*components)
 
     def show(self, *components: ComponentRoute) -> None:
-        """Routes with those components come."""
+        """Publish routes with these components."""
         self.publish(replace(NOTHING, components=components))
 
     def publish(self, *endpoints: EndpointRoute) -> None:
@@ -135,7 +135,7 @@ class Rig:
         self.pending_queue.tick()
 
     def spans(self, who: str) -> list[tuple[str, float]]:
-        """Name and milliseconds of what was noted of a request."""
+        """Name and milliseconds of the recorded spans of a request."""
         (call,) = self.calls.find(ids=frozenset({who}))
         return [(it["name"], it["ms"]) for it in call_document(call)["spans"]]
 

@@ -1,4 +1,4 @@
-"""A small place in service: an endpoint for components with an adapter, and one for models."""
+"""A small census: an endpoint for components with an adapter, and an endpoint for models."""
 
 from dataclasses import replace
 
@@ -22,7 +22,7 @@ SHAPE = Resources(cpus=4.0, memory_bytes=16 * GB, accelerators=2)
 
 
 def census(num_copies: int = 2, num_instances: int = 4, disk_use: float | None = None) -> Census:
-    """The place with so many copies of the component, and instances of the model."""
+    """The census with these numbers of copies of the component, and instances of the model."""
     uses = tuple(
         CopyUsage(
             copy_id=f"c-{number}", instance_id="i-0", cpu_s=10.0, cpu_at=100.0, memory_bytes=GB

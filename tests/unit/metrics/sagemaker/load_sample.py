@@ -23,7 +23,7 @@ def report(
     through: int | None = None,
     started_at: float = 1.0,
 ) -> LoadReport:
-    """A report that covers just the seconds it has, unless `first` and `through` say otherwise."""
+    """A report that covers exactly its seconds, unless `first` and `through` say otherwise."""
     covered = [it.second for it in seconds]
     return LoadReport(
         worker=worker,

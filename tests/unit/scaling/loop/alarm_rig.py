@@ -1,4 +1,4 @@
-"""A store, metrics and a scaler that only listens, around the watching of alarms."""
+"""A store, metrics and a scaler that only listens, around the alarm watch."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -40,7 +40,7 @@ START = 1_699_999_800.0
 
 @dataclass
 class Listener:
-    """A scaler that keeps its requests. `fails` is raised instead, once each."""
+    """A scaler that keeps its requests. Each error in `fails` is raised once instead."""
 
     triggers: list[Trigger] = field(default_factory=list)
     fails: list[Exception] = field(default_factory=list)
@@ -59,7 +59,7 @@ class Listener:
 
 @dataclass
 class Web:
-    """The posted messages. `answers` are given in turn, then 200. An exception is raised."""
+    """The posted messages. `answers` are given in turn, then 200. Exceptions are raised."""
 
     posted: list[tuple[str, Mapping[str, str], bytes]] = field(default_factory=list)
     answers: list[int | Exception] = field(default_factory=list)
@@ -73,7 +73,7 @@ class Web:
 
 
 class Rig:
-    """One control's alarm watch with its clock. `restart` is another control."""
+    """One control's alarm watch with its clock. `restart` begins another control."""
 
     def __init__(
         self, store: Any = None, topics: Mapping[str, Sequence[str]] | None = None
@@ -122,7 +122,7 @@ class Rig:
         return self.watch.look()
 
     def look_for(self, seconds: int) -> list[Alarm]:
-        """Look each second. Return the alarms with due web actions."""
+        """Look every second. Returns the alarms with due web actions."""
         due: list[Alarm] = []
         for _ in range(seconds):
             self.advance(1)
@@ -174,7 +174,7 @@ class Rig:
         return alarm
 
     def force(self, name: str, state: AlarmState, data: str | None = None) -> None:
-        """What SetAlarmState does."""
+        """Set an alarm's state as SetAlarmState does."""
         alarm = self.alarm(name)
         records: Any = (
             self.state.metric_alarms

@@ -1,4 +1,4 @@
-"""A scaler over a store in memory, with one component, and clocks that move by hand."""
+"""A scaler over an in-memory store, with one component, and clocks that tests move."""
 
 import itertools
 from collections.abc import Sequence
@@ -57,7 +57,7 @@ INVOCATIONS = "SageMakerInferenceComponentInvocationsPerCopy"
 
 
 class FakeLoads:
-    """Seconds that a test says there were."""
+    """The seconds of load that a test gives."""
 
     def __init__(self) -> None:
         self.seconds: dict[LoadKey, list[SecondLoad]] = {}
@@ -70,7 +70,7 @@ class FakeLoads:
 
 
 class ScalingTown:
-    """One component "base" on endpoint "ep", serving, registered between 1 and 10 copies."""
+    """A serving component "base" on endpoint "ep", registered between 1 and 10 copies."""
 
     def __init__(self, store: Store | None = None, *, copies: int = 1, pace: float = 1.0) -> None:
         self.state = open_state(store or MemoryStore())
@@ -89,7 +89,7 @@ class ScalingTown:
         self.scaler = self.start()
 
     def start(self) -> TargetScaler:
-        """A scaler as a new process would have it."""
+        """A scaler, as a new process makes it."""
         self.scaler = TargetScaler(
             ScalerDeps(
                 state=self.state,
@@ -136,7 +136,7 @@ class ScalingTown:
         self.state.endpoints.put(SCOPE, "ep", after, expect=found.version)
 
     def serve(self, count: int, **changes: Any) -> None:
-        """As the reconciler would: `count` copies ready, the component in service."""
+        """Make `count` copies ready and the component InService, as the reconciler does."""
         for stored in self.state.copies.list(SCOPE):
             self.state.copies.delete(SCOPE, stored.value.spec.id, expect=stored.version)
         for number in range(count):
@@ -258,7 +258,7 @@ class ScalingTown:
         threshold: float = 5.0,
         name: str | None = None,
     ) -> None:
-        """An alarm of the policy goes into ALARM, and triggers it."""
+        """Put an alarm of the policy into ALARM, which triggers the policy."""
         alarm = name or build_alarm_name(RESOURCE, side, policy.name)
         self.set_alarm(alarm, AlarmState.ALARM)
         self.scaler.trigger(self.triggered(policy, alarm, values, threshold))
@@ -282,6 +282,6 @@ class ScalingTown:
 
     @property
     def activities(self) -> list[ScalingActivity]:
-        """Newest first, as they are recorded."""
+        """The recorded activities, newest first."""
         every = [it.value for it in self.state.scaling_activities.list(SCOPE)]
         return sorted(every, key=lambda it: (it.started_at, it.id), reverse=True)

@@ -1,4 +1,4 @@
-"""A fake of vLLM: each request's tokens are 1, 2, 3 ...; none before the test sets `go`."""
+"""A fake of vLLM. The tokens of each request are 1, 2, 3 ..., after the test has set `go`."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -34,7 +34,7 @@ class FakeGenerated:
 
 @dataclass
 class FakeVllm:
-    """`go` lets requests compute; `unused` is what vLLM takes no adapter for."""
+    """A fake engine. `go` lets requests compute. `unused` has modules without vLLM's support."""
 
     unused: list[str] = field(default_factory=list)
     num_steps: int = 0

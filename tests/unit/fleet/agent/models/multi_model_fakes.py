@@ -1,4 +1,4 @@
-"""A container with model routes, and an object store, of which a test decides what they do."""
+"""A container with model routes and an object store, whose behaviour a test decides."""
 
 import asyncio
 from collections.abc import Callable, Collection
@@ -22,7 +22,7 @@ LIMITS = TargetModelLimits(memory_bytes=100 * MB, disk_bytes=1000 * MB, wait_s=6
 
 
 class FakeContainer:
-    """Loads within `memory_mb`, of models whose sizes its tests name; 507 beyond it."""
+    """Loads models within `memory_mb`. Tests name their sizes. Answers 507 above the limit."""
 
     def __init__(self, clock: ManualClock, memory_mb: float = 1e9) -> None:
         self.clock = clock
@@ -36,11 +36,11 @@ class FakeContainer:
         self.took = asyncio.Event()
         self.most_mb = 0.0
         self.names: dict[str, str] = {}
-        self.keeps_refused = False  # as AWS's multi-model-server does
-        self.num_unnoticed = 0  # deletes of a refused model that come too early
+        self.keeps_refused = False  # True: as AWS's multi-model-server does
+        self.num_unnoticed = 0  # deletes of a refused model that have no effect yet
         self.refused: set[str] = set()
         self.unload_gates: dict[str, asyncio.Event] = {}
-        self.silent: set[str] = set()  # whose unloads get no answer
+        self.silent: set[str] = set()  # models whose unloading gets no answer
 
     async def load(self, target: str, folder: Path, timeout_s: float) -> Answer:
         name = self.names[target] = folder.name
@@ -81,7 +81,7 @@ class FakeContainer:
 
 
 class FakeFiles:
-    """An object store and its cache: `missing` objects, a store that fails, a disk that is full."""
+    """An object store and its cache. It can have `missing` objects, fail, or be full."""
 
     def __init__(self, folder: Path, clock: ManualClock) -> None:
         self.folder = folder
@@ -92,7 +92,7 @@ class FakeFiles:
         self.fetched: list[str] = []
         self.held: dict[str, str] = {}
         self.sizes_mb: dict[str, float] = {}
-        self.versions: dict[str, int] = {}  # of objects that were replaced
+        self.versions: dict[str, int] = {}  # of replaced objects
 
     async def fetch(self, want: Fetch) -> Path:
         name = want.source.uri.rpartition("/")[2]
@@ -111,7 +111,7 @@ class FakeFiles:
         self.held[want.holder] = name
         folder.mkdir(exist_ok=True, parents=True)
         with (folder / "model").open("wb") as file:
-            file.truncate(int(self.sizes_mb.get(name, 10) * MB))  # a hole, which takes no disk
+            file.truncate(int(self.sizes_mb.get(name, 10) * MB))  # a sparse file takes no disk
         return folder
 
     def retain(self, copy_ids: Collection[str]) -> None:
@@ -122,7 +122,7 @@ class FakeFiles:
 
 
 class Rig:
-    """The models of one container between these two."""
+    """The models of one container, over the fakes."""
 
     def __init__(
         self,
@@ -145,7 +145,7 @@ class Rig:
         self.files.sizes_mb |= megabytes
 
     async def use(self, *names: str) -> list[bool]:
-        """One request after the other; whether each found its model loaded."""
+        """Send requests one after another. Returns whether each found its model loaded."""
         hits = []
         for name in names:
             use = await self.models.acquire(name)

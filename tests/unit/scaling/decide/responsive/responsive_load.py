@@ -1,4 +1,4 @@
-"""Streams of load for tests of the responsive policy, and a run of the policy over one."""
+"""Series of load for tests of the responsive policy, and a run of the policy over a series."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -18,14 +18,14 @@ SERVICE_S = 4.0
 
 
 def load(second: int, **values: float) -> SecondLoad:
-    """A second of KEY's, `second` after START."""
+    """A second of load for KEY, `second` seconds after START."""
     return SecondLoad(key=KEY, second=START + second, **values)  # type: ignore[arg-type]
 
 
 def even(
     num_seconds: int, per_s: int, service_s: float = SERVICE_S, first: int = 0
 ) -> list[SecondLoad]:
-    """As many calls each second, each as long."""
+    """Equal numbers of calls each second, with equal durations."""
     return [
         load(
             first + number,
@@ -42,7 +42,7 @@ def even(
 def drawn(
     seed: int, pieces: Sequence[tuple[float, float]], cv: float = 1.0, service_s: float = SERVICE_S
 ) -> list[SecondLoad]:
-    """Arrivals of pieces (seconds, rate), with service times of a wide spread."""
+    """Random arrivals in pieces (seconds, rate), with widely spread service times."""
     source = np.random.default_rng(seed)
     lasts = np.array([it for it, _ in pieces])
     edges = np.concatenate([[0.0], np.cumsum(lasts)])
@@ -71,7 +71,7 @@ def drawn(
 
 @dataclass(slots=True, kw_only=True)
 class Run:
-    """The policy over seconds. Its decisions become capacity, which serves at once."""
+    """Runs the policy over seconds. Its decisions become capacity, which serves at once."""
 
     options: ResponsiveOptions
     copies: int = 4
@@ -98,5 +98,5 @@ class Run:
         return self
 
     def moved(self, **changes: object) -> "Run":
-        """The same with other bounds or copies."""
+        """The same target with other bounds or copies."""
         return replace(self, **changes)  # type: ignore[arg-type]
