@@ -53,7 +53,7 @@ def test_any_settings_are_a_configuration_or_a_refusal(cases: Cases, tmp_path: P
 
 
 def check(config: LmiConfig) -> None:
-    """Numbers are finite and of a size that a machine has; folders are the starter's."""
+    """Assert that numbers are finite and plausible, and that folders belong to the starter."""
     for settings in (config, config.engine):
         for field in fields(settings):
             value = getattr(settings, field.name)

@@ -1,4 +1,4 @@
-"""Texts with a grammar of their own: a value or a refusal, in a time that does not explode."""
+"""Texts with separate grammars give a value or a refusal, in a time that does not explode."""
 
 import pytest
 from tests.fuzz.conftest import Cases

@@ -54,7 +54,7 @@ WORDS = (
 
 
 def outcome(limits: HttpLimits, pieces: Iterable[bytes]) -> tuple[list[Received], int]:
-    """What was read, and the status that refuses the rest; 0 where nothing is refused."""
+    """The requests that were read, and the status that refuses the rest. 0 without a refusal."""
     reader = RequestReader(limits)
     most_bytes = 2 * limits.max_head_bytes + limits.max_body_bytes
     for piece in pieces:

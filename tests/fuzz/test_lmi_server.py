@@ -1,4 +1,4 @@
-"""Bodies against the real LLM server, each beside a request that must not notice."""
+"""Bodies to the real LLM server. Another request at the same time must not be affected."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +18,7 @@ CONTROL = {
     "adapters": ["", "fr"],  # no body names fr to a route that removes adapters
     "parameters": {"max_new_tokens": 12, "do_sample": True, "seed": 7, "ignore_eos_token": True},
 }
-# What no answer says, whole or in a stream, unless a defect of ours ended it.
+# Texts that no answer or stream has unless an unexpected error ended it.
 DEFECTS = ("the step failed", "failed at this answer", "Error: ", "Engine Failure", "not finite")
 
 

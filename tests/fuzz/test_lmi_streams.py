@@ -67,7 +67,7 @@ def test_streams_that_are_left_at_any_moment_leave_nothing(server: Server, cases
 
 
 async def stream_all(server: Server, source: Iterator[Random], sizes: list[int]) -> Counter[str]:
-    """How streams ended; `sizes` receives memory every `SETTLED` streams from the first on."""
+    """The ends of streams. `sizes` gets the memory after every `SETTLED` streams."""
     ends: Counter[str] = Counter()
 
     async def visitor() -> None:
@@ -110,7 +110,7 @@ async def one_stream(server: Server, random: Random) -> str:
 
 
 async def read(reader: asyncio.StreamReader, most: int | None) -> bytes:
-    """All that comes, or about its first `most` bytes; none of a request that is not whole."""
+    """Everything that arrives, or about `most` bytes. Empty for an incomplete request."""
     if most is None:
         return await reader.read(-1)
     got = b""

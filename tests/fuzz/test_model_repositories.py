@@ -1,4 +1,4 @@
-"""Configurations of Triton's models: read, or refused with a line; and a choice or a reason."""
+"""Configurations of Triton's models are read, or refused with a line and a reason."""
 
 from pathlib import Path
 

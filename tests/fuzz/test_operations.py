@@ -135,7 +135,7 @@ class Platform:
             self._learn(each, member)
 
     def drawn(self, service: str, operation: str, random: Random) -> dict[str, Any]:
-        """Parameters for a call: those of an answered one, as they were or changed, or any."""
+        """Parameters for a call: from an answered call, unchanged or changed, or random ones."""
         shape = operation_model(service, operation).input_shape
         answered = self.answered.get((service, operation))
         if shape is None:

@@ -127,7 +127,7 @@ S3_ORIGINALS = (
 
 
 def meaning(request: HttpRequest) -> tuple[object, ...]:
-    """All that a signature stands for, as it is acted on; what is equal may be believed."""
+    """The parts of a request that a signature covers. Requests with equal parts may be believed."""
     kept: list[str] = []
     for segment in request.path.split("/"):
         if segment == "..":
@@ -182,7 +182,7 @@ def altered(request: HttpRequest, random: Random) -> HttpRequest:
 
 
 def is_believed(verify: Callable[[], Identity | Proven | NeedsBody]) -> bool:
-    """Whether a signer was identified; raises any error that is no refusal of AWS's."""
+    """Whether a signer was identified. Raises errors that are not AWS's refusals."""
     try:
         return not isinstance(verify(), NeedsBody)
     except ServiceError as error:
@@ -228,7 +228,7 @@ def test_a_gateway_admits_no_altered_head(cases: Cases) -> None:
 
 
 def head_of(request: HttpRequest) -> Head:
-    """The request's head as the S3 port reads it; raises MalformedHeadError."""
+    """The request's head as the S3 port reads it. Raises MalformedHeadError."""
     target = f"{request.path}?{request.query}" if request.query else request.path
     return parse_head(write_head(request.method, target, request.headers.items()))
 

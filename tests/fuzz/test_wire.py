@@ -94,7 +94,7 @@ def test_an_altered_invocation_is_a_value_or_refused(cases: Cases) -> None:
 
 
 def decoded(frames: bytes) -> list[tuple[str | None, bytes]] | None:
-    """Type and payload of each event as botocore reads it; None where it refuses."""
+    """Type and payload of each event as botocore reads it. None if it refuses the event."""
     buffer = EventStreamBuffer()
     buffer.add_data(frames)
     try:

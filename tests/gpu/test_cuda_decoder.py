@@ -25,8 +25,8 @@ pytestmark = [
 ]
 
 CUDA = torch.device("cuda")
-# Of the largest logit. Rounding alone takes the plain decoder as far from its own result in fp32
-# (3.7e-2 in bf16, 4.4e-3 in fp16 for these models); two decoders round apart where sums differ.
+# Relative to the largest logit. Rounding alone moves the plain decoder this far from its fp32
+# result (3.7e-2 in bf16, 4.4e-3 in fp16 for these models). Other orders of sums round differently.
 TOLERANCES = {torch.float32: 2e-5, torch.bfloat16: 4e-2, torch.float16: 6e-3}
 MIXED = dict(zip(MODULES, (3, 0, 9, 1, 0, 17, 2), strict=True))
 STEPS = (
@@ -73,7 +73,7 @@ def on_cuda(weights: DecoderWeights) -> DecoderWeights:
 
 
 def twins(memory: Memory) -> tuple[PoolTensor, PoolTensor]:
-    """Two pools on the device with what the memory's pool holds."""
+    """Two pools on the device with the contents of the memory's pool."""
     pools = [PoolTensor(memory.layout, memory.pool.num_pages, CUDA) for _ in range(2)]
     for pool in pools:
         pool.elements.copy_(memory.pool.elements)
@@ -118,7 +118,7 @@ def test_logits_are_those_of_torch(
 
 @pytest.mark.parametrize("dtype", TOLERANCES)
 def test_a_replay_gives_what_the_launches_give(dtype: torch.dtype) -> None:
-    """Of the same number of rows: bit for bit; cuBLAS sums by the number of rows."""
+    """Bits are equal for equal numbers of rows, on which the sums of cuBLAS depend."""
     weights = model(Shape(), dtype)
     memory = Memory(weights)
     index = memory.adapter(MIXED, 1)

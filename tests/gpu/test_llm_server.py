@@ -48,10 +48,10 @@ class Reference:
     def likeliest(
         self, prompt: Sequence[int], answer: Sequence[int], model: str, within: str = ""
     ) -> list[int]:
-        """The likeliest token at each place of the answer, after what comes before it.
+        """The most likely token at each place of the answer, given the tokens before it.
 
-        They are the answer itself where it is greedy. `within` names the structure that says which
-        tokens may come.
+        For a greedy answer they are the answer itself. `within` names a structure that limits the
+        tokens.
         """
         tokens = torch.tensor([[*prompt, *answer]])
         if model == BASE:

@@ -1,4 +1,4 @@
-"""On a CUDA device: the plain decoder gives what it gives on a CPU, alone and over NCCL."""
+"""The plain decoder on a CUDA device, by itself and over NCCL, gives the results of a CPU."""
 
 from pathlib import Path
 from typing import Any

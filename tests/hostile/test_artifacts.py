@@ -1,7 +1,7 @@
 """Archives and the paths in them, against real agents and model servers.
 
-What an author names lies in the model's folder; what leads anywhere else ends the copy with its
-reason, and touches nothing.
+Paths in an archive stay within the model's folder. A path that leads elsewhere ends the copy with a
+reason, and nothing is touched there.
 """
 
 import io
@@ -80,7 +80,7 @@ def llm(root: Path, properties: str) -> bytes:
 def test_paths_of_an_author_lead_out_of_no_model_folder(
     store: ObjectStore, neighbour: Neighbour, tmp_path: Path, pytestconfig: pytest.Config
 ) -> None:
-    """By serving.properties and by Environment; the good copy shows that the rig can serve."""
+    """By serving.properties and by Environment. A good copy shows that the rig can serve."""
     up = "/".join([".."] * 12)
     attacks = {
         "template": (f"option.chat_template={neighbour.template}", {}),

@@ -320,7 +320,7 @@ def as_user(number: int, program: str, given: Any) -> str:
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A folder that other users can pass to; pytest's own are private."""
+    """A folder that other users can enter. pytest's own folders are private."""
     with tempfile.TemporaryDirectory(prefix="hostelry-", dir="/tmp") as name:
         Path(name).chmod(0o711)
         yield Path(name)

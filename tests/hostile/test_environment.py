@@ -87,7 +87,7 @@ def run(work: Coroutine[Any, Any, None]) -> None:
 def test_no_variable_with_an_archive_runs_code_in_a_program(
     image: str, payloads: Payloads, tmp_path: Path
 ) -> None:
-    """Each variable in a copy of its own, of a built-in server and of an operator's command."""
+    """A separate copy for each variable, with a built-in server and with an operator's command."""
     table = payloads.attacks()
 
     async def work() -> None:
@@ -180,7 +180,7 @@ def test_a_token_is_sent_to_the_operators_hub_only(
 def test_an_llm_beside_trusted_code_has_a_gated_model_and_no_token(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The agent downloads it; the server's whole family is looked at, as its code could."""
+    """The agent downloads it. All processes of the server are examined, as its code could do."""
 
     async def work() -> None:
         found = await settled(there, [copy("c-1", "lmi:1", {"HF_MODEL_ID": "org/model"})])
@@ -214,7 +214,7 @@ def variables_of(pid: int) -> bytes:
 
 
 class Listener:
-    """A web server that has nothing, and what it was sent as authorization."""
+    """A web server without content. It records the authorization headers that it gets."""
 
     def __init__(self) -> None:
         self.tokens: list[str | None] = []

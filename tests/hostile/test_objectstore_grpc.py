@@ -19,7 +19,7 @@ from hostelry.processes.readiness import store_check
 
 pytestmark = pytest.mark.integration
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
-SETTINGS = 4  # the type of the first frame that an HTTP/2 server sends; RFC 9113
+SETTINGS = 4  # the type of the first frame that an HTTP/2 server sends. Source: RFC 9113
 
 
 class Store:

@@ -65,7 +65,7 @@ def s3(running: Platform) -> Any:
 def test_an_access_key_without_its_secret_has_no_notifications(
     platform: Platform, s3: Any, method: str, body: bytes | None
 ) -> None:
-    """The head has what a presigned URL shows of a key, and no hash of the body."""
+    """The head has the visible part of a key in a presigned URL, and no hash of the body."""
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     keys = platform.credentials
     scope = f"{keys.access_key_id}/{stamp[:8]}/{keys.region}/s3/aws4_request"
@@ -106,7 +106,7 @@ def test_log_lines_of_brackets_that_never_close_are_filtered_within_seconds(
 
 
 def test_simulations_of_one_caller_leave_control_to_another(platform: Platform) -> None:
-    """The other caller is a role; the simulations do not end before its call is answered."""
+    """The other caller is a role. Its call is answered before the simulations end."""
     statement = {"Effect": "Allow", "Action": "*", "Resource": f"arn:aws:s3:::*{'a' * 1000}b"}
     document = json.dumps({"Version": "2012-10-17", "Statement": statement})
     costly = {

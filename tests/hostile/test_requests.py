@@ -62,7 +62,7 @@ def text(value: str) -> bytes:
 def test_a_poisoned_request_is_answered_and_harms_no_client(
     server: Server, body: bytes, reason: str | None
 ) -> None:
-    """`reason` None: it is no fault to ask for that. TOO_SLOW: only if the machine is too slow."""
+    """`reason` None: the request is valid. TOO_SLOW: refused only if the machine is too slow."""
     engine = server.engine_pid()
     headers = {"content-type": "application/json"}
     with server.client() as client:

@@ -54,7 +54,7 @@ def shared(platform: Platform) -> None:
 
 
 def shown(platform: Platform, endpoint: str) -> dict[str, Any]:
-    """The endpoint as `hostelry status` has it; empty while control does not answer."""
+    """The endpoint in `hostelry status`. Empty while control does not answer."""
     state = json.loads(platform.cli("status", "--json", code=None).stdout)["state"] or {}
     found = [it for it in state.get("endpoints", []) if it["name"] == endpoint]
     return found[0] if found else {}

@@ -1,4 +1,4 @@
-"""Copies that run as another user than their agent: what they can do, and what they cannot."""
+"""Copies that run as another user than their agent: their abilities and limits."""
 
 import asyncio
 import json
@@ -50,7 +50,7 @@ IT_IMPORTS = (
     "hostelry/base/guards.py",
     "hostelry/base/guards.py",
 )
-# Run as a copy: reads and signals what it is given, and prints the outcome.
+# Run as a copy: tries to read files and signal processes, and prints the outcome.
 TRIES = """
 import json, os, sys
 def outcome(act, *given):
@@ -72,7 +72,7 @@ print(json.dumps({
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A folder that other users can pass to; pytest's own are private."""
+    """A folder that other users can enter. pytest's own folders are private."""
     with tempfile.TemporaryDirectory(prefix="hostelry-", dir="/tmp") as name:
         Path(name).chmod(0o711)
         yield Path(name)
@@ -116,7 +116,7 @@ def group_of(pid: int) -> str:
 
 
 def as_copy(pid: int, asked: dict[str, list[Any]]) -> dict[str, Any]:
-    """What a process with the rights of the copy `pid` can do of what is asked."""
+    """The outcome of these attempts by a process with the rights of the copy `pid`."""
     tried = subprocess.run(
         [python_of_all(), "-c", TRIES],
         input=json.dumps(asked),

@@ -109,7 +109,7 @@ def test_a_forked_agent_is_as_a_started_one_and_outlives_what_it_was_forked_from
 
 
 def facts(pid: int, instance_id: str) -> dict[str, object]:
-    """What an agent has, without what is of one process only or of one moment."""
+    """The facts of an agent that do not depend on the process or the time."""
     files = open_fds(pid) | {fd: os.readlink(f"/proc/{pid}/fd/{fd}") for fd in range(3)}
     shown = {fd: it.replace(instance_id, "ID") for fd, it in files.items()}
     lines = dict(it.split(":\t", 1) for it in status(pid).splitlines())

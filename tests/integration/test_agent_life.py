@@ -174,7 +174,7 @@ async def test_a_stopped_copy_leaves_nothing_running(tmp_path: Path) -> None:
             status = await until_ready(agent, copy_id)
             child = there.folder().copy(copy_id).root / "child.pid"
             pids += [status.pid or 0, int(child.read_text())]
-        # "a" goes by the desired copies; "b" by the end of its instance.
+        # "a" ends because it is no longer desired, "b" because its instance ends.
         await agent.apply([echo("b", "fork"), echo("c")])
         await until(agent, lambda it: "a" not in it)
         assert not there.folder().copy("a").root.exists()

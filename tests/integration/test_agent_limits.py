@@ -1,4 +1,4 @@
-"""Limits of copies, with real processes: memory, devices, privileges, and what is left of them."""
+"""Limits of copies, with real processes: memory, devices, privileges, and leftovers."""
 
 import asyncio
 import os
@@ -72,7 +72,7 @@ def an_agent(
 
 
 async def eat(status: CopyStatus, path: str) -> None:
-    """Have the copy take memory; it may be gone before it answers."""
+    """Have the copy allocate memory. It may be killed before it answers."""
     try:
         await ask(status, path)
     except httpx.HTTPError:
@@ -137,7 +137,7 @@ async def test_a_copy_that_needs_more_than_its_limit_to_start_fails_by_memory(
 
 
 def written(folder: Path) -> list[str]:
-    """What lies in a copy's folder beside what its agent keeps there."""
+    """The files in a copy's folder that are not the agent's."""
     return sorted(
         {it.name for it in folder.iterdir()} - {"copy.json", "limits.json", "log", "model"}
     )
@@ -236,7 +236,7 @@ async def test_copies_see_the_real_devices_of_their_instance_and_only_their_own(
 
 
 def weight_of(there: Rig, copy_id: str) -> str | None:
-    """What the copy's control group says of its share of the CPUs; None without one."""
+    """The share of the CPUs of the copy's control group. None if the group has no share."""
     for group in map(Path, LimitRecord.load(there.folder().copy(copy_id).root).groups):
         for name in ("cpu.shares", "cpu.weight"):
             if (group / name).exists():

@@ -52,7 +52,7 @@ MIB = 2**20
 
 @dataclass(frozen=True)
 class Warm:
-    """A launcher with warm starts of a small server, in a folder of its own."""
+    """A launcher with warm starts of a small server, in a separate folder."""
 
     folder: Path
     forks: WarmForks
@@ -95,7 +95,7 @@ def left_clean(folder: Path) -> Iterator[None]:
 
 @asynccontextmanager
 async def warm(folder: Path, module: str = "") -> AsyncIterator[Warm]:
-    """Warm starts with the small server, and with `module` imported beside it."""
+    """Warm starts with the small server. `module` is imported in advance."""
     shutil.copy(SERVER, folder)
     (folder / "beside.py").write_text(module)
     environment = {"PYTHONPATH": str(folder), "PYTHONUNBUFFERED": "1", **WAIT_VARIABLES}
@@ -169,7 +169,7 @@ async def test_what_a_forked_copy_leaves_is_found_and_ended(tmp_path: Path, task
             assert [is_alive(it) for it in found] == [False, False]
 
 
-# What goes wrong in the interpreter while it imports; all of it is met within a start.
+# Faults in the interpreter while it imports. A start meets each of them.
 ENDS = "raise SystemExit(3)"
 FAILS = "import nothing_that_exists"
 BABBLES = "import os, sys; os.write(int(sys.argv[2]), b'{\"pid\": what}\\n')"

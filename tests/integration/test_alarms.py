@@ -14,7 +14,7 @@ pytestmark = pytest.mark.integration
 
 
 class Hook:
-    """A web server that keeps what it receives."""
+    """A web server that keeps received requests."""
 
     def __init__(self) -> None:
         reported: list[dict[str, Any]] = []

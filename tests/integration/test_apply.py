@@ -131,7 +131,7 @@ def test_a_document_from_nothing_to_changed_exported_and_pruned(shop: AppliedSho
     assert sagemaker.list_endpoint_configs()["EndpointConfigs"] == []
     until(lambda: "endpoints" not in shop.platform.cli("export").stdout, "the export is empty")
     path = shop.write(exported)
-    with ThreadPoolExecutor(2) as two:  # at once: what the other one did is no failure
+    with ThreadPoolExecutor(2) as two:  # at once: a step done by the other one has not failed
         applied = [two.submit(shop.platform.cli, "apply", "-f", path) for _ in range(2)]
     assert [it.result().returncode for it in applied] == [0, 0]
     assert shop.platform.cli("export").stdout == exported

@@ -86,7 +86,7 @@ def s3_port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
 
 @pytest.fixture(scope="module")
 def rig(s3_port: int) -> Iterator[AsyncRig]:
-    """All cases, run at once; a copy that refuses connections stands beside the model."""
+    """All cases, run at once, with a model and a copy that refuses connections."""
     found = AsyncRig(s3_port)
     found.s3.put_object(Bucket="in-put", Key="small.csv", Body=b"1,2", ContentType="text/csv")
     found.s3.put_object(Bucket="in-put", Key="large", Body=LARGE)

@@ -277,7 +277,7 @@ def test_a_failed_request_is_a_dead_letter_that_can_be_retried(queued: Queued) -
 
 
 def data_log_line(queued: Queued, inference_id: str) -> str | None:
-    """The line about a request beside the output of its copy, once it is there."""
+    """The line about a request, next to the output of its copy, once it exists."""
     logs, group = queued.platform.boto3("logs"), "/aws/sagemaker/Endpoints/queued"
     found = logs.filter_log_events(logGroupName=group, filterPattern=f'"{inference_id}"')["events"]
     return next((it["message"] for it in found if it["logStreamName"].endswith("/data-log")), None)

@@ -43,7 +43,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 @pytest.fixture(scope="module")
 def program(served: Served) -> "Iterator[Future[str]]":
-    """What the SDK's program prints, which runs beside the other test."""
+    """The output of the SDK's program, which runs at the same time as the other test."""
     topic = served.platform.boto3("sns").create_topic(Name="ends")["TopicArn"]
     sqs = served.platform.boto3("sqs")
     sqs.create_queue(QueueName="ends")

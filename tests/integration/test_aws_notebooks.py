@@ -1,11 +1,11 @@
 """AWS's published notebooks, unchanged, run cell by cell by `hostelry check`.
 
-They come from AWS's repository at one commit (`aws_examples.py`). What they read from AWS's own
-buckets is put into buckets of those names: AWS's files where the repository has them, else a model
-trained here. Pauses between requests are shorter, and so are the SDK's looks at a deployment.
+They come from AWS's repository at one commit (`aws_examples.py`). Their objects in AWS's own
+buckets are put into buckets with those names: AWS's files if the repository has them, else a model
+trained here. Pauses between requests and the SDK's looks at a deployment are shorter.
 
-Lines of notebooks run at once; those of a line one after another, as many name their models by the
-second in which they make them.
+Lines of notebooks run at the same time. The notebooks of a line run one after another, because many
+name their models by the second of creation.
 """
 
 import json
@@ -34,7 +34,7 @@ pytestmark = [
     pytest.mark.timeout(2400),
 ]
 RUNTIMES = ("xgboost:0.90", "xgboost:1.2", "sklearn:1.0", "sklearn:1.2")
-# What a notebook instance of AWS's has, and the notebooks' own `pip install` then finds in place.
+# Packages of AWS's notebook instances, so that `pip install` in notebooks finds them.
 PACKAGES = (
     "sagemaker<3", "awscli", "nbclient", "ipykernel", "pandas", "matplotlib", "seaborn",
     "scikit-learn", "jsonlines",
@@ -72,7 +72,7 @@ for number, row in enumerate(rows[:25]):
     with open(f"{sys.argv[1]}/test_point_{number}.libsvm", "w") as file:
         file.write("0 " + " ".join(f"{index}:{value}" for index, value in enumerate(row)))
 """
-# scikit-learn 1.0: both models of the shadow test, from the rows that lie beside the notebook.
+# scikit-learn 1.0: both models of the shadow test, trained on the rows next to the notebook.
 TRAIN_SHADOW = """
 import os, sys, joblib, pandas
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
@@ -118,14 +118,14 @@ ASYNC = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notebook:
-    """A notebook of the repository, and what is expected of it.
+    """A notebook of the repository, and its expected outcome.
 
     given: objects that it reads from AWS's buckets, each a file of the repository.
     made: such objects, each a file that was made here.
-    cells: how many it has. calls: operations, and how many calls at least are answered.
-    fails: the cells that fail, and their errors. polls: errors of calls that it answers by waiting.
+    cells: their number. calls: operations, and the minimum number of answered calls.
+    fails: the cells that fail, and their errors. polls: errors that make it wait and call again.
     waits: limits of its waits.
-    every: tables in its folder of which each n-th row is left, so that it sends fewer requests.
+    every: tables in its folder that keep only each n-th row, so that it sends fewer requests.
     """
 
     path: str
@@ -160,7 +160,7 @@ def guardrails(kind: str) -> Notebook:
 LINES = (
     (
         Notebook(
-            path=f"{CHURN}sm-a_b_testing.ipynb",  # its models lie beside it, and it uploads them
+            path=f"{CHURN}sm-a_b_testing.ipynb",  # it uploads models from its own folder
             cells=24,
             calls={
                 "CreateEndpoint": 1,
@@ -169,7 +169,7 @@ LINES = (
                 "UpdateEndpointWeightsAndCapacities": 2,
                 "DeleteEndpoint": 1,
             },
-            # It waits a minute for metrics, and its plots fail if there are none.
+            # It waits a minute for metrics. Without them its plots would fail.
             waits={"SHORT_WAITS_PAUSES": "0.2", "SHORT_WAITS_MOST_S": "60"},
         ),
     ),

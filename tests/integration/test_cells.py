@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
 
 class Routed(Platform):
-    """The cells blue and green as a client of their router sees them; blue's home has its keys."""
+    """The cells blue and green, seen through their router. The keys are those in blue's home."""
 
     def __init__(self, cells: dict[str, Platform], file: Path, port: int) -> None:
         super().__init__(cells["blue"].home.root)

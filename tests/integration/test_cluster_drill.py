@@ -1,4 +1,4 @@
-"""The drill on clusters of its own: a killed leader, a partition, a dead node of Ray."""
+"""The drill on separate clusters: a killed leader, a partition, a dead node of Ray."""
 
 import json
 import signal
@@ -70,14 +70,14 @@ def test_a_dead_node_costs_its_streams_alone() -> None:
 @pytest.mark.thorough
 def test_a_drill_that_is_interrupted_leaves_no_process() -> None:
     process, mark = started()
-    # The second control is there, and what follows is being started.
+    # The second control runs, and the next processes are starting.
     until(lambda: any(names_control(it) for it in processes_naming(mark)), "control runs", 120.0)
     assert ended_by_ctrl_c(process) != 0
     assert processes_naming(mark) == []
 
 
 def ended_by_ctrl_c(process: "subprocess.Popen[str]") -> int:
-    """The exit code; Ctrl-C is pressed again where it was lost in a callback of Python's."""
+    """Press Ctrl-C, again if a callback of Python lost it, and return the exit code."""
     for _ in range(4):
         process.send_signal(signal.SIGINT)
         with suppress(subprocess.TimeoutExpired):

@@ -154,7 +154,7 @@ class Cluster:
 
     @contextlib.contextmanager
     def busy(self) -> Iterator[None]:
-        """For the block there are requests; no acknowledged write is lost, and none fails."""
+        """Send requests during the block. None may fail, and no acknowledged write may be lost."""
         with contextlib.ExitStack() as stack:
             for one in self.traffic:
                 stack.enter_context(one.flowing(threads=2))

@@ -25,7 +25,7 @@ RUNTIME = "sklearn-1.2"
 
 
 class Instance:
-    """An instance's folder, with copies that have code; `notes` are the lines of their logs."""
+    """An instance's folder, with copies that have code. `notes` are the lines of their logs."""
 
     def __init__(self, root: Path) -> None:
         self.folder = InstanceFolder(root / "instances" / "i-1")

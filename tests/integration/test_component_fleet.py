@@ -141,7 +141,7 @@ class Traffic:
 
 
 def put_adapter(platform: Platform, key: str) -> str:
-    """An archive that the echo server takes for an adapter; its URI."""
+    """Put an archive that the echo server accepts as an adapter, and return its URI."""
     content = io.BytesIO()
     with tarfile.open(fileobj=content, mode="w:gz") as archive:
         member = tarfile.TarInfo("adapter_config.json")

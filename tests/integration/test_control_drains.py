@@ -36,7 +36,7 @@ def control(tmp_path: Path) -> Iterator[ControlUnderTest]:
 
 
 class Stream:
-    """A stream from one copy, read by a thread of its own."""
+    """A stream from one copy, read by a separate thread."""
 
     def __init__(self, address: str) -> None:
         self.text = ""

@@ -59,7 +59,7 @@ def hung(platform: Platform, name: str) -> Iterator[None]:
 
 
 class Calls:
-    """CreateEndpointConfig without retries, each in a thread of its own."""
+    """CreateEndpointConfig without retries, each call in a separate thread."""
 
     def __init__(self, platform: Platform) -> None:
         self._platform = platform
@@ -100,7 +100,7 @@ def create_config(client: Any, name: str) -> str:
 
 
 def check_nothing_is_lost(platform: Platform, outcomes: dict[str, str]) -> None:
-    """What was acknowledged is there; what was not is there whole, or can be made now."""
+    """Assert that acknowledged configurations exist, and others exist whole or can be created."""
     client = platform.boto3("sagemaker")
     for name, outcome in outcomes.items():
         if outcome != OK:

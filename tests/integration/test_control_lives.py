@@ -42,7 +42,7 @@ def control(tmp_path: Path, s3: ObjectStore) -> Iterator[ControlUnderTest]:
 
 
 def put_adapter(s3: ObjectStore, key: str, file_name: str = "adapter_config.json") -> str:
-    """An archive that the echo server takes for an adapter; its URI."""
+    """Put an archive that the echo server accepts as an adapter, and return its URI."""
     content = io.BytesIO()
     with tarfile.open(fileobj=content, mode="w:gz") as archive:
         member = tarfile.TarInfo(file_name)
@@ -265,7 +265,7 @@ def test_failures_name_their_cause_and_can_be_deleted(
 
 
 def go_on_trial_and_back(control: ControlUnderTest, traffic: Traffic) -> None:
-    """An update to "larger" that an alarm takes back on trial; control is killed meanwhile."""
+    """Update to "larger". An alarm rolls the update back on trial, while control is killed."""
     sagemaker, cloudwatch = control.client(), control.client("cloudwatch")
     cloudwatch.put_metric_alarm(
         AlarmName="errors",
@@ -305,7 +305,7 @@ def go_on_trial_and_back(control: ControlUnderTest, traffic: Traffic) -> None:
 
 
 def variant_status(sagemaker: Any) -> str | None:
-    """How far the new configuration of the endpoint has come; None where there is none."""
+    """VariantStatus of the endpoint's new configuration, or None without one."""
     summary = sagemaker.describe_endpoint(EndpointName="ep").get("PendingDeploymentSummary")
     if summary is None:
         return None

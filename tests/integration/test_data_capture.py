@@ -57,7 +57,7 @@ def ends(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CapturedEndpoints
 def program(
     ends: CapturedEndpoints, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator["Future[tuple[str, Served]]"]:
-    """The SDK's program, which waits for its endpoint: beside the other tests."""
+    """The SDK's program. It runs at the same time as other tests, because it waits long."""
     runtimes = Path(ends.platform.environment[VARIABLE])
     folder = tmp_path_factory.mktemp("trained")
 
@@ -192,7 +192,7 @@ def test_a_shadows_answers_are_objects_of_its_own(ends: CapturedEndpoints) -> No
 
 
 def stream(ends: CapturedEndpoints, commands: str, name: str = "both") -> list[dict[str, Any]]:
-    """The events of a streamed answer; a failure ends it as an event."""
+    """The events of a streamed answer. A failure is an event at the end."""
     answer = ends.runtime.invoke_endpoint_with_response_stream(
         EndpointName=name,
         ContentType="application/json",
@@ -217,7 +217,7 @@ def test_an_update_turns_it_off_retains_it_and_excludes_it(ends: CapturedEndpoin
     found = ends.update("input", "off")["DataCaptureConfig"]
     assert (found["EnableCapture"], found["CaptureStatus"]) == (False, "Stopped")
     before = len(ends.records("input"))
-    time.sleep(1.0)  # what is promised: routes follow a change of status within a second
+    time.sleep(1.0)  # routes are promised to follow a change of status within a second
     for _ in range(5):
         ends.invoke("input", b"{}")
     retained = ends.update("input", "tenth", RetainAllVariantProperties=True)

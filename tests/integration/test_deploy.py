@@ -61,7 +61,7 @@ def platform(runtimes: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 @pytest.fixture(scope="module")
 def llm(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a tiny model, and beside it one of two adapters."""
+    """A folder with a tiny model, next to a folder with two adapters."""
     folder = tmp_path_factory.mktemp("llm")
     model = tiny_llama(folder / "tiny", vocab_size=259, max_position_embeddings=2048)
     write_tokenizer(model)
@@ -71,7 +71,7 @@ def llm(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def deployed(platform: Platform, *arguments: str, code: int = 0) -> Any:
-    """The document that deploy prints; of an expected failure its error."""
+    """The document that deploy prints, or the error of an expected failure."""
     done = platform.cli("deploy", *arguments, "--json", code=code)
     return json.loads(done.stdout) if code == 0 else done.stderr
 
@@ -192,7 +192,7 @@ def test_a_directory_with_code(platform: Platform, tmp_path: Path) -> None:
     document = deployed(platform, str(folder), "--env", PROBE)
     answers = run_programs(platform, document)
     assert [json.loads(it) for it in answers.values()] == [{"twice": 8}] * 2
-    # The same, packed and put into S3 by another program, is served where it is.
+    # The same folder, packed and put into S3 by another program, is served from there.
     archive = shutil.make_archive(str(tmp_path / "packed"), "gztar", folder)
     s3 = platform.boto3("s3")
     s3.create_bucket(Bucket="packed-models")

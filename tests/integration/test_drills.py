@@ -31,7 +31,7 @@ from hostelry_lab.observer import PlatformObserver
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
-# What a client may see of a model server that died under its request.
+# Errors that a client may get if a model server dies during its request.
 NO_MODEL = {"ModelError", "ServiceUnavailable"}
 PLATFORM_PROCESSES = ["gateway-1", "control", "objectstore"]
 
@@ -53,9 +53,9 @@ def agent_pid(platform: Platform) -> int:
     return int(json.loads(record.read_bytes())["process"]["pid"])
 
 
-# The disk that is full has a platform of its own: tests/integration/test_full_home.py; the
-# supervisor's death is in test_supervisor_death.py, requests and batches in test_jobs_drill.py,
-# updates in test_rollout_drill.py.
+# These faults have other tests: the full disk test_full_home.py, with a separate platform, the
+# supervisor's death test_supervisor_death.py, requests and batches test_jobs_drill.py, updates
+# test_rollout_drill.py.
 ELSEWHERE = ("supervisor-kill", "disk-full", "rollout", "jobs")
 DRILLED = (
     "copy-kill",
@@ -83,7 +83,7 @@ DRILLED = (
     "objectstore-kill",
     "objectstore-hang",
 )
-# One fault of each kind of process, and one of each fault; `make test-all` runs every drill.
+# A fault for each kind of process, and each kind of fault once. `make test-all` runs all drills.
 ALWAYS = (
     "copy-kill",
     "many-copies",
@@ -173,7 +173,7 @@ def test_a_stream_whose_model_server_is_killed_ends_with_a_modelled_error(
 
 
 def kill_gateway(platform: Platform) -> None:
-    """Every worker at once; returns when all are back."""
+    """Kill all workers at once, and return when all run again."""
     killed = [(name, platform.kill(name)) for name in platform.gateway_workers]
     for name, pid in killed:
         platform.back(name, pid)

@@ -1,4 +1,4 @@
-"""Encrypted objects on a whole platform: what is on disk, and what a restart leaves readable."""
+"""Encrypted objects on a whole platform: the bytes on disk, and objects after a restart."""
 
 import os
 import signal
@@ -12,7 +12,7 @@ from tests.integration.platform import Platform, until
 
 pytestmark = pytest.mark.integration
 
-PLAINTEXT = os.urandom(1 << 20)  # the store compresses what it can
+PLAINTEXT = os.urandom(1 << 20)  # the store compresses compressible data
 KMS = {"ServerSideEncryption": "aws:kms"}
 
 

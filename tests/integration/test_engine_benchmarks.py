@@ -1,4 +1,4 @@
-"""The engine's benchmarks run to their ends, and say where their numbers come from."""
+"""The engine's benchmarks run to their end, and state the origin of their numbers."""
 
 import os
 import subprocess

@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(3 *
 
 @dataclass(frozen=True)
 class Stage:
-    """A platform with what the examples are given."""
+    """A platform with everything that the examples need."""
 
     platform: Platform
     model: Path
@@ -144,7 +144,7 @@ def left(stage: Stage) -> list[str]:
             "shared_fleet.py",
             ("--model", "{model}", "--adapters", "{adapters}"),
             ("Creating 20", "20 components serve", "Scaled out in", "--- one more that fits"),
-            False,  # the next test begins with what it left
+            False,  # the next test begins with the state that this test leaves
             id="a shared fleet",
             marks=pytest.mark.thorough,
         ),
@@ -158,7 +158,7 @@ def test_an_example_that_was_killed_runs_again(
     moments: tuple[str, ...],
     whole: bool,
 ) -> None:
-    """Each run begins with what the one before it left."""
+    """Each run begins with the state that the run before leaves."""
     for moment in moments if runs_all(pytestconfig) else moments[4::5]:
         stage.killed_at(moment, name, arguments)
     if whole:

@@ -14,7 +14,7 @@ from tests.integration.virtual_environments import virtual_environment
 pytestmark = pytest.mark.integration
 
 PROGRAMS = Path(__file__).parent / "sdk_programs"
-# What a user of AWS may have set, and what would lead a program elsewhere.
+# Settings of an AWS user, and settings that would lead a program elsewhere.
 USERS_AWS = {
     "AWS_PROFILE": "no-such-profile",
     "AWS_SESSION_TOKEN": "of-another-session",
@@ -243,7 +243,7 @@ def test_the_aws_command_line(platform: Platform, tmp_path: Path) -> None:
 
 
 def sdk_program(platform: Platform, bin_folder: Path, name: str, home: Path) -> dict[str, object]:
-    """What a program prints as its last line, as JSON, in a user's home of its own."""
+    """The last line of a program as JSON. It runs in a separate user's home."""
     users = {**USERS_AWS, "HOME": str(home), "PATH": f"{bin_folder}:{os.environ['PATH']}"}
     done = platform.exec([str(bin_folder / "python"), str(PROGRAMS / name)], users)
     found: dict[str, object] = json.loads(done.stdout.splitlines()[-1])

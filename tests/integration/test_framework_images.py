@@ -1,6 +1,6 @@
-"""AWS's framework images through boto3 and the SDK: models trained in the runtimes that serve them.
+"""AWS's framework images through boto3 and the SDK, with models trained in their runtimes.
 
-XGBoost's runtime is installed here. Those of some GB serve where they are in HOSTELRY_RUNTIMES_DIR:
+XGBoost's runtime is installed here. Runtimes of some GB are used if HOSTELRY_RUNTIMES_DIR has them:
 
     hostelry runtimes install pytorch:2.6    # tensorflow:2.19, huggingface:4.51, autogluon:1.3
 """
@@ -51,7 +51,7 @@ INSTALLED = ("sklearn:1.2", "xgboost:1.7")
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """A framework's image, and code that gives twice what the model predicts."""
+    """A framework's image, and code that returns twice the model's prediction."""
 
     image: str
     runtime: str
@@ -136,7 +136,7 @@ SDK_CLASSES = {
     "HuggingFaceModel": "huggingface",
 }
 RUNTIMES = {"sklearn": "sklearn:1.2", **{name: it.runtime for name, it in CASES.items()}}
-# The SDK's program has no code of its own for the others.
+# The SDK's program has no code for other frameworks.
 ENTRY_POINTS = {
     "sklearn": "import joblib\ndef model_fn(it): return joblib.load(it + '/model.joblib')\n",
     "xgboost": """
@@ -275,7 +275,7 @@ def test_a_sentence_encoder_of_the_package_registry_answers_as_transformers_does
 
 
 def default_body(framework: str, rows: Any) -> tuple[str, bytes]:
-    """What clients of the framework's image send without code of their own."""
+    """The request that clients of the framework's image send to a model without code."""
     if framework in ("xgboost", "autogluon"):
         return "text/csv", "\n".join(",".join(map(str, row)) for row in rows).encode()
     named = {"tensorflow": {"instances": rows}, "huggingface": {"inputs": rows}}

@@ -30,7 +30,7 @@ def test_from_zero_no_request_fails_whatever_happens_meanwhile(tmp_path: Path) -
         fleet.sagemaker.delete_tags(ResourceArn=arn, TagKeys=[COMPAT["Key"]])
         until(lambda: b"compat" not in platform.home.routes.read_bytes(), "the routes follow")
 
-        # No instance either, and control is not there to receive it; its successor is.
+        # No instance runs, and control cannot receive the wake. Its successor can.
         assert fleet.num_instances() == 0
         expect_all(fleet, 1, lambda: platform.kill("control", signal.SIGKILL))
 
@@ -42,7 +42,7 @@ def test_from_zero_no_request_fails_whatever_happens_meanwhile(tmp_path: Path) -
 
 
 def expect_all(fleet: Fleet, count: int, act: Any = None) -> None:
-    """So many requests at once from zero: all are answered, and that was decided once."""
+    """Send requests at once from zero. All are answered, and the start is decided only once."""
     case = Case(name="test")
     play(fleet, case, count, act)
     assert case.errors == []

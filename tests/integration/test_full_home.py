@@ -1,6 +1,6 @@
-"""A platform whose home has no byte left, for real: a small filesystem, filled to its end.
+"""A platform whose home has no byte left: a real small filesystem that is filled completely.
 
-Needs the right to mount one; without it the same faults are played one by one in unit tests.
+Needs the right to mount a filesystem. Without it, unit tests still simulate these faults.
 """
 
 import subprocess

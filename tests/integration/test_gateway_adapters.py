@@ -19,7 +19,7 @@ from tests.integration.gateway_rig import (
 
 pytestmark = pytest.mark.integration
 NUM_ADAPTERS = 4
-NUM_REQUESTS = 20  # so many that chance would not put all of them on one of three copies
+NUM_REQUESTS = 20  # enough that chance would not send all of them to one of three copies
 
 
 @pytest.fixture(scope="module")

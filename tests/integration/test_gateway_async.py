@@ -35,7 +35,7 @@ def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayRig]:
 
 @contextmanager
 def jobs_process(rig: GatewayRig) -> Iterator[httpx.Client]:
-    """The process for jobs on the gateway's home; a client that shows its key."""
+    """The jobs process on the gateway's home, and a client with its key."""
     command = [sys.executable, "-m", "hostelry.services.jobs", "--home", str(rig.home.root)]
     key = {"X-Hostelry-Key": rig.credentials.internal_key}
 

@@ -51,7 +51,7 @@ def control(rig: GatewayRig) -> Iterator[FakeControl]:
 
 
 class Background:
-    """One call in a thread of its own."""
+    """One call in a separate thread."""
 
     def __init__(self, call: Callable[[], Any]) -> None:
         self._call = call
@@ -116,7 +116,7 @@ def test_routes_that_cannot_be_kept_on_a_full_disk_are_served_all_the_same(
     routes = rig.home.routes
     kept = routes.read_bytes()
     scratch = routes.with_name(f".{routes.name}.{rig.process.pid}")
-    scratch.symlink_to("/dev/full")  # what the gateway writes before it renames
+    scratch.symlink_to("/dev/full")  # the file that the gateway writes and then renames
     control.publish(snapshot_of("2", model_endpoint("new", copies[1].route)))
     until(lambda: b"could not be kept on disk" in rig.log.read_bytes(), "the log says so")
     assert invoke(rig.client(), "new") == b"hello"

@@ -91,7 +91,7 @@ class LeadingControl(FakeControl):
 
 
 class GatewayHostProcess:
-    """`hostelry gateway` on a home of its own."""
+    """`hostelry gateway` with a separate home."""
 
     def __init__(self, root: Path, rig: GatewayRig, name: str) -> None:
         self.home = Home(root / name)
@@ -219,7 +219,7 @@ def test_requests_of_both_hosts_spread_as_if_they_were_one(cluster: Cluster) -> 
         board.tick(SystemClock().now())
         loads = [
             load
-            for key in board.keys()  # noqa: SIM118 - it is no mapping
+            for key in board.keys()  # noqa: SIM118 - it is not a mapping
             if key.endpoint_name == "echo"
             for load in board.recent(key, began)
         ]

@@ -28,9 +28,9 @@ GREEDY = {"max_new_tokens": 8, "do_sample": False, "ignore_eos_token": True}
 
 @pytest.fixture(scope="module")
 def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayRig]:
-    """A base with es and fr in its archive, an adapter component of each kind on it.
+    """A base with es and fr in its archive, and an adapter component of each kind on it.
 
-    The routes claim that the copy has ``ghost``, as they may for a moment; it has not.
+    The routes claim for a moment that the copy has ``ghost``, but it does not.
     """
     root = tmp_path_factory.mktemp("lmi")
     log = root / "log"
@@ -59,7 +59,7 @@ def client(rig: GatewayRig) -> Iterator[openai.OpenAI]:
 
 
 def invoke(rig: GatewayRig, name: str, body: dict[str, Any], *, stream: bool = False) -> bytes:
-    """The component's answer; raises ClientError."""
+    """The component's answer. Raises ClientError."""
     if stream:
         return b"".join(streamed(rig, name, body))
     whole: bytes = rig.client().invoke_endpoint(**asked(name, body))["Body"].read()
@@ -67,7 +67,7 @@ def invoke(rig: GatewayRig, name: str, body: dict[str, Any], *, stream: bool = F
 
 
 def streamed(rig: GatewayRig, name: str, body: dict[str, Any]) -> list[bytes]:
-    """The parts of the component's streamed answer; raises ClientError."""
+    """The parts of the component's streamed answer. Raises ClientError."""
     answer = rig.client().invoke_endpoint_with_response_stream(**asked(name, body))
     return [event["PayloadPart"]["Bytes"] for event in answer["Body"]]
 

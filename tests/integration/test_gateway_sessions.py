@@ -29,11 +29,11 @@ from hostelry.home.ports import bind
 pytestmark = pytest.mark.integration
 PROGRAM = Path(__file__).parent / "servers" / "session_server.py"
 NEW = {"requestType": "NEW_SESSION"}
-NUM_SESSIONS = 40  # so many that chance leaves no copy without one
+NUM_SESSIONS = 40  # enough that by chance each copy has a session
 
 
 class SessionProcess:
-    """One session server; its sessions live `lifetime_s`."""
+    """One session server. Its sessions live for `lifetime_s`."""
 
     def __init__(self, name: str, lifetime_s: float = 1200.0) -> None:
         port = free_port()
@@ -90,7 +90,7 @@ def routes(version: str, copies: list[SessionProcess]) -> RouteSnapshot:
 
 @contextlib.contextmanager
 def running(root: Path, *copies: SessionProcess) -> Iterator[Rig]:
-    """A gateway over `copies`; all of it is ended afterwards."""
+    """A gateway over `copies`. Everything is ended afterwards."""
     try:
         with running_gateway(root, routes("1", list(copies))) as gateway:
             yield Rig(gateway, list(copies))

@@ -53,7 +53,7 @@ def table(platform: Platform) -> Iterator[CountTable]:
 
 
 class Stream:
-    """A long stream over a connection of its own; `copy` is the pid of the copy that sends it."""
+    """A long stream over a separate connection. `copy` is the pid of the copy that sends it."""
 
     def __init__(self, platform: Platform) -> None:
         client = platform.boto3("sagemaker-runtime", retries=NO_RETRIES)
@@ -184,7 +184,7 @@ def knock(platform: Platform, timeout_s: float) -> str:
 
 @contextlib.contextmanager
 def knocking(platform: Platform) -> Iterator[Counter[str]]:
-    """New connections one after another; what became of them."""
+    """Open connections one after another, and return their outcomes."""
     outcomes: Counter[str] = Counter()
     done = threading.Event()
 

@@ -44,7 +44,7 @@ class GraphTargets:
         return f"s3://models/{name}.tar.gz"
 
     def specification(self, name: str, document: str) -> dict[str, Any]:
-        """A graph as an inference component; it has 60 s for its start."""
+        """Create a graph as an inference component. It has 60 s to start."""
         return {
             "Container": {"Image": IMAGE, "ArtifactUrl": self.upload(name, document)},
             "StartupParameters": {"ContainerStartupHealthCheckTimeoutInSeconds": 60},
@@ -136,7 +136,7 @@ def graphs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GraphTargets]:
         platform.boto3("s3").create_bucket(Bucket="models")
         create_endpoint(platform)
         graphs = GraphTargets(platform)
-        # It calls itself, so that it never starts; its minute passes beside the tests.
+        # It calls itself, so it never starts. Its minute passes while other tests run.
         graphs.begin("narcissus", calls(endpoint=ENDPOINT, component="narcissus"))
         graphs.create("add", ADD)
         yield graphs

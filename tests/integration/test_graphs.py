@@ -33,7 +33,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(400
 
 @dataclass(frozen=True)
 class Graphs:
-    """A platform with the examples' models and graphs, and what the example printed."""
+    """A platform with the examples' models and graphs, and the output of the example."""
 
     platform: Platform
     printed: list[dict[str, Any]]

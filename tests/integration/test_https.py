@@ -79,7 +79,7 @@ def replaced(files: tuple[Path, Path], new: tuple[Path, Path]) -> None:
 
 
 def outward_address() -> str | None:
-    """This machine's address on a network; None where it is on none. Nothing is sent."""
+    """This machine's address on a network, or None without a network. Nothing is sent."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(("192.0.2.1", 9))
@@ -132,7 +132,7 @@ def test_clients_come_by_https_and_the_platforms_own_programs_as_ever(tmp_path: 
 
 
 def joined_gateways_have_their_own(first: Platform, authority: HostAuthority) -> None:
-    """A certificate of their own, under which clients use both the gateways and the S3 port."""
+    """A separate certificate. With it clients use both the gateways and the S3 port."""
     address = "127.0.0.2"
     pair = authority.pair("gateways", address)
     files = ("--https-cert", str(pair[0]), "--https-key", str(pair[1]))

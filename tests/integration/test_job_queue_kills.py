@@ -1,4 +1,4 @@
-"""The queue of asynchronous requests after kill -9: what was acknowledged is there, once."""
+"""After kill -9, the queue of asynchronous requests has each acknowledged request once."""
 
 import signal
 import subprocess

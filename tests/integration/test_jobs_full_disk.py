@@ -1,7 +1,7 @@
-"""Asynchronous requests and a transform job while the home has no byte left, for real.
+"""Asynchronous requests and a transform job while the home really has no byte left.
 
-Needs the right to mount a small filesystem; without it the same faults are played one by one in
-`tests/unit/jobs`.
+Needs the right to mount a small filesystem. Without it, `tests/unit/jobs` still simulates these
+faults.
 """
 
 import signal
@@ -99,7 +99,7 @@ class Work:
         )
 
     def keys(self, prefix: str) -> list[str]:
-        """Keys of objects; none while the object store is started again."""
+        """Keys of objects. Empty while the object store starts again."""
         try:
             listed = self.s3.list_objects_v2(Bucket="work", Prefix=prefix)
         except (BotoCoreError, ClientError):
@@ -117,12 +117,12 @@ class Work:
 
 
 def jobs_other_than(platform: Platform, pid: int) -> list[int]:
-    """Live jobs processes; a full disk may have no room for the file that names one."""
+    """Live jobs processes. A full disk may have no room for the file with the pid."""
     return [it for it in processes_naming(str(platform.home.run / "jobs")) if it != pid]
 
 
 def body_of(name: str) -> bytes:
-    """A request of half a second; the last one is still there once the disk is full."""
+    """A request of half a second. The last request still runs when the disk is full."""
     return f"sleep {8.0 if name == LAST else 0.5}{name}".encode()
 
 

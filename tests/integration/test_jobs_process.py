@@ -1,4 +1,4 @@
-"""The process for jobs alone: what it answers, and what is left after kill -9."""
+"""The jobs process by itself: its answers, and its state after kill -9."""
 
 import signal
 import subprocess
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.integration
 
 
 class JobsProcess:
-    """A process for jobs on a home of its own; `client` has the internal key."""
+    """A jobs process with a separate home. `client` has the internal key."""
 
     def __init__(self, home: Home) -> None:
         self.home = home

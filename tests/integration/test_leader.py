@@ -164,7 +164,7 @@ def epochs_of(found: Controls, asked: ControlUnderTest) -> tuple[int, str]:
 
 
 def is_created(sagemaker: Any, name: str) -> bool:
-    """Whether the configuration is there after a try; 503 is for SDKs to try again."""
+    """Try to create the configuration. True if it exists. After 503 an SDK tries again."""
     try:
         create_config(sagemaker, name)
     except ClientError as error:

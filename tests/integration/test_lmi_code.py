@@ -1,4 +1,4 @@
-"""An author's code in real processes: what it changes, how it fails, what it cannot reach."""
+"""An author's code in real processes: its effects, its failures, and its limits."""
 
 import asyncio
 import json

@@ -20,7 +20,7 @@ NAME = "org/tiny"
 
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An archive's content: one top folder, in it the model with defaults of its own."""
+    """The content of an archive: one top folder with the model and its default options."""
     root = tmp_path_factory.mktemp("images")
     folder = byte_model(root)
     (folder / "generation_config.json").write_text(

@@ -1,4 +1,4 @@
-"""Scores of prompts and beam searches of a real server, beside transformers and PEFT."""
+"""Scores of prompts and beam searches of a real server, compared with transformers and PEFT."""
 
 import warnings
 from collections.abc import Iterator, Sequence

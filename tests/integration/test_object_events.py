@@ -1,4 +1,4 @@
-"""Objects that arrive below a prefix start transform jobs; topics and queues get their events."""
+"""Objects below a prefix start transform jobs. Topics and queues get events about the objects."""
 
 import json
 import time
@@ -45,7 +45,7 @@ def queue(platform: Platform, name: str) -> tuple[str, str]:
 
 
 def received(platform: Platform, url: str, num: int, within_s: float = 30) -> list[dict[str, Any]]:
-    """So many messages of a queue, each of which is deleted."""
+    """Receive and delete `count` messages of a queue."""
     sqs, found = platform.boto3("sqs"), []
 
     def enough() -> bool:

@@ -42,7 +42,7 @@ PART = os.urandom(5 * 1024 * 1024)
 
 @contextmanager
 def object_store(home: Home) -> Iterator[tuple["subprocess.Popen[bytes]", int]]:
-    """The store's process and S3 port; killed at the end, which is also how `up` stops it."""
+    """The store's process and S3 port. At the end it is killed, as `up` does."""
     home.make()
     port = free_port()
     command = prepare(home, port, KEYS, clean_environment(), "http://127.0.0.1:1")
@@ -126,7 +126,7 @@ def test_a_backup_taken_in_the_middle_of_writing_has_what_was_acknowledged(
         def write(name: str) -> None:
             s3.put_object(Bucket="kept", Key=name, Body=bodies[name])
             acknowledged.append(name)
-            if name.endswith("5"):  # what is deleted meanwhile leaves the others as they are
+            if name.endswith("5"):  # deletions must not change the order of the others
                 s3.delete_object(Bucket="kept", Key=name)
 
         with ThreadPoolExecutor(4) as writers:

@@ -342,5 +342,5 @@ def test_each_request_is_answered_once_though_processes_are_killed(batches: Batc
 
 
 def lacking(shown: str) -> str:
-    """What `hostelry jobs show` printed, if it names what is lacking."""
+    """The output of `hostelry jobs show`, if it names the missing model."""
     return shown if "no copy serves" in shown else ""

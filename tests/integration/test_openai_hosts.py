@@ -40,7 +40,7 @@ USAGE = {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3}
 
 
 class GatedModel(Model):
-    """A copy that answers; prompts that begin with "late" once `gate` is set. Counts prompts."""
+    """A copy that answers. Prompts that begin with "late" wait for `gate`. Counts prompts."""
 
     def __init__(self) -> None:
         super().__init__()

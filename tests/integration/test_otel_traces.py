@@ -63,7 +63,7 @@ def exporter(**settings: str) -> TraceExport:
 
 
 def one_call(export: TraceExport, request_id: str, traceparent: str | None = None) -> str:
-    """A call from its begin to its end; the `traceparent` that a copy gets."""
+    """Make a whole call, and return the `traceparent` that a copy gets."""
     ring = CallRing(lambda: 1_700_000_000.0, lambda: 5_000_000, sink=export)
     headers = {} if traceparent is None else {"traceparent": traceparent}
     request = HttpRequest("POST", "/endpoints/chat/invocations", headers=headers)

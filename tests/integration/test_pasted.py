@@ -35,7 +35,7 @@ class Reader:
         (folder / "user").mkdir()
 
     def paste(self, script: str) -> str:
-        """What a shell prints; fails the test at the first command that fails."""
+        """The output of a shell. Fails the test at the first failing command."""
         done = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", script],
             cwd=self.folder,

@@ -231,7 +231,7 @@ def test_updates_to_a_pipeline_and_back_and_scaling_fail_no_request(platform: Pl
 
 
 def has_settled(platform: Platform, num_instances: int) -> None:
-    """Wait until `moving` has so many instances, with three containers each."""
+    """Wait until `moving` has `count` instances, with three containers each."""
     wanted = [3] * num_instances
     until(lambda: ready_on(platform, "moving") == wanted, f"{num_instances} instances", 60)
 
@@ -378,7 +378,7 @@ def test_asynchronous_requests_and_transform_jobs_go_through_all(platform: Platf
     create_model(platform, "queued", [step("one"), step("two")])
     create_config(platform, "queued", AsyncInferenceConfig=settings)
     sagemaker.create_endpoint(EndpointName="queued", EndpointConfigName="queued")
-    # "late" is so only if the time limit is that of both containers together.
+    # "late" exceeds the time limit only if both containers share the limit.
     inputs: dict[str, Any] = {
         "good": {},
         "ill": {"two": "status 400"},

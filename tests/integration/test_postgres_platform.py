@@ -73,7 +73,7 @@ def is_described(platform: Platform) -> bool:
 
 @contextlib.contextmanager
 def steady_describes(platform: Platform) -> Iterator[list[str]]:
-    """Describe the endpoint all the time; the codes of what failed."""
+    """Describe the endpoint all the time, and collect the codes of failures."""
     failures: list[str] = []
     done = threading.Event()
     client = platform.looker()

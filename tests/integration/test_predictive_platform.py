@@ -186,7 +186,7 @@ STUCK = "import time\ndef model_fn(model_dir): time.sleep(3600)"
 def stuck(many: Served) -> "Iterator[Future[tuple[dict[str, Any], int]]]":
     """The error of a request to a model whose load hangs, and the model's requests in flight then.
 
-    It takes a minute, beside the other tests of its endpoint.
+    It takes a minute, in which other tests of the endpoint run.
     """
     put(many, "stuck.tar.gz", packed(**{"code/inference.py": STUCK.encode()}))
     patient = many.platform.boto3(

@@ -19,7 +19,7 @@ from tests.integration.predictive_rig import PredictiveServer, launched, serving
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 CSV, JSON, NPY = "text/csv", "application/json", "application/x-npy"
-# What the model does is asked for by the custom attributes, which its functions see.
+# Custom attributes, which its functions see, choose the behaviour of the model.
 CODE = """
 import json, os, sys, time, joblib
 
@@ -67,7 +67,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
 
 @pytest.fixture(scope="module")
 def plain(trained: Trained, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PredictiveServer]:
-    """The model without code of its own."""
+    """The model without code in its archive."""
     log = tmp_path_factory.mktemp("logs") / "plain"
     with serving(trained.folder, log, SAGEMAKER_MAX_PAYLOAD_IN_MB="1") as server:
         yield server
@@ -427,7 +427,7 @@ def test_the_end_of_any_part_leaves_no_process(trained: Trained, tmp_path: Path)
 
 
 def is_alive(pid: int) -> bool:
-    """Whether it runs; one that ended and was not waited for does not."""
+    """Whether a process runs. An ended process that was not reaped does not run."""
     try:
         return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
     except OSError:

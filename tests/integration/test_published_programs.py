@@ -1,6 +1,6 @@
-"""Programs of the shape of AWS's published notebooks on changing models, with real XGBoost models.
+"""Programs like AWS's published notebooks on changing models, with real XGBoost models.
 
-Each test checks what one program printed; all run at once on one platform, as they mostly wait.
+Each test checks the output of one program. All run at once on one platform, as they mostly wait.
 """
 
 import json
@@ -65,7 +65,7 @@ BROKEN = b"def predict_fn(data, model):\n    raise RuntimeError('this version is
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """The programs, and what the models predict for the rows."""
+    """The programs, and the models' predictions for the rows."""
 
     programs: Programs
     predicted: dict[str, list[float]]
@@ -73,7 +73,7 @@ class Published:
 
 
 def scikit_learn_models(runtimes: Path, folder: Path) -> dict[str, list[float]]:
-    """Write what `sdk2_shadow_experiment.py` reads; what the models predict."""
+    """Write the input of `sdk2_shadow_experiment.py`, and return the models' predictions."""
     interpreter = runtime_python(runtimes, SCIKIT_LEARN.replace(":", "-"))
     found = json.loads(ran(interpreter, TRAIN_SCIKIT_LEARN, folder).splitlines()[-1])
     (folder / "rows.json").write_text(json.dumps(found["rows"]))

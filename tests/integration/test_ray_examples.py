@@ -50,7 +50,7 @@ def test_examples_run_unchanged_on_three_nodes(tmp_path: Path) -> None:
 
 
 def ran(platform: Platform, name: str, *arguments: str) -> str:
-    """What the example printed; the test fails where it does not end with 0."""
+    """The output of the example. Fails the test if its exit code is not 0."""
     program = [sys.executable, str(EXAMPLES / name), *arguments]
     return platform.exec(program, timeout_s=PROGRAM_S).stdout
 

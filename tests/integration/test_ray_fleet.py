@@ -135,7 +135,7 @@ def reached_by_links(platform: Platform, cluster: RayCluster, node: str) -> None
 
 
 class Calls:
-    """Streams that last, and callers that ask again and again; what became of each."""
+    """Long streams, and clients that send requests without pause, with their outcomes."""
 
     def __init__(self, platform: Platform) -> None:
         self.streams: list[str] = []
@@ -188,7 +188,7 @@ class Calls:
 
 
 def outcome(call: Callable[[], object]) -> str:
-    """How the call ended: "ok", or the code of a modelled error; any other is raised."""
+    """The outcome of a call: "ok", or the code of a modelled error. Raises any other error."""
     try:
         call()
     except (ClientError, EventStreamError) as error:
@@ -259,7 +259,7 @@ def test_copies_outlive_control_and_up_and_come_back_from_a_dead_node(tmp_path: 
 def another_control_leads(
     first: Platform, further: Platform, gateways: Platform, node: tuple[RayCluster, str]
 ) -> None:
-    """It does what the first host's did, and no copy is started again."""
+    """The new leader does the work of the first host's control, and no copy restarts."""
     before, (cluster, address) = pids(first), node
     until(lambda: all_answer(gateways), "the further host serves", WHOLE_S)
     kill_host(first, "gateway-1", "objectstore", "s3door", "proxy")

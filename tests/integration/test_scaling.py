@@ -45,7 +45,7 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
 
 
 class Callers:
-    """So many callers, each of which asks again as soon as it is answered."""
+    """Clients that each send the next request as soon as the last is answered."""
 
     def __init__(self, traffic: Traffic, count: int) -> None:
         self._stop = threading.Event()

@@ -93,7 +93,7 @@ def test_sdk_3_resource_classes_deploy_invoke_and_delete(platform: Platform) -> 
 def programs(
     platform: Platform, folder: Path, pytestconfig: pytest.Config
 ) -> Iterator[tuple[Programs, str]]:
-    """The programs of SDK 2, and what the model answers without it."""
+    """The programs of SDK 2, and the model's answer without the SDK."""
     python = virtual_environment("sdk2", "sagemaker<3", "awscli") / "python"
     answer, model_id = "", next(iter(MODELS))
     llms = LLMS if runs_all(pytestconfig) else {}

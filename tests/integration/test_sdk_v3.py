@@ -22,7 +22,7 @@ from tests.selection import chosen, first_alone, runs_all
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(900)]
 
 SDK = ("sagemaker==3.27.0", "sagemaker-serve==1.27.0", "sagemaker-train==1.27.0")
-# The requirements that ModelBuilder imports; all others are 500 MB.
+# The requirements that ModelBuilder imports. The others would take 500 MB.
 NEEDED = ("sagemaker-core==2.27.0", "graphene<4", "psutil", "tqdm", "docker", "deepdiff")
 SERVERS = {
     "DJL_SERVING": "djl-inference",
@@ -38,7 +38,7 @@ FAILURES = {
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """The programs on their platform, and what the two models answer without the SDK."""
+    """The programs on their platform, and the answers of the two models without the SDK."""
 
     platform: Platform
     programs: Programs

@@ -30,7 +30,7 @@ from hostelry.base.runtimes import VARIABLE, runtime_python
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 SDK_PROGRAM = Path(__file__).parent / "sdk_programs" / "sdk2_serverless.py"
 NAME, MOST, IDLE_S = "fn", 3, 8.0
-# A row is [seconds to take, MB to take up]; the answer is the process that gave it.
+# A row is [seconds to take, MB to allocate]. The answer is the id of the answering process.
 CODE = """
 import os, time
 def model_fn(model_dir):

@@ -1,4 +1,4 @@
-"""Services forked from one interpreter: what each process has, and what becomes of its parent."""
+"""Services forked from one interpreter: the state of each process, and the end of the parent."""
 
 import json
 import os

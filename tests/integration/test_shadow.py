@@ -30,7 +30,7 @@ ON_THE_WAY = ("Creating", "Created", "Starting", "Running", "Updating", "Stoppin
 
 
 def until(check: Callable[[], Any], what: str, within_s: float = 90.0) -> Any:
-    """As the platform's; where no processor is idle, the mirror process comes after all others."""
+    """`until` of the platform, with more time: on a busy machine the mirror process runs last."""
     return until_within(check, what, within_s)
 
 
@@ -115,9 +115,9 @@ def compared(platform: Platform, outcome: str, body: bytes) -> list[str]:
 
 
 def answered(platform: Platform, count: int, endpoint: str = "e") -> int:
-    """How many of `count` requests production's copy has answered with the echo; each 4th streams.
+    """How many of `count` requests production's copy answers with the echo. Each 4th streams.
 
-    Without retries: a shadow that costs a request anything is seen.
+    Without retries, so that a failure caused by the shadow shows.
     """
     client = platform.boto3("sagemaker-runtime", retries={"total_max_attempts": 1})
 
@@ -187,7 +187,7 @@ def test_the_shadow_gets_its_share_and_answers_no_client(platform: Platform) -> 
     )
     (shown,) = in_service(platform, "e")["ShadowProductionVariants"]
     assert shown["DesiredWeight"] == 0.5
-    time.sleep(1.0)  # what is promised: a second after the change at most
+    time.sleep(1.0)  # the promise is a second after the change at most
     assert answered(platform, 200) == 200
     until(lambda: arrived(platform, "main") == 300, "all requests were counted")
     until(lambda: total(platform, "Invocations", "main") == 300, "production's own metric")
@@ -275,7 +275,7 @@ def dropped(platform: Platform) -> float:
 
 
 def mirrored_again(platform: Platform) -> None:
-    """Return once the shadow gets copies of all requests again; production answers all of them."""
+    """Return once the shadow gets copies of all requests again. Production answers all of them."""
 
     def counts() -> tuple[float, float, float]:
         return arrived(platform, "main"), arrived(platform, "shadow"), dropped(platform)
@@ -284,7 +284,7 @@ def mirrored_again(platform: Platform) -> None:
         main, shadow, lost = counts()
         assert answered(platform, 8) == 8
         all_counted = (main + 8, shadow + 8, lost)
-        with contextlib.suppress(AssertionError):  # what a killed process had is not counted
+        with contextlib.suppress(AssertionError):  # requests in a killed process are not counted
             until(lambda: counts() == all_counted, "eight requests are counted", 20)
         return counts() == all_counted
 

@@ -43,7 +43,7 @@ class Hammer:
         return self.process.stdout.readline().strip()
 
     def kill(self) -> str:
-        """End it as it is; what it had said until then."""
+        """Kill the process, and return its output until then."""
         self.process.kill()
         return self.process.communicate()[0]
 

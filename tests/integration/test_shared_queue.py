@@ -87,7 +87,7 @@ def test_two_processes_end_each_request_once_though_one_of_them_is_killed(
         ended.update(first.stdout.readline().strip() for _ in range(20))
         first.send_signal(signal.SIGKILL)
         ended.update(lines_of(first))
-        with worker(url, "host-1") as successor:  # takes up what was claimed there
+        with worker(url, "host-1") as successor:  # takes over the claims of its host
             ended.update(lines_of(successor))
         ended.update(lines_of(second))
     rows = RequestRows(queue).page(RowFilter(limit=NUM_REQUESTS + 1))

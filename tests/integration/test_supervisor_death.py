@@ -1,4 +1,4 @@
-"""`up` is killed, at any moment and with others: what it started serves on and is adopted."""
+"""`up` is killed at any moment. Its processes continue to serve, and the next `up` adopts them."""
 
 import json
 import os
@@ -145,7 +145,7 @@ def test_only_what_died_or_hangs_meanwhile_is_started_again(platform: Platform) 
     after = services(platform)
     assert {name for name, pid in before.items() if after[name] != pid} == {"gateway-1", "control"}
     assert Traffic(platform).once() == "ok"
-    # What was adopted is supervised like what was started.
+    # Adopted processes are supervised like started ones.
     platform.back("gateway-2", platform.kill("gateway-2"))
     assert "gateway-2 ended (its exit code is unknown, as it was adopted)" in platform.log("up")
 

@@ -36,7 +36,7 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
 
 
 class ReadingContainer:
-    """Loads a model by reading its file; each takes SIZE of memory."""
+    """Loads a model by reading its file. Each model takes SIZE of memory."""
 
     def __init__(self) -> None:
         self.loaded: dict[str, bytes] = {}
@@ -55,7 +55,7 @@ class ReadingContainer:
 
 
 class Instance:
-    """A container and its models, with room for so many in memory, on disk and in the cache."""
+    """A container and its models, with limits on models in memory, on disk and in the cache."""
 
     def __init__(self, s3: ObjectStore, folder: Path, memory: int, disk: int, cache: int) -> None:
         self.container = ReadingContainer()

@@ -47,7 +47,7 @@ def mirror() -> Path | None:
 
 
 class Terraform:
-    """Terraform in a folder of its own, under `hostelry exec`."""
+    """Terraform in a separate folder, under `hostelry exec`."""
 
     def __init__(self, platform: Platform, folder: Path, plugins: Path) -> None:
         self.platform = platform
@@ -68,7 +68,7 @@ class Terraform:
         return found
 
     def run(self, *command: str, code: int = 0) -> str:
-        """What `terraform COMMAND` prints; fails the test where its exit code is not `code`."""
+        """The output of `terraform COMMAND`. Fails the test if its exit code is not `code`."""
         terraform = ["terraform", f"-chdir={self._folder}", *command]
         return self.platform.exec(terraform, self._environment, code).stdout
 
@@ -79,11 +79,11 @@ class Terraform:
         return self.run("apply", "-auto-approve", *arguments)
 
     def expect_no_changes(self, *arguments: str) -> None:
-        """`terraform plan`; fails the test where it would change anything."""
+        """Run `terraform plan`. Fails the test if it would change anything."""
         self.run("plan", "-detailed-exitcode", *arguments, code=NO_CHANGES)
 
     def destroyed(self, *arguments: str) -> None:
-        """`terraform destroy`; fails the test where anything is left."""
+        """Run `terraform destroy`. Fails the test if anything is left."""
         self.run("destroy", "-auto-approve", *arguments)
         assert json.loads((self._folder / "terraform.tfstate").read_text())["resources"] == []
 

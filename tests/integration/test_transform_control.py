@@ -1,4 +1,4 @@
-"""Transform jobs on a real control process and real agents; the test is the runner."""
+"""Transform jobs on a real control process and real agents. The test replaces the runner."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -56,7 +56,7 @@ class Runner:
         return copies
 
     def report(self, path: str, body: Any) -> int:
-        """Send a report; the status of the answer."""
+        """Send a report, and return the status of the answer."""
         answer = httpx.post(
             f"{self._url}/transform-jobs/{path}",
             headers=self._headers,

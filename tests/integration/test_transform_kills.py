@@ -1,4 +1,4 @@
-"""Transform jobs over three instances, each process of the platform killed; inputs that are bad."""
+"""Transform jobs over three instances, with kills of each platform process, and bad inputs."""
 
 import contextlib
 import json
@@ -26,7 +26,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 
 def copies_of(platform: Platform, endpoint: str) -> list[int]:
-    """The ports of an endpoint's ready copies; none while control is away."""
+    """The ports of an endpoint's ready copies. Empty while control is away."""
     headers = {"X-Hostelry-Key": platform.credentials.internal_key}
     try:
         routes = httpx.get(f"{platform.config.control_url}/internal/routes", headers=headers).json()
@@ -57,9 +57,9 @@ def num_done(served: Served, name: str) -> int:
 
 
 def trouble_without_store(served: Served) -> str | None:
-    """What control knows that the job "stopped" waits for; the object store is killed, if it runs.
+    """Control's reason why the job "stopped" waits. If the object store runs, it is killed first.
 
-    It is known for about 3 s after an attempt that failed.
+    Control knows the reason for about 3 s after a failed attempt.
     """
     platform = served.platform
     if platform.running("objectstore") is not None:

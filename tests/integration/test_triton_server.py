@@ -1,4 +1,4 @@
-"""Triton's model server as a process: answers, batches, deaths, hangs, and what is left behind."""
+"""Triton's model server as a process: answers, batches, deaths, hangs and leftovers."""
 
 import os
 import signal
@@ -49,13 +49,13 @@ def server(runtimes: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 
 def triton_of(server: TritonServer) -> int:
-    """The process of tritonserver: the front's one child; 0 without one."""
+    """The process of tritonserver, which is the front's only child. 0 without it."""
     children = Path(f"/proc/{server.process.pid}/task/{server.process.pid}/children").read_text()
     return int(children or 0)
 
 
 def session_of(server: TritonServer) -> list[int]:
-    """Triton's processes: the server's one, and those of the models."""
+    """Triton's processes: the server, and the processes of models."""
     triton = triton_of(server)
     return [it.pid for it in processes() if it.session == triton]
 

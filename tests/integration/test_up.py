@@ -38,7 +38,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
 
 @pytest.fixture(scope="module")
 def restarted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
-    """One platform for the tests that kill and start it; the last of them leaves nothing of it."""
+    """One platform for the tests that kill and start it. The last test stops it for good."""
     platform = Platform(tmp_path_factory.mktemp("restarted") / "home")
     write_image_rule(platform.home.root)
     with platform:
@@ -193,7 +193,7 @@ def test_what_is_killed_is_restarted_and_serves_again(restarted: Platform) -> No
 
 
 def answer(call: Callable[[], Any]) -> Any:
-    """The answer of `call`; None where there is none, or a retry is asked for."""
+    """The answer of `call`. None without an answer, or if a retry is requested."""
     try:
         return call()
     except BotoCoreError:

@@ -29,7 +29,7 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
 
 
 def deploy(platform: Platform, name: str, weights: dict[str, float], last_mode: str) -> None:
-    """An endpoint of echo models, in service; the last variant's is in `last_mode`."""
+    """Create an endpoint of echo models in service. The last variant has `last_mode`."""
     sagemaker, variants = platform.boto3("sagemaker"), []
     for variant, weight in weights.items():
         mode = last_mode if variant == list(weights)[-1] else "ok"
@@ -52,7 +52,7 @@ def deploy(platform: Platform, name: str, weights: dict[str, float], last_mode: 
 
 
 class Callers:
-    """Threads with a connection each; what served each request is counted."""
+    """Threads with a connection each. They count which variant served each request."""
 
     def __init__(self, platform: Platform) -> None:
         self._platform = platform
@@ -87,7 +87,7 @@ def shares_are(found: Counter[str], weights: dict[str, float], within: float) ->
 def test_shares_follow_the_weights_and_their_changes(platform: Platform) -> None:
     callers, sagemaker = Callers(platform), platform.boto3("sagemaker")
     shares_are(callers.served(1_000), WEIGHTS, 0.01)
-    # How long an echo takes, beside other tests, says nothing.
+    # The time of an echo says nothing, because other tests run.
     same = platform.cli(
         "compare", "e", "first", "second", "--latency", "50", "--errors", "0.05", "--wait", "9"
     )
@@ -99,7 +99,7 @@ def test_shares_follow_the_weights_and_their_changes(platform: Platform) -> None
             {"VariantName": name, "DesiredWeight": weight} for name, weight in changed.items()
         ],
     )
-    time.sleep(1.0)  # what is promised: a second after the change at most
+    time.sleep(1.0)  # the promise is a second after the change at most
     shares_are(callers.served(500), changed, 0.01)
     assert callers.served(10, TargetVariant="second") == {"second": 10}
     until(

@@ -259,7 +259,7 @@ def test_without_a_platform_there_is_a_way_on(command: str, tmp_path: Path) -> N
 
 
 class Terminal:
-    """A command on a terminal of its own."""
+    """A command on a separate terminal."""
 
     def __init__(self, platform: Platform, *arguments: str) -> None:
         self._command = [*CLI, *arguments, "--home", str(platform.home.root)]
@@ -305,7 +305,7 @@ class Terminal:
                 self._seen += os.read(self._file, 65536).decode("utf-8", "replace")
 
     def ended(self, keys: bytes = b"") -> int:
-        """The exit code; presses `keys` until it ends, as one may be missed."""
+        """Press `keys` until the command ends, because one may be missed. Returns the exit code."""
         deadline_s = monotonic_s() + 60
         while monotonic_s() < deadline_s:
             with contextlib.suppress(OSError):  # it has closed the terminal

@@ -90,7 +90,7 @@ def endpoint(platform: Platform) -> None:
 
 
 def create(platform: Platform, name: str, **specification: Any) -> dict[str, Any]:
-    """Create a component; its description once it is InService or Failed."""
+    """Create a component. Returns its description once it is InService or Failed."""
     sagemaker = platform.boto3("sagemaker")
     base = "BaseInferenceComponentName" in specification
     placed = {} if base else {"VariantName": "AllTraffic", "RuntimeConfig": {"CopyCount": 1}}

@@ -27,7 +27,7 @@ HERE = Scope("123456789012", "us-west-2")
 ROLE = "arn:aws:iam::123456789012:role/HostelryExecutionRole"
 MAIN = {"VariantName": "main", "InstanceType": "ml.g5.12xlarge", "InitialInstanceCount": 1}
 NEEDS = {"MinMemoryRequiredInMb": 1024}
-# Few names, so that a request meets what is there already; and what is odd but allowed.
+# Few names, so that requests often name existing resources, and odd but valid values.
 WORDS = (
     *("m", "c", "c2", "e", "base", "es", "main", "E", "new", "-", ""),
     *("s3://b/k", "s3://b/k/", "https://h/k", "/metrics", "text/csv", "mig-1g.5gb", ROLE),
@@ -131,7 +131,7 @@ def experiment_variant(name: str) -> dict[str, Any]:
 
 
 def settled() -> State:
-    """An endpoint, its base component and an adapter, in service; an experiment that waits."""
+    """An endpoint with a base component and an adapter in service, and a waiting experiment."""
     state = open_state(MemoryStore())
     run(state, "CreateModel", ModelName="m", PrimaryContainer={"Image": "i"})
     for name in ("c", "c2"):

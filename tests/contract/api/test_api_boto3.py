@@ -1,4 +1,4 @@
-"""A boto3 program on the operations: its waiters, paginators and error texts; no network."""
+"""A boto3 program on the operations without a network: its waiters, paginators and error texts."""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -217,7 +217,7 @@ REFUSED = [
 
 TRUST = json.dumps(SCHEDULER_TRUST)
 ROLE_OF_SCHEDULES = ("CreateRole", {"RoleName": "scheduler", "AssumeRolePolicyDocument": TRUST})
-# What the requests above name: a model, a configuration, an endpoint for components, and so on.
+# The resources in the requests above: a model, a configuration, an endpoint for components ...
 THERE: Mapping[str, Sequence[tuple[str, dict[str, Any]]]] = {
     "sagemaker": [
         ("CreateModel", {**MODEL, "ModelName": "there"}),

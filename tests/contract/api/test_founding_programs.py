@@ -83,7 +83,7 @@ target_tracking_policy_response = autoscaling_client.put_scaling_policy(
 def run(
     scope: Scope, answer: Callable[..., AWSResponse], monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., dict[str, Any]]:
-    """`run(program, resource_id)`: its variables afterwards; boto3 itself is the real one."""
+    """`run(program, resource_id)` returns the program's variables. boto3 itself is real."""
     session = boto3.Session(aws_access_key_id="key", aws_secret_access_key="secret")
     session.events.register("before-send", answer)
     monkeypatch.setattr(boto3, "DEFAULT_SESSION", session)

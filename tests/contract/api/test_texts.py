@@ -39,7 +39,7 @@ COMPONENT = {
     "RuntimeConfig": ONE_COPY,
 }
 
-# By operation and situation: a request that is refused, to what the fixture `served` made.
+# By operation and situation: a refused request, and the resources that `served` must create.
 REQUESTS: dict[tuple[str, str], dict[str, Any]] = {
     ("DescribeEndpoint", "no such endpoint"): {"EndpointName": "x"},
     ("UpdateEndpoint", "no such endpoint"): {"EndpointName": "x", "EndpointConfigName": "e-config"},

@@ -1,4 +1,4 @@
-"""Backups of a home: whole or refused, whatever happens to them; what they are restored into."""
+"""Backups of a home are whole or refused, whatever damages them. Restores need an empty home."""
 
 import json
 import os
@@ -41,7 +41,7 @@ from hostelry.store.sqlite import SqliteSnapshot
 CONFIG = UpConfig(control_port=1)
 KEYS = new_credentials("111122223333", "us-east-1")
 KEY = Key(kind="model", scope=Scope("111122223333", "us-east-1"), name="m")
-# What a home has besides databases; a part of it only while it runs.
+# The files of a home besides its databases. Some exist only while it runs.
 FILES = {
     "objects/data/load_1.dat": b"needle" * 50_000,
     "objects/data/load_1.idx": b"i" * 4096,

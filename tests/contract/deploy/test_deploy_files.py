@@ -29,7 +29,7 @@ MOST_EXPOSED = 3.0  # of systemd-analyze's 10
 
 
 def asked(*command: str | Path, cwd: Path = ROOT) -> "subprocess.CompletedProcess[str]":
-    """Run a linter; skips the test where this machine has none."""
+    """Run a linter. Skips the test if this machine does not have it."""
     if shutil.which(command[0]) is None:
         has = "`make tools` installs it" if TOOLS in Path(command[0]).parents else "not on PATH"
         pytest.skip(f"no {Path(command[0]).name}: {has}")
@@ -94,7 +94,7 @@ def image_command() -> list[str]:
 
 
 def unit_command(unit: Path) -> list[str]:
-    """Arguments of a unit's program, without those of its environment."""
+    """The arguments of a unit's program, without arguments from its environment."""
     line = re.search(r"^ExecStart=(.*)$", unit.read_text(), re.MULTILINE)
     assert line is not None
     return [it for it in shlex.split(line[1])[1:] if not it.startswith("$")]

@@ -1,4 +1,4 @@
-"""One suite for every fleet: what the seams `Fleet` and `Agent` promise."""
+"""One suite for all fleets: the promises of the interfaces `Fleet` and `Agent`."""
 
 import asyncio
 import socket
@@ -44,7 +44,7 @@ ID = "i-1"
 
 @dataclass(frozen=True)
 class Place:
-    """A fleet, and what a test does to it that no seam offers."""
+    """A fleet, and acts of tests on it that no interface offers."""
 
     fleet: Fleet
     connect: Callable[[str], Agent]
@@ -55,7 +55,7 @@ class Place:
         return self.connect((await self.launch(instance_id)).address)
 
     async def launch(self, instance_id: str = ID) -> RunningInstance:
-        """The instance; a busy machine may need a second try, which control makes, too."""
+        """Launch an instance. On a busy machine, try a second time, as control does."""
         try:
             return await self.fleet.launch(instance(instance_id))
         except CapacityError:
@@ -118,7 +118,7 @@ PLACES = [
     pytest.param("local", id="the local fleet", marks=pytest.mark.integration),
     pytest.param("ray", id="the Ray fleet", marks=pytest.mark.integration),
 ]
-# The agent of an instance on Ray is that of the local fleet: what it alone does runs with `--all`.
+# On Ray an instance has the local fleet's agent. Tests of this agent alone run with `--all`.
 of_each_fleet = pytest.mark.parametrize("place", PLACES, indirect=True)
 of_agents = pytest.mark.parametrize(
     "place", [*PLACES[:2], thorough("ray", id="the Ray fleet")], indirect=True
@@ -259,9 +259,9 @@ async def test_the_memory_of_a_copy_is_reported(place: Place) -> None:
 
 @pytest.mark.integration
 def test_an_instance_ends_with_its_actor_on_ray(tmp_path: Path, cluster: RayCluster) -> None:
-    """Also: there is no room for a third instance; its request is withdrawn when it ends.
+    """Also: a third instance has no room, and its request is withdrawn when it ends.
 
-    Its agent is reached through a node proxy, on the node's address, also when that one died.
+    Its agent is reached through a node proxy, on the node's address, even after a proxy has died.
     """
 
     def actors() -> list[Path]:

@@ -1,4 +1,4 @@
-"""The node proxy of an instance on a Ray node: started again where it was."""
+"""The node proxy of an instance on a Ray node starts again at the same place."""
 
 import asyncio
 import os
@@ -50,7 +50,7 @@ def process(home: NodeHome) -> ProcessIdentity:
 
 
 async def asked(port: int) -> bytes:
-    """What a link answers; its node knows no host of control."""
+    """The answer of a link. Its node does not know a host of control."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(b"GET / HTTP/1.1\r\n\r\n")
     answer = await reader.readuntil(b"</Error>")

@@ -83,7 +83,7 @@ def a_file(id: str, num_bytes: int) -> StoredFile:
 
 
 def uploaded(rig: Rig, id: str, content: bytes = CONTENT) -> StoredFile:
-    """A file that came in pieces which are no chunks."""
+    """A file that came in pieces with other sizes than chunks."""
     new = rig.files.begin_upload(id, HERE.account)
     for at in range(0, len(content), 300_001):
         new.write(content[at : at + 300_001])
@@ -94,7 +94,7 @@ def uploaded(rig: Rig, id: str, content: bytes = CONTENT) -> StoredFile:
 
 
 def claimed(rig: Rig, id: str = "batch_1") -> BatchClaim | None:
-    """This host's claim of a batch; None on one machine, which needs none."""
+    """This host's claim of a batch. None on a single machine, which needs no claim."""
     if rig.claims is None:
         return None
     ((batch, claim),) = rig.claims.take((), 1, rig.clock.now(), only=id)

@@ -1,4 +1,4 @@
-"""The LLM container's contract over HTTP, on our engine and on vLLM where it is installed."""
+"""The LLM container's contract over HTTP, on our engine, and on vLLM if it is installed."""
 
 import json
 import os
@@ -76,7 +76,7 @@ def write_places(root: Path) -> dict[str, Path]:
 def variables(setup: str, backend: str) -> dict[str, str]:
     """The environment of a server of this kind."""
     runtime = {VARIABLE: str(FOLDER if backend == VLLM else "/nowhere/runtimes")}
-    if setup == "legacy":  # rolling_batch chooses the engine: vLLM, or ours where that is missing
+    if setup == "legacy":  # rolling_batch chooses vLLM, or our engine if vLLM is missing
         controls = "DISALLOW_CUSTOM_INFERENCE_SCRIPTS,DISALLOW_PICKLE_FILES,"
         return runtime | {
             "OPTION_ROLLING_BATCH": "vllm",
@@ -92,7 +92,7 @@ def variables(setup: str, backend: str) -> dict[str, str]:
 
 
 class OneServer:
-    """The server of the last kind that was asked for; another kind ends it."""
+    """The server of the kind that was last requested. A request for another kind ends it."""
 
     def __init__(self, places: dict[str, Path]) -> None:
         self._places = places

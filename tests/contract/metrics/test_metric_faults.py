@@ -21,8 +21,8 @@ from hostelry.metrics.protocol import MetricFilter
 HERE = Scope("123456789012", "us-west-2")
 T = 1_700_000_040.0
 LOAD = Metric.of("Mine", "Load", {})
-# Records one more sample after the other, printing how many are acknowledged. A limit on the size
-# of files stands for the full disk; at its end it prints what it can still read.
+# Records one sample after another, and prints the number of acknowledged samples. A limit on the
+# size of files replaces a full disk. At the end it prints the samples that it can still read.
 WRITER = """
 import sys
 from pathlib import Path
@@ -87,7 +87,7 @@ def test_no_acknowledged_sample_is_lost_when_the_writer_is_killed(
         acknowledged += writer.stdout.readlines()
         writer.wait()
         writer.stdout.close()
-        # The last line may be half a number; its samples are those of the line before plus one.
+        # The last line may be half a number. Then the line before it is the number minus one.
         num_acknowledged += len([line for line in acknowledged if line.endswith("\n")])
         store = opened(tmp_path)
         # One more may have been written and not acknowledged.

@@ -1,4 +1,4 @@
-"""Any history of writes, snapshots and starts: what is kept answers as what is in memory."""
+"""After any history of writes, snapshots and starts, disk and memory give the same answers."""
 
 import tempfile
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""A disk that refuses metrics, at the start or later: what is refused, and what keeps working."""
+"""A disk that refuses metrics, at the start or later: refusals, and metrics that still work."""
 
 import contextlib
 import logging
@@ -58,7 +58,7 @@ def count(store: DurableMetrics, metric: Metric) -> float:
 
 
 def counts(store: DurableMetrics) -> tuple[float, float]:
-    """Samples of what was put, and calls of `emit`."""
+    """The numbers of stored samples, and of calls of `emit`."""
     return count(store, PUT), count(store, OURS) / 2
 
 

@@ -130,8 +130,8 @@ def test_values_count_as_often_as_their_counts_say(store: MetricStore) -> None:
     assert [value for _, value in asked(store, "p50")] == [pytest.approx(10.0, rel=0.01)]
 
 
-# Source: PutMetricData, StatisticValues; user guide, "Percentiles": not of summaries, unless all
-# their samples have one value.
+# Source: PutMetricData, StatisticValues, and user guide, "Percentiles": summaries have none, unless
+# all their samples have one value.
 def test_a_summary_has_every_statistic_but_percentiles(store: MetricStore) -> None:
     summary = StatisticSet(sample_count=4.0, sum=20.0, minimum=2.0, maximum=9.0)
     alike = StatisticSet(sample_count=3.0, sum=21.0, minimum=7.0, maximum=7.0)
@@ -189,8 +189,8 @@ def test_what_is_old_is_kept_in_longer_periods(
         assert sum(value for _, value in found) == (3.0 if period_s in kept else 0.0), period_s
 
 
-# Source: PutMetricAlarm, Period: a metric without sub-minute resolution has data for a shorter
-# period only where it falls on the minute.
+# Source: PutMetricAlarm, Period: if a metric without sub-minute resolution is read at a shorter
+# period, only the periods at the full minute have data.
 def test_a_standard_metric_asked_by_seconds_shows_at_the_minute(store: MetricStore) -> None:
     store.record(HERE, [sample(T + 33, 4.0), sample(T + 47, 2.0)])
     assert asked(store, "Sum", 10) == [(0, 6.0)]

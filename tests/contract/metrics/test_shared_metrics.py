@@ -1,4 +1,4 @@
-"""Metrics whose journal is beyond this host: what is kept while that fails, and what never is."""
+"""Metrics with a journal beyond this host: samples that survive its failures, and lost samples."""
 
 import contextlib
 import itertools
@@ -32,7 +32,7 @@ def rows() -> MemoryRows:
 
 @pytest.fixture
 def opened(rows: MemoryRows, monkeypatch: pytest.MonkeyPatch) -> Iterator[Open]:
-    """Opens stores over `rows`, which commit at once; all are closed in the end."""
+    """Opens stores over `rows` that commit at once. All are closed in the end."""
     for name in ("COMMIT_S", "RETRY_S", "SNAPSHOT_RETRY_S"):
         monkeypatch.setattr(shared, name, 0.01)
     with contextlib.ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""The lease and the fence in PostgreSQL: what the simulation of `lease` takes for granted."""
+"""The lease and the fence in PostgreSQL: the assumptions of the simulation of `lease`."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Connections to PostgreSQL: each is closed, whatever ends; those that were ended are replaced."""
+"""Every connection to PostgreSQL is closed in the end, and ended connections are replaced."""
 
 import os
 import resource

@@ -97,7 +97,7 @@ def lines(process: "subprocess.Popen[str]", count: int) -> list[str]:
 
 
 def eventually(act: Callable[[], object]) -> None:
-    """Do it again while the store is unavailable; pytest bounds the time."""
+    """Repeat `act` while the store is unavailable. pytest limits the time."""
     while True:
         with suppress(StoreUnavailable):
             act()
@@ -221,7 +221,7 @@ def test_a_commit_whose_answer_is_lost_is_reported_as_perhaps_done(url: str) -> 
 
 
 def test_writers_of_two_processes_never_show_a_watcher_a_gap(url: str) -> None:
-    """Each revision is seen in order: none appears below one that a watcher has seen already."""
+    """Revisions appear in order: no later one appears below a revision that a watcher has seen."""
     rounds = 60
     with store_at(url) as left, store_at(url) as right, store_at(url) as watcher:
 
@@ -281,7 +281,7 @@ def newer(url: str) -> str:
 
 
 def with_role(url: str, options: str) -> str:
-    """The URL for a new user that may connect, with so many rights."""
+    """The URL for a new user that may connect, and has these rights."""
     server, database = postgres_server(), url.rpartition("/")[2]
     name = f"role_{database}"
     server.execute(f"CREATE ROLE {name} LOGIN PASSWORD 'p' {options}")

@@ -1,4 +1,4 @@
-"""A database whose schema another version has made: used where it only grew, else refused."""
+"""A schema by another version is used if it only has additions, and otherwise refused."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing

@@ -19,7 +19,7 @@ from hostelry.store.sql import SqlStore
 from hostelry.store.sqlite import SqliteFile
 
 SCOPE = Scope("123456789012", "us-west-2")
-# Prints the name of each write once it is acknowledged; ends at the first error, printing it.
+# Prints the name of each acknowledged write. At the first error it prints the error and ends.
 WRITER = """
 import sys
 from hostelry.base.errors import HostelryError

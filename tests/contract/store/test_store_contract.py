@@ -1,4 +1,4 @@
-"""One suite for every store: what the seam promises."""
+"""One suite for all stores: the promises of the interface."""
 
 import threading
 from collections.abc import Iterator

@@ -76,7 +76,7 @@ def a_home(root: Path) -> Home:
 
 
 def fill(place: Path | str, count: int) -> tuple[Change, ...]:
-    """Write records of every sort; all changes of the store."""
+    """Write records of every kind, and return all changes of the store."""
     store = SqlStore(open_database(place))
     for number in range(count):
         store.put(key(f"n{number}"), bytes([number % 256]) * number, expect=None)
@@ -109,7 +109,7 @@ def test_records_go_to_postgresql_and_back_with_their_revisions(
     store = SqlStore(open_database(url))
     assert store.revision() == written[-1].revision
     again = store.put(key("after"), b"", expect=None)
-    assert again.version == written[-1].revision + 1  # a watcher continues where it was
+    assert again.version == written[-1].revision + 1  # a watcher continues from there
     store.close()
     other = a_home(tmp_path / "other")
     assert copied(url, other.root)["records"] == 513
@@ -229,7 +229,7 @@ def test_the_command_shows_no_password_to_others(home: Home, url: str) -> None:
             text=True,
         )
         line = Path(f"/proc/{process.pid}/cmdline")
-        # Until its program is the command's own, it shows what the process was before.
+        # Before the process runs the command, it shows the previous command line.
         while not is_hidden(line.read_text()) and process.poll() is None:
             time.sleep(0.02)
         assert process.poll() is None
@@ -290,7 +290,7 @@ def test_files_and_batches_go_to_postgresql_and_back(home: Home, url: str, tmp_p
 
 
 def samples(place: Home | str, number: int = 0) -> float:
-    """Record so many samples more; how many there are."""
+    """Record `count` further samples, and return their total."""
     clock, metric = ManualClock(NOW), Metric.of("Mine", "Put", {"a": "b"})
     with ExitStack() as stack:
         store: DurableMetrics | SharedMetrics
@@ -303,7 +303,7 @@ def samples(place: Home | str, number: int = 0) -> float:
         for _ in range(number):
             store.record(SCOPE, [Sample(metric=metric, at=NOW, values=(1.0,))])
             if number > 1:
-                store.compact()  # a snapshot, and a segment beside it
+                store.compact()  # a snapshot, and a new segment
         store.record(SCOPE, [Sample(metric=metric, at=NOW, values=(1.0,))])
         stat = MetricStat(metric=metric, period_s=60, statistic="SampleCount")
         return sum(it.value for it in store.datapoints(SCOPE, stat, NOW - 60, NOW + 60))
@@ -326,7 +326,7 @@ def test_metrics_and_the_audit_log_go_to_postgresql_and_back(
         acts.append(replace(acts[0], at=3.0))
         there.append(acts[-1])
     other = a_home(tmp_path / "other")
-    for _ in range(2):  # again, over what the first has made
+    for _ in range(2):  # the second copy replaces the first
         copied(url, other.root, replace=True)
         assert AuditLog(other.audit).newest(9) == acts[::-1]
         assert samples(other) == 6

@@ -22,8 +22,8 @@ from hostelry.processes.start import check_start_store
 from hostelry.store import sqlite
 from hostelry.store.database import open_database
 
-# Copies to one home after the other; the Nth copy is killed before its Nth write. Prints how each
-# ended, and ends with the first that was not killed.
+# Copies to one home after another. The Nth copy is killed before its Nth write. Prints how each
+# copy ended. The first copy that is not killed is the last one.
 KILLER = """
 import os, shutil, sys
 import sqlalchemy as sa
@@ -75,7 +75,7 @@ for number in numbers:
 
 @pytest.fixture(autouse=True)
 def unsynced(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No power is cut here: what a killed process has written is there, synced or not."""
+    """Do not sync. The power is not cut here, so the data of a killed process survives anyway."""
     monkeypatch.setattr(sqlite, "PRAGMAS", (*sqlite.PRAGMAS, "PRAGMA synchronous=OFF"))
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
 
@@ -93,7 +93,7 @@ def filled(home: Home, count: int) -> Home:
 
 
 def content(home: Home, scratch: Path) -> dict[str, str]:
-    """Digests of all that the home has, as a copy of it shows; raises TerminalError as that."""
+    """Digests of all data in the home, as a copy of it shows. Raises the copy's TerminalError."""
     shutil.rmtree(scratch, ignore_errors=True)
     other = a_home(scratch)
     shutil.copy(home.credentials, other.credentials)  # of one cluster
@@ -141,7 +141,7 @@ def test_a_home_is_whole_or_refused_whenever_a_copy_to_it_is_killed(
 
 
 def refusal(home: Home) -> str:
-    """Why `hostelry up` does not start on the home's own files; empty where it does."""
+    """Why `hostelry up` refuses to start on the home's own files. Empty if it starts."""
     config, credentials = UpConfig(control_port=1), load_credentials(home)
     try:
         check_start_store(home, config, None, credentials, {}, print)

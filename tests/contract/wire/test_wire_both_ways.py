@@ -12,7 +12,7 @@ from hostelry.aws.call import ApiCall, parse_call, serialize_result
 from hostelry.aws.models import operation_model, service_model
 
 JSON, QUERY, EC2, CBOR = "json", "query", "ec2", "smithy-rpc-v2-cbor"
-# Not served, but they carry what the served ones do not: blobs, maps, no input, recursion.
+# Operations that are not served, but have features that served ones lack: blobs, maps, recursion.
 EXTRA = [
     ("cloudwatch", "GetMetricWidgetImage", JSON),
     ("cloudwatch", "GetMetricWidgetImage", QUERY),

@@ -72,7 +72,7 @@ def test_a_modelled_error_arrives_whole(
         error = ServiceError(name, MESSAGE, 400, {**members, "NotAMember": 1})
         response = serialize_error(error, call, "id-1")
         parsed = client(service=service, operation=call.operation, protocol=protocol).read(response)
-        # SQS had a query protocol, whose codes clients still show; its model does not state them.
+        # Clients still show codes of SQS's old query protocol, which its model does not state.
         shown = query_code(name) if service == "sqs" else name
         assert parsed["Error"]["Code"] == stated.get("code", shown)
         assert parsed["Error"]["Message"] == MESSAGE

@@ -1,7 +1,7 @@
 """Provisioned concurrency of serverless variants as a scalable dimension.
 
-Source: "Automatically scale Provisioned Concurrency for a serverless endpoint" in the SageMaker
-developer guide; RegisterScalableTarget in the Application Auto Scaling API reference.
+Sources: "Automatically scale Provisioned Concurrency for a serverless endpoint" in the SageMaker
+developer guide, and RegisterScalableTarget in the Application Auto Scaling API reference.
 """
 
 from collections.abc import Callable
@@ -54,7 +54,7 @@ def on_variant(api: Api) -> Call:
 
 @pytest.fixture
 def create(api: Api) -> Callable[[int], None]:
-    """`create(ready)`: the endpoint "e", InService, with so many provisioned environments."""
+    """`create(ready)` creates the serverless endpoint "e" with `ready` provisioned environments."""
 
     def create(ready: int) -> None:
         config = {"MemorySizeInMB": 1024, "MaxConcurrency": 5}

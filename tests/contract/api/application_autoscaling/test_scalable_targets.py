@@ -1,7 +1,7 @@
-"""Scalable targets through the API, held to botocore's models on both sides.
+"""Scalable targets through the API. botocore's models check requests and answers.
 
-Sources: RST = RegisterScalableTarget in the Application Auto Scaling API reference; 7.1 = the
-section of our own reference on targets.
+RST means RegisterScalableTarget in the Application Auto Scaling API reference, 7.1 the section on
+targets in our own reference.
 """
 
 import re

@@ -1,7 +1,7 @@
-"""DescribeScalingActivities, held to botocore's models on both sides.
+"""DescribeScalingActivities. botocore's models check requests and answers.
 
-Sources: DSA = DescribeScalingActivities in the Application Auto Scaling API reference; 7.7 = the
-section of our own reference.
+DSA means DescribeScalingActivities in the Application Auto Scaling API reference, 7.7 a section of
+our own reference.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ WEEK_S = 7 * 86_400.0
 
 @pytest.fixture
 def book(state: State, scope: Scope, clock: ManualClock) -> Book:
-    """`book(id, seconds ago, **fields)`: what the scaler writes."""
+    """`book(id, seconds ago, **fields)` writes an activity as the scaler does."""
 
     def write(name: str, ago_s: float, **fields: Any) -> None:
         activity = ScalingActivity(

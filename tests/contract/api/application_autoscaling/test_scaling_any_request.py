@@ -33,7 +33,7 @@ CODES = (
     "TooManyTagsException",
 )
 NAMES = sorted(operation for service, operation in OPERATIONS if service == SERVICE)
-# What these members are by their shapes would nearly never meet what is there.
+# Random values for the shapes of these members would almost never name an existing resource.
 LIKELY: dict[str, list[Any]] = {
     "ServiceNamespace": ["sagemaker", "sagemaker", "sagemaker", "ecs"],
     "ScalableDimension": [COPIES, COPIES, "sagemaker:variant:DesiredInstanceCount"],

@@ -1,7 +1,7 @@
-"""Scaling policies through the API, held to botocore's models on both sides.
+"""Scaling policies through the API. botocore's models check requests and answers.
 
-Sources: PSP = PutScalingPolicy, DSP = DescribeScalingPolicies in the Application Auto Scaling API
-reference; UG = "Step scaling policies" in its user guide; 7.1 to 7.4 = sections of our own
+PSP means PutScalingPolicy, and DSP DescribeScalingPolicies, in the Application Auto Scaling API
+reference. UG means "Step scaling policies" in its user guide. 7.1 to 7.4 are sections of our own
 reference.
 """
 
@@ -449,7 +449,7 @@ def test_another_services_policy_is_not_there(api: Api) -> None:
 
 
 def test_names_with_anything_printable_in_them(api: Api) -> None:
-    # DeleteScalingPolicy and PutScalingPolicy allow them; a record's name must distinguish them.
+    # DeleteScalingPolicy and PutScalingPolicy allow these names. Records must distinguish them.
     names = ["a|b", "a/b:c", " x ", "p" * 256, "DROP TABLE"]
     for name in names:
         put(api, stepping(), name)

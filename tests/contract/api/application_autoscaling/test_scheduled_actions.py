@@ -1,7 +1,7 @@
-"""Scheduled actions through the API, held to botocore's models on both sides.
+"""Scheduled actions through the API. botocore's models check requests and answers.
 
-Sources: PSA = PutScheduledAction in the Application Auto Scaling API reference; 7.6 = the section
-of our own reference.
+PSA means PutScheduledAction in the Application Auto Scaling API reference, 7.6 a section of our own
+reference.
 """
 
 from typing import Any
@@ -69,7 +69,7 @@ def test_an_action_is_described_as_it_was_put(api: Api) -> None:
 
 
 def test_putting_again_changes_what_it_gives_and_deletes_times_not_given(api: Api) -> None:
-    # PSA: start and end times that are not given again are deleted; the rest stays.
+    # PSA: start and end times that are not given again are deleted. Other fields stay.
     times = {"StartTime": api.clock.now() + HOUR_S, "EndTime": api.clock.now() + 99 * HOUR_S}
     api.scaling("PutScheduledAction", **COPIES, **NIGHT, **times, Timezone="Asia/Tokyo")
     before = described(api)[0]

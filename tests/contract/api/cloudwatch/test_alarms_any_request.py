@@ -27,7 +27,7 @@ POLICY = (
     "arn:aws:autoscaling:us-west-2:123456789012:scalingPolicy:1:resource/sagemaker/"
     "inference-component/chat:policyName/p"
 )
-# Few names, so that a request meets what is there already; and what is odd but allowed.
+# Few names, so that requests often name existing resources, and odd but valid values.
 TEXTS: Mapping[str, tuple[str, ...]] = {
     "AlarmName": ("a", "both", "new", "\u00e9 \"'()", "x\n"),
     "AlarmRule": ("ALARM(a)", "OK(both)", "NOT TRUE", "(", 'ALARM("new") OR FALSE', "ALARM(gone)"),

@@ -1,7 +1,7 @@
 """Dashboards as programs on boto3 and Terraform's aws_cloudwatch_dashboard use them.
 
 Sources: PutDashboard, GetDashboard, ListDashboards, DeleteDashboards and "Dashboard body structure
-and syntax" in the CloudWatch API reference; issue reports that quote AWS's errors of bodies.
+and syntax" in the CloudWatch API reference, and issue reports with AWS's errors about bodies.
 """
 
 import json

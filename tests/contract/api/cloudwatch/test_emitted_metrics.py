@@ -93,7 +93,7 @@ def busy(second: int, key: LoadKey) -> SecondLoad:
 
 
 def minute(active: tuple[LoadKey, ...]) -> Iterator[Sample]:
-    """What a whole minute gives; the active names have requests in each second."""
+    """The samples of a whole minute, in which the active names have requests each second."""
     publication = Publication()
     for second in range(T0 - T0 % 60, T0 - T0 % 60 + 60):
         loads = [busy(second, key) for key in active]

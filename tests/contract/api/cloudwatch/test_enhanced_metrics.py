@@ -1,7 +1,7 @@
-"""Enhanced metrics and those of a new fleet, as programs on boto3 ask for them.
+"""Enhanced metrics and the metrics of a new fleet, as boto3 programs request them.
 
-Sources: api.md 6.1 (the search of the AWS sample for accelerators in use; EndpointConfigName) and
-its section on deployment guardrails.
+Sources: api.md 6.1 (the search in the AWS sample for accelerators in use, and EndpointConfigName)
+and its section on deployment guardrails.
 """
 
 from collections.abc import Callable
@@ -35,7 +35,7 @@ def clock() -> ManualClock:
 
 
 def place() -> Census:
-    """Two copies with an accelerator each, on one instance; metrics each ten seconds."""
+    """Two copies with an accelerator each, on one instance, with metrics every ten seconds."""
     found = census()
     gpus = [GpuUse(device=it, busy_percent=50.0, memory_percent=20.0) for it in "01"]
     copies = tuple(

@@ -1,7 +1,7 @@
 """Metrics Insights as programs on boto3 use it: GetMetricData, and an alarm.
 
 Source: CloudWatch user guide, "CloudWatch Metrics Insights" and "Alarms on Metrics Insights
-queries"; MetricDataQuery in the API reference (Expression, Period).
+queries", and MetricDataQuery in the API reference (Expression, Period).
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""CloudWatch's data operations in process: what is kept, what is answered, what is refused."""
+"""CloudWatch's data operations in this process: stored values, answers and refusals."""
 
 import re
 from collections.abc import Callable
@@ -49,7 +49,7 @@ def put(api: Api) -> Callable[..., None]:
 
 @pytest.fixture
 def refusal(api: Api) -> Callable[..., tuple[str, str]]:
-    """`refusal(operation, **params)`: the code and the text of what it is refused with."""
+    """`refusal(operation, **params)` returns the code and the text of the error."""
 
     def refusal(operation: str, **params: Any) -> tuple[str, str]:
         with pytest.raises(ServiceError) as caught:
@@ -105,8 +105,8 @@ def test_each_unit_has_datapoints_of_its_own(
     assert [it["ExtendedStatistics"] for it in one] == [{"p50": 7.0}]
 
 
-# Source: PutMetricData: values and counts; StatisticValues; up to 150 values; two weeks back and
-# two hours ahead.
+# Source: PutMetricData (values and counts, StatisticValues, up to 150 values, two weeks back and
+# two hours ahead).
 @cases(
     "datum, expected",
     case("values count once", {"Values": [1.0, 2.0]}, (2.0, 3.0)),
@@ -274,7 +274,7 @@ def test_what_put_metric_data_refuses(
 ) -> None:
     given = {"Namespace": "Mine", **params}
     if given.get("MetricData"):
-        # What came with it is refused too.
+        # The other data in the request are refused, too.
         given["MetricData"] = [DATUM, *given["MetricData"]]
         text = text.replace("member.1", "member.2")
     found = refusal("PutMetricData", **given)

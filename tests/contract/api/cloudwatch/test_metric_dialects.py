@@ -149,7 +149,7 @@ def test_metrics_are_listed_with_their_dimensions(cloudwatch: Any) -> None:
     assert found == [metric("Calls"), metric("Latency")]
 
 
-# Source: CloudWatch's common errors; the codes that clients of the query protocol know.
+# Source: CloudWatch's common errors, and the codes that clients of the query protocol know.
 def test_refusals_have_the_codes_that_clients_know(cloudwatch: Any) -> None:
     put(cloudwatch)
     datum = {"MetricName": "m", "Value": 1.0, "StorageResolution": 7}

@@ -1,7 +1,7 @@
-"""Messages of GetMetricData, and when they come.
+"""Messages of GetMetricData, and the situations in which they come.
 
-Sources: GetMetricData, Messages ("Maximum number of allowed metrics exceeded"); MetricDataResult,
-Messages and StatusCode; the codes as Grafana's CloudWatch data source reads them.
+Sources: Messages of GetMetricData ("Maximum number of allowed metrics exceeded"), Messages and
+StatusCode of MetricDataResult, and the codes as Grafana's CloudWatch data source reads them.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""EventBridge: rules, their targets, and what an event of the bus calls."""
+"""EventBridge: rules, their targets, and the calls for an event of the bus."""
 
 import json
 from collections.abc import Callable
@@ -80,7 +80,7 @@ def runner(state: State, clock: ManualClock, messages: MessageRig, rows: CallRow
 def put(
     state: State, clock: ManualClock, rows: CallRows, runner: CallRunner
 ) -> Callable[..., None]:
-    """`put(key, ...)`: an object comes to the bucket "rows", notifying EventBridge; its calls."""
+    """`put(key, ...)` puts an object into the notifying bucket "rows". Returns the calls."""
 
     def put(key: str, id: str = "0a1b", **given: Any) -> None:
         event = ObjectEvent(

@@ -1,4 +1,4 @@
-"""Roles: from create to delete, and what is refused in AWS's words."""
+"""Roles: from create to delete, and refusals in AWS's words."""
 
 import json
 from collections.abc import Callable

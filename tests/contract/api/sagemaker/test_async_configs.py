@@ -159,7 +159,7 @@ def test_values_beyond_the_service_model_are_refused(
 
 
 def topics(api: Api, *names: str) -> list[str]:
-    """Topics whose messages go to a queue each; the queues' URLs."""
+    """Create topics, each with a queue for its messages. Returns the queues' URLs."""
     urls = []
     for name in names:
         api.call("CreateTopic", "sns", Name=name)
@@ -225,7 +225,7 @@ RESOURCE = {
 
 @pytest.fixture
 def at_zero(api: Api) -> Callable[[], int]:
-    """Makes the asynchronous endpoint "e", with no instance desired; returns its count."""
+    """Creates the asynchronous endpoint "e" without instances, and returns its instance count."""
     api.make.model()
     api.make.config("c", OF_MODEL, AsyncInferenceConfig=output())
     api.call("CreateEndpoint", EndpointName="e", EndpointConfigName="c")

@@ -25,7 +25,7 @@ def scaled(most: int) -> dict[str, Any]:
 
 @pytest.fixture
 def wide(api: Api) -> None:
-    """An endpoint of 3 instances; 3 copies of 2 accelerators serve, one of 4 is still coming."""
+    """An endpoint of 3 instances. 3 copies with 2 accelerators serve, one with 4 is starting."""
     api.make.endpoint("e", {"InitialInstanceCount": 3})
     api.change_endpoint(status=EndpointStatus.IN_SERVICE, deadline_at=None)
     generation = api.endpoint().active.generation

@@ -1,4 +1,4 @@
-"""Models of several containers: what is stored and shown, and where they cannot be used."""
+"""Models with several containers: stored and shown fields, and places that refuse such models."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ PLAIN = {"VariantName": "v", "InstanceType": "ml.m5.large", "InitialInstanceCoun
 
 
 def named(*names: str | None, **given: Any) -> list[dict[str, Any]]:
-    """ContainerDefinitions with these ContainerHostnames; None: with none."""
+    """ContainerDefinitions with these ContainerHostnames. None gives no hostname."""
     hosts = ({} if it is None else {"ContainerHostname": it} for it in names)
     return [{"Image": IMAGE, **host, **given} for host in hosts]
 

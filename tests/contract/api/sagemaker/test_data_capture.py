@@ -1,4 +1,4 @@
-"""DataCaptureConfig: which one is accepted, how it is shown, and what an update retains."""
+"""DataCaptureConfig: accepted and refused values, descriptions, and retention by updates."""
 
 from typing import Any
 
@@ -100,7 +100,7 @@ def test_the_options_choose_the_sides(api: Api, modes: list[str], takes: tuple[b
     assert capture.get_encoding("text/csv") is CaptureEncoding.BASE64
 
 
-# Ranges, lengths and patterns are those of botocore's model: tests/contract/wire.
+# tests/contract/wire tests the ranges, lengths and patterns of botocore's model.
 def test_a_destination_elsewhere_is_refused(api: Api) -> None:
     api.make.model()
     capture = given(DestinationS3Uri="https://example.com/x")

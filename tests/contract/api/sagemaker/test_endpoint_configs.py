@@ -1,4 +1,4 @@
-"""Endpoint configurations: what is echoed, and what is refused."""
+"""Endpoint configurations: described fields and refusals."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""RollingUpdatePolicy of endpoints: kept, shown and refused; instances that updates terminate."""
+"""RollingUpdatePolicy of endpoints is stored, shown or refused, and updates end old instances."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""Serverless endpoints: what is accepted, what Describe shows, in-place changes and updates."""
+"""Serverless endpoints: accepted values, descriptions, in-place changes and updates."""
 
 from collections.abc import Callable
 from dataclasses import replace

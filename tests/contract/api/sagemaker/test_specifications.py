@@ -1,4 +1,4 @@
-"""Specifications of one component for several instance types, and where its copies may go."""
+"""Specifications of a component for several instance types, and the instances of its copies."""
 
 from typing import Any
 

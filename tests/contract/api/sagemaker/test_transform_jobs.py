@@ -1,4 +1,4 @@
-"""Transform jobs: what is described, what each request means, and what is refused."""
+"""Transform jobs: descriptions, meanings of requests, and refusals."""
 
 import copy
 from collections.abc import Callable, Mapping
@@ -373,7 +373,7 @@ def test_a_job_that_is_over_is_not_stopped(
 
 @pytest.fixture
 def change_job(state: State, scope: Scope) -> Callable[..., None]:
-    """`change_job(**fields)`: what a reconciler does to the job, or the one named by `at`."""
+    """`change_job(**fields)` changes the job, or the job `at`, as a reconciler does."""
 
     def change(at: str = "Job-1", **fields: Any) -> None:
         found = state.transform_jobs.get(scope, at)

@@ -50,7 +50,7 @@ def scheduler(client: Client) -> Any:
 
 @pytest.fixture
 def run_due(state: State, clock: ManualClock, messages: MessageRig) -> Callable[[], None]:
-    """Fire what is due, as control does."""
+    """Fire all due schedules, as control does."""
 
     def context_of(scope: Scope) -> CallContext:
         return CallContext(

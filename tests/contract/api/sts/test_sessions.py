@@ -1,4 +1,4 @@
-"""AssumeRole and GetSessionToken: who gets keys, for how long, and what they are refused for."""
+"""AssumeRole and GetSessionToken: the callers that get keys, their lifetime, and refusals."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Inference experiments: started, updated, stopped, deleted; the statuses that allow it."""
+"""Inference experiments are started, updated, stopped and deleted, if their status allows it."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Inference experiments: what is described, made and refused; lists and tags."""
+"""Inference experiments: descriptions, created resources, refusals, lists and tags."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -257,7 +257,7 @@ def test_tags(api: Api, create: Call) -> None:
 
 @pytest.fixture
 def several(models: None, create: Call, turn: Callable[..., None], clock: ManualClock) -> float:
-    """Three experiments, ten seconds apart; the instant of the first."""
+    """Create three experiments, ten seconds apart, and return the time of the first."""
     first_at = clock.now()
     for number, name in enumerate(("trial", "alpha", "beta")):
         create(Name=name, EndpointName=f"e{number}")
