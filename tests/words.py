@@ -136,7 +136,7 @@ def _in_comments(source: str) -> Iterator[Finding]:
 
 
 def _in_loop(node: ast.AST) -> Iterator[Finding]:
-    """`it` names what a loop of one line runs over; a longer body gets a noun."""
+    """`it` may only name the variable of a one-line loop. A longer body needs a noun."""
     if isinstance(node, ast.For | ast.AsyncFor):
         long, targets = True, [node.target]
     elif isinstance(node, ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
@@ -158,7 +158,7 @@ def docstrings(nodes: list[ast.AST]) -> Iterator[ast.Constant]:
 
 
 def main(arguments: list[str]) -> int:
-    """Print what is wrong; the exit status."""
+    """Print the findings, and return the exit status."""
     count = 0
     for path in files(
         [Path(it).resolve() for it in arguments] or [ROOT / it for it in FOLDERS + PAGES]

@@ -1,4 +1,4 @@
-"""The scale benchmark's smoke run: every phase ends, and its figures are of what was asked."""
+"""The scale benchmark's smoke run: every phase ends, with figures for the requested sizes."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The detection study's smoke run ends, and its numbers are what its streams must give."""
+"""The detection study's smoke run ends, and its numbers fit its streams."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The replay of multi-model endpoints ends, and no policy passes what is possible."""
+"""The replay of multi-model endpoints ends, and no policy exceeds the possible optimum."""
 
 from pathlib import Path
 

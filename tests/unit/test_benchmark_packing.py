@@ -1,4 +1,4 @@
-"""The packing benchmark's smoke run ends, and says where its numbers come from."""
+"""The packing benchmark's smoke run ends, and states the origin of its numbers."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The study of verdicts: its smoke run ends, and what is plain to see is called so in seconds."""
+"""The smoke run of the study of verdicts ends, and decides obvious cases within seconds."""
 
 from pathlib import Path
 

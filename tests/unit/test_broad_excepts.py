@@ -41,7 +41,7 @@ EDGES = {
 
 
 def names_of(node: ast.expr | None) -> set[str]:
-    """The classes of an `except`; a bare one catches BaseException."""
+    """The classes of an `except`. Without a class it catches BaseException."""
     if node is None:
         return {"BaseException"}
     parts = node.elts if isinstance(node, ast.Tuple) else [node]

@@ -1,4 +1,4 @@
-"""One word a thing: a public class of src has its name to itself."""
+"""Names are unique: no two public classes of src have the same name."""
 
 import ast
 from collections import defaultdict

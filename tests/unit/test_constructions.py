@@ -1,4 +1,4 @@
-"""The counter of constructions finds what it names, and a room may only become better."""
+"""The counter of constructions finds each kind, and a room's counts may only decrease."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The docs name only what exists: links, tests, modules; and their Python parses."""
+"""The docs only name existing links, tests and modules, and their Python can be parsed."""
 
 import ast
 import re
@@ -130,7 +130,7 @@ def test_the_picture_of_the_house_has_every_folder() -> None:
 
 
 def command_lines(page: Path) -> list[str]:
-    """Every `hostelry ...` that a page shows, in its text or on a line of its own."""
+    """Every `hostelry ...` that a page shows, in its text or on a separate line."""
     fenced = "\n".join(body for _, body in FENCE.findall(page.read_text(encoding="utf-8")))
     found = [it for it in inline(page) if it.startswith("hostelry ")]
     return found + [it.group(1) for it in SHELL_LINE.finditer(fenced)]

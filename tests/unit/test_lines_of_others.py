@@ -39,7 +39,7 @@ AB = ("\u2028a", "\u2028b")
 SOURCE = Path(__file__).parents[2] / "src" / "hostelry"
 LONG = "x" * 200_000  # more than the csv module takes in a cell by default
 HINT = re.compile("splitlines|import csv")
-# The files that call `splitlines`, and what they cut with it.
+# The files that call `splitlines`, and the kind of their input.
 BYTES = "bytes, whose lines end at line feeds and carriage returns only"
 SYSTEM = "text of the kernel, or of a program of the machine"
 CUTTING = {

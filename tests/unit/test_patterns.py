@@ -29,8 +29,8 @@ ADVICE = (
     "write it so that only one of its repeats can take a text, or read the text with a loop; if its"
     " input is ours or has a bound, list it in tests/unit/test_patterns.py with the reason"
 )
-# Each match begins at the end of the last one, and the first failure ends the reading; if a branch
-# fails after a long text, no other one takes a short part of it. The proof for a match is enough.
+# Each match begins at the end of the last one, and the first failure ends the reading. If a branch
+# fails after a long text, no other branch takes a short part of it. So proving a match is enough.
 READ_IN_TURN = {
     "base/metrics_page.py:LABEL",
     "containers/lmi/tools/families.py:TOOL_FAMILIES",
@@ -66,7 +66,7 @@ LISTED = {
 
 
 def reason_against(found: Found) -> str:
-    """Why a pattern may not be used as it is; empty if it may."""
+    """Why a pattern may not be used as it is. Empty if it may be used."""
     if found.pattern is None:
         return "only the running code knows it"
     is_anchored = found.is_anchored or found.place in READ_IN_TURN
@@ -193,5 +193,5 @@ def test_twice_the_text_takes_at_most_three_times_as_long(
     read: Callable[[str], object], start: str, repeated: str, end: str
 ) -> None:
     short, long = (start + repeated * count + end for count in (30_000, 60_000))
-    # Of a millisecond the noise is more than twice; a quadratic reading takes seconds.
+    # For a millisecond, noise can exceed a factor of two. A quadratic reading takes seconds.
     assert seconds(read, long) < 3 * seconds(read, short) + 0.02

@@ -1,4 +1,4 @@
-"""The linter of plain English finds what it names, and nothing else."""
+"""The linter of plain English finds each listed word, and nothing else."""
 
 import textwrap
 from pathlib import Path

@@ -52,7 +52,7 @@ def test_every_pattern_of_the_models_can_be_read(service: str) -> None:
         compile_pattern(pattern)
 
 
-# jsonvalue: one member of CreateFlowDefinition; event: streams of logs; none of them is served.
+# jsonvalue is on one member of CreateFlowDefinition, event on streams of logs. None is served.
 LEFT_OUT = {"resultWrapper", "box", "jsonvalue", "event", "eventstream"}
 
 

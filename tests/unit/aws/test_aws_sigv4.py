@@ -1,4 +1,4 @@
-"""Signatures: botocore signs, we verify; then one thing is changed at a time."""
+"""Signatures: botocore signs, our code verifies, and then one part is changed at a time."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime

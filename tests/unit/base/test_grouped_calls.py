@@ -9,7 +9,7 @@ from hostelry.base.concurrency import GroupedCalls
 
 
 class Act:
-    """Answers with capitals once `gate` opens; "x" has an error of its own, "!" fails its group."""
+    """Answers with capitals once `gate` opens. "x" has its own error, "!" fails its whole group."""
 
     def __init__(self) -> None:
         self.gate = asyncio.Semaphore(0)

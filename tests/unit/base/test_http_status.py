@@ -107,7 +107,7 @@ def asked(
     ],
 )
 def test_a_server_answers(pieces: list[bytes], lingers: bool, status: int) -> None:
-    """One that lingers keeps the connection: what it sends shows that the answer is over."""
+    """A handler that lingers keeps the connection open. Its output shows that the answer ended."""
     assert asked(*pieces, lingers=lingers)[0] == status
 
 

@@ -65,7 +65,7 @@ def test_a_json_line_has_its_request_and_is_one_line() -> None:
 @pytest.mark.parametrize("log_format", FORMATS)
 def test_a_traceback_is_kept(log_format: str) -> None:
     try:
-        raise ValueError("wrong")  # noqa: TRY301 - what is formatted
+        raise ValueError("wrong")  # noqa: TRY301 - the logged error
     except ValueError:
         text = build_formatter("control", log_format).format(record("failed", exc_info=True))
     assert "ValueError: wrong" in text

@@ -1,4 +1,4 @@
-"""Pages of Prometheus' text format: what is kept of one, and how several become one."""
+"""Pages in Prometheus' text format: the parts that are kept, and the join of several pages."""
 
 from tests.cases import case, cases
 

@@ -1,4 +1,4 @@
-"""The router: what it passes on, and what a cell that fails costs."""
+"""The router: forwarded requests, and the effect of a failing cell."""
 
 import asyncio
 from collections.abc import Mapping
@@ -43,7 +43,7 @@ class Written:
 
 @dataclass
 class Cells:
-    """Both cells: `answers` by address, an error among them; `gate` holds every answer."""
+    """Both cells. `answers` are by address, and may be errors. `gate` holds every answer."""
 
     answers: Mapping[str, Answer]
     sent: list[tuple[str, bytes]] = field(default_factory=list)

@@ -48,7 +48,7 @@ OWN = ("111122223333", "us-east-1")
 
 
 class FakeControl:
-    """Control's answers to the command, and what it was asked to do."""
+    """Control's answers to the command, and the requests that it got."""
 
     def __init__(self, refusal: httpx.Response | None = None) -> None:
         self.asked: list[dict[str, Any]] = []

@@ -111,7 +111,7 @@ class Answered:
 
 
 class ObjectStore:
-    """Objects, and parts of uploads by key; `during` is called before each object is taken."""
+    """Objects, and parts of uploads by key. `during` is called before each object is stored."""
 
     def __init__(self) -> None:
         self.objects: dict[str, bytes] = {}

@@ -15,7 +15,7 @@ NOT_COMPLETED = {
     "runtimes install": {"name": "runtimes are not of a platform"},
     "runtimes remove": {"name": "runtimes are not of a platform"},
 }
-# Commands without --json; every other one prints what there is, and has it.
+# Commands without --json. Every other command prints facts and has the option.
 WITHOUT_JSON = {
     "exec": "its output is the program's; --report-file is JSON",
     "demo": "a program to watch",
@@ -41,7 +41,7 @@ NAMES = {"name", "names", "endpoint", "component", "old", "new", "graph"}
 
 
 def commands(group: Any = None, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Each command that is no group, with its words."""
+    """Each command that is not a group, with its words."""
     for name, command in (group or command_tree()).commands.items():
         words = f"{path} {name}".strip()
         if hasattr(command, "commands"):

@@ -60,7 +60,7 @@ def home_with(root: Path, port: int) -> Home:
 
 
 def completed(home: Home, words: list[str]) -> list[str]:
-    """What bash offers for the last word; fails where anything is written to standard error."""
+    """bash's completions of the last word. Fails if anything is written to standard error."""
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     command = ["bash", "--norc", "-c", SHELL, "bash", "hostelry", *words]
     environment = {"PATH": path, "HOSTELRY_HOME": str(home.root), "LANG": "C.UTF-8"}

@@ -1,4 +1,4 @@
-"""Requests of commands to control: its answers, and each way in which there is none."""
+"""Requests of commands to control: its answers, and each reason for a missing answer."""
 
 import contextlib
 import socket
@@ -17,7 +17,7 @@ CREDENTIALS = new_credentials("111122223333", "us-east-1")
 
 
 def answer(monkeypatch: pytest.MonkeyPatch, response: httpx.Response | None) -> dict[str, Any]:
-    """Control's answer where it sends `response`, or refuses the connection."""
+    """The command's view of control, if it sends `response` or refuses the connection."""
 
     def request(method: str, url: str, **_: Any) -> httpx.Response:
         assert (method, url) == ("GET", "http://127.0.0.1:9/internal/placement")

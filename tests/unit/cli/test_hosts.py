@@ -12,7 +12,7 @@ from hostelry.cli.hosts import join_platform
 from hostelry.home.home import Home, UpConfig, save_config
 from hostelry.home.run_file import lock_home
 
-URL = "https://127.0.0.1:1"  # where nothing answers
+URL = "https://127.0.0.1:1"  # no server listens there
 TOKEN = f"h1.{'0' * 64}.{'A' * 43}"
 JOINED = UpConfig(control_port=1, controls=("https://control@10.0.0.2:7443",))
 

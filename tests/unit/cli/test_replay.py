@@ -112,7 +112,7 @@ def test_progress_is_printed_now_and_then(capsys: pytest.CaptureFixture[str]) ->
 
 
 class FakeRuntime:
-    """Streams a chat of two tokens in pieces that split lines; remembers what it was asked."""
+    """Streams a chat of two tokens in pieces that split lines. Remembers its requests."""
 
     def __init__(
         self, usage: bytes = b'"usage": {"prompt_tokens": 9, "completion_tokens": 2}'

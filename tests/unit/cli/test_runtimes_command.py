@@ -1,4 +1,4 @@
-"""`hostelry runtimes`: what it prints, and what it refuses."""
+"""`hostelry runtimes`: its output and its refusals."""
 
 from pathlib import Path
 

@@ -15,9 +15,9 @@ finally:
     print("\\nloaded:", *sys.modules)
 """
 HEAVY = ("numpy", "torch", "matplotlib", "hostelry.sim", "hostelry_lab.catalogue")
-# What a process that only starts, watches and asks others does without.
+# Modules that a process which only starts, watches and calls others must not import.
 SLOW = ("botocore", "httpx", "yaml", "starlette", "cryptography", "rich")
-# What the list of commands, and completion, do without as well.
+# Modules that the list of commands, and completion, must not import either.
 NOT_LISTING = (*HEAVY, "httpx", "botocore", "cryptography", "starlette", "asyncio")
 
 

@@ -1,4 +1,4 @@
-"""The forwarder to the leader: which requests it sends, sends again, refuses; which it cuts off."""
+"""The forwarder to the leader: requests that it sends, repeats, refuses or breaks off."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable

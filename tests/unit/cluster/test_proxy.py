@@ -401,7 +401,7 @@ def test_a_proxy_that_ends_is_left_by_each_kept_connection_at_its_next_request(
 
 
 def test_an_answer_that_ends_with_its_connection_is_whole(tmp_path: Path) -> None:
-    """Though its last byte is one that a node proxy sends."""
+    """Although its last byte is also a byte that a node proxy sends."""
 
     async def unframed(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")

@@ -1,4 +1,4 @@
-"""Verdicts on a new version: what the evidence allows to say, and how often it is wrong."""
+"""Verdicts on a new version: the conclusions that the evidence allows, and their error rates."""
 
 from collections import Counter
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Every refusal of the console's HTTP, and what it lets in."""
+"""Every refusal of the console's HTTP server, and the requests that pass."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Calls, and one call hop by hop, from what the gateway's workers kept."""
+"""Calls, and one call hop by hop, from the records of the gateway's workers."""
 
 import asyncio
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""The endpoint's document: what is shown of what the platform reports."""
+"""The endpoint's document, made from the platform's reports."""
 
 from datetime import UTC, datetime
 from typing import Any

@@ -17,7 +17,7 @@ def groups(**sources: Any) -> list[dict[str, Any]]:
 
 
 def shop(**changes: Any) -> dict[str, Any]:
-    """A state in which nothing fails but what is changed of `shop`."""
+    """A state in which nothing fails except the given changes of `shop`."""
     state = recorded("state")
     only = endpoint_of(state, "shop")
     only["components"] = [it for it in only["components"] if it["status"] == "InService"]

@@ -1,4 +1,4 @@
-"""The playground's calls: what is passed on, how a call ends, and how many run."""
+"""The playground's calls: forwarded parts, ends of calls, and their number."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""The page's files: nothing in them runs, or comes from, what is not a file of ours."""
+"""The page's files neither run nor load code from other places than our files."""
 
 import re
 from pathlib import PurePosixPath
@@ -11,7 +11,7 @@ from hostelry.console.security import static_files
 FILES = static_files()
 TEXTS = {name: it.content.decode() for name, it in FILES.items()}
 SVG_NAMESPACE = "http://www.w3.org/2000/svg"
-# What a strict content-security policy refuses, or what makes markup of text.
+# Code that a strict content-security policy refuses, or that makes markup of text.
 UNSAFE = {
     "markup from text": r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|DOMParser"
     r"|createContextualFragment|setHTMLUnsafe|srcdoc",

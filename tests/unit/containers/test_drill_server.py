@@ -1,4 +1,4 @@
-"""The drill server takes from its machine what a request asks for, and no more."""
+"""The drill server takes exactly the resources that a request names."""
 
 import hashlib
 import json

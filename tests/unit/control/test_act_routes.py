@@ -1,4 +1,4 @@
-"""Routes of acts: decided, audited, then recorded; and what they answer to anything else."""
+"""Routes of acts decide, audit and then record an act. Other requests are refused."""
 
 import asyncio
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Addresses and models that records name, wherever in a record; the lock of uploads."""
+"""Addresses and models anywhere in records are found. The lock of uploads excludes others."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Control's routes for the jobs process: what it answers, and that a repeat changes nothing."""
+"""Control's routes for the jobs process: their answers, and repeats without effect."""
 
 import asyncio
 from dataclasses import replace

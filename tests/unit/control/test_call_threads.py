@@ -1,4 +1,4 @@
-"""Calls in threads of their own: other callers are served while one has calls that do not end."""
+"""Calls have separate threads: a caller with endless calls does not stop other callers."""
 
 import asyncio
 import threading

@@ -26,7 +26,7 @@ def body(reporter: str, sequence: int, started_at: float = AT, **counts: object)
 
 
 class Posted:
-    """The board after those bodies were posted, and what it answered."""
+    """The board after these bodies were posted, and the answers."""
 
     def __init__(self, *bodies: bytes) -> None:
         self.metrics = MemoryMetrics(ManualClock(AT))

@@ -1,4 +1,4 @@
-"""GET /internal/copy-caches: which copies are asked, and what is said of those that are silent."""
+"""GET /internal/copy-caches: the copies that are asked, and the answer about silent copies."""
 
 import asyncio
 from typing import Any

@@ -75,7 +75,7 @@ def test_an_answer_without_a_copy(query: str, status: int, words: str) -> None:
 
 @pytest.mark.parametrize("is_there", [True, False])
 def test_copies_have_the_labels_of_their_records(is_there: bool) -> None:
-    """Also where their agent does not answer."""
+    """Also if their agent does not answer."""
     town = Town()
     town.add(endpoint(deployment(variant())), component(copies=2))
     town.settle()

@@ -1,4 +1,4 @@
-"""Control's route for data logs: streams beside those of the copies, each report stored once."""
+"""Control's route for data logs: their streams next to copies' streams, each report stored once."""
 
 import asyncio
 from pathlib import Path
@@ -23,7 +23,7 @@ JOBS = "/aws/sagemaker/TransformJobs"
 
 
 class Rig:
-    """The route over a store of log events, and one copy of a job and one of an endpoint."""
+    """The route over a store of log events, with a copy of a job and a copy of an endpoint."""
 
     def __init__(self, folder: Path) -> None:
         self.state = open_state(MemoryStore())

@@ -1,4 +1,4 @@
-"""The page for Prometheus: that it can be parsed, and what it says."""
+"""The page for Prometheus can be parsed, and has the right values."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Long polls beside the limits of their caller: a poll that waits keeps its place."""
+"""Long polls and their caller's limits: a waiting poll keeps its place."""
 
 import asyncio
 from types import SimpleNamespace

@@ -22,7 +22,7 @@ KEY = LoadKey(scope=SCOPE, endpoint_name="ep", variant_name="AllTraffic")
 
 
 class Rig:
-    """An endpoint's update, and a worker that reports what its fleets served."""
+    """An endpoint's update, and a worker that reports the load of its fleets."""
 
     def __init__(self) -> None:
         self.clock = ManualClock(NOW)
@@ -49,7 +49,7 @@ class Rig:
         self.become(active=self.new, pending=None, shift=None, bake=trial)
 
     def seconds(self, count: int, old: int = 0, new: int = 0, errors: int = 0) -> None:
-        """Seconds with so many requests of each fleet, reported."""
+        """Report seconds with these numbers of requests to each fleet."""
         for _ in range(count):
             at = int(self.clock.now())
             self.clock.advance(1)

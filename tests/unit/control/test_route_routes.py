@@ -1,4 +1,4 @@
-"""Gateways follow control's routes by their changes, and find out where these do not fit."""
+"""Gateways follow control's routes by changes, and notice changes that do not fit."""
 
 import asyncio
 import logging
@@ -32,7 +32,7 @@ def route_of(count: int) -> EndpointRoute:
 
 
 def publish(board: RouteBoard, count: int) -> RouteSnapshot:
-    """Routes with `count` components, and what that changes."""
+    """Publish routes with `count` components, and return the change."""
     before = board.snapshot
     old = None if before is None else before.endpoints[0]
     parts = changed_between(old, route_of(count))
@@ -63,7 +63,7 @@ class Pool:
     answers: list[str] = field(default_factory=list)
 
     async def send(self, address: str, request: tuple[bytes, bytes], *_: object) -> Reply:
-        await asyncio.sleep(0)  # others run meanwhile, as beside a network
+        await asyncio.sleep(0)  # lets other tasks run, as a network would
         path = request[0].split(b" ")[1].decode()
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app=self.app)) as client:
             answer = await client.get(f"http://control{path}")
@@ -75,7 +75,7 @@ class Pool:
 def follow(
     app: Any, path: Path, scenario: Callable[[PublishedRoutes, Pool], Awaitable[None]]
 ) -> list[str]:
-    """Run `scenario` beside a gateway that follows `app`; returns how its polls were answered."""
+    """Run `scenario` with a gateway that follows `app`. Returns the answers to its polls."""
     pool = Pool(app)
 
     async def run() -> None:

@@ -1,4 +1,4 @@
-"""Control's routes about transform jobs: what the process that runs them gets and says."""
+"""Control's routes for transform jobs: answers to the runner, and its reports."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator

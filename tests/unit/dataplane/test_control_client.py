@@ -21,7 +21,7 @@ def key(name: str = "llm", endpoint: str = "ep") -> LoadKey:
 
 
 class ScriptedControl:
-    """Answers every call with one status and body, after `gate` where that is set."""
+    """Answers every call with one status and body, after `gate` if it is set."""
 
     def __init__(self, status: int = 200, body: bytes = b'{"wanted":true}') -> None:
         self.status, self.body = status, body

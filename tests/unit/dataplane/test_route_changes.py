@@ -69,7 +69,7 @@ def drawn_endpoint(source: random.Random, name: str) -> EndpointRoute:
             variants=(one,),
             shadow=shadow if kind == 3 else None,
         )
-    # The names of components are those of any endpoint: a name may move from one to another.
+    # Any endpoint may have components with these names, so a name may move to another endpoint.
     chosen = sorted(source.sample(NAMES, source.randrange(6)))
     failed = [it for it in chosen if source.random() < 0.2]
     served = [it for it in chosen if it not in failed]
@@ -125,7 +125,7 @@ def published(board: RouteBoard, endpoints: list[EndpointRoute]) -> RouteSnapsho
 
 
 def content(table: RouteTable) -> Mapping[str, Any]:
-    """All that the table has now; it is changed in place, and made ready where it is asked."""
+    """The whole content of the table, which is changed in place and prepared on demand."""
     kept = {name: copy(it) for name, it in vars(table).items() if name != "_endpoints"}
     kept["_components"] = {
         place: {name: table.component(Scope(*place), name) for name in there}

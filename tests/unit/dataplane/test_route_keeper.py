@@ -1,4 +1,4 @@
-"""Routes on disk: when newer ones are written, and what a fault leaves."""
+"""Routes on disk: when newer routes are written, and the file after a fault."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -46,7 +46,7 @@ def test_a_pause_is_since_the_last_write(written_at: float | None, left_s: float
 
 
 class FakeFile:
-    """A file in memory; the next writes raise `failures`."""
+    """A file in memory. The next writes raise `failures`."""
 
     def __init__(self, clock: ManualClock) -> None:
         self._clock = clock
@@ -103,7 +103,7 @@ def table(version: str) -> RouteTable:
 
 
 async def yielded() -> None:
-    """Let what is ready run."""
+    """Let ready tasks run."""
     for _ in range(10):
         await asyncio.sleep(0)
 

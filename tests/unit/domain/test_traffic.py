@@ -1,4 +1,4 @@
-"""Traffic policies: the steps and shares of each, and what is refused."""
+"""Traffic policies: their steps and shares, and refusals."""
 
 from dataclasses import replace
 from itertools import pairwise, product

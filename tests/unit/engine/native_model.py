@@ -50,7 +50,7 @@ class Shape:
 
 
 def model(shape: Shape, dtype: torch.dtype, seed: int = 0) -> DecoderWeights:
-    """Two layers of random weights. Only the first one has a window."""
+    """Two layers of random weights. Only the first has a window."""
     generator = torch.Generator().manual_seed(seed)
 
     def random(*size: int) -> torch.Tensor:

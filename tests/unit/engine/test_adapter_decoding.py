@@ -66,7 +66,7 @@ def test_every_architecture_with_every_target(
     }
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of PEFT about ties
-        # One by one: beside another adapter PEFT no longer finds what is tied.
+        # One adapter per model, because with several PEFT does not find tied weights.
         models = {name: reference_model(model, {name: it}) for name, it in folders.items()}
     base = reference_model(model)
     pool = new_pool(spec, 200)

@@ -1,6 +1,6 @@
-"""Good adapters: PEFT's logits through the pages they lie in.
+"""Valid adapters give PEFT's logits through their pages in the pool.
 
-The logits are those of transformers with the updates added from the pool, where a step finds them.
+The logits come from transformers. Updates are added from the pool, where a step finds them.
 """
 
 import warnings

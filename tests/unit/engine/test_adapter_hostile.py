@@ -49,7 +49,7 @@ def folder(model_folder: Path, tmp_path: Path) -> Path:
 
 
 def is_read(reader: AdapterReader, folder: Path) -> bool:
-    """Whether the adapter is accepted; anything raised but a refusal fails the test."""
+    """Whether the adapter is accepted. Any error but a refusal fails the test."""
     try:
         adapter = reader.read(folder)
     except AdapterError:

@@ -1,4 +1,4 @@
-"""Adapters on their way into the pool: what a failure may and may not take away."""
+"""Adapters on their way into the pool, and the permitted effects of a failure."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -49,7 +49,7 @@ def loads(bench: Bench, placer: KnowingPlacer) -> AdapterLoads:
 
 
 def settle(bench: Bench, loads: AdapterLoads) -> list[str]:
-    """Let every executor work and absorb the events; the reasons of failures."""
+    """Let every executor work, absorb the events, and return the reasons of failures."""
     reasons = [it.reason for it in loads.absorb(0.0)]
     while bench.disk.run() + bench.remote.run() + bench.upload.run():
         reasons += [it.reason for it in loads.absorb(0.0)]

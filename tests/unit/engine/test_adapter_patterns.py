@@ -103,7 +103,7 @@ def test_tables_of_patterns_are_pefts(keys: list[str]) -> None:
 
 
 def test_patterns_drawn_at_random_are_pythons() -> None:
-    """Every pattern that is accepted means what it means to Python."""
+    """Every accepted pattern has the same meaning as in Python."""
     random = Random(11)
     parts = [
         *("q", "model", "layers", ".", r"\.", "_proj", "[a-z]", r"\d", r"\w", "(?:", "(", ")", "|"),

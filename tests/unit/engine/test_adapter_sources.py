@@ -1,4 +1,4 @@
-"""Sources of adapters: folders, copies on disk, the hub; and real threads that fetch them."""
+"""Sources of adapters: folders, copies on disk, the hub, and real threads that fetch them."""
 
 import hashlib
 import threading
@@ -188,7 +188,7 @@ def test_a_stuck_thread_does_not_stop_the_others(model_folder: Path, tmp_path: P
 
 
 def hub_cache(root: Path, repository: str, adapter: Path, folder: str = "") -> str:
-    """A hub cache as the hub's library leaves it, with one snapshot; its revision."""
+    """A hub cache with one snapshot, as the hub's library makes it. Returns the revision."""
     revision = "0123456789abcdef0123456789abcdef01234567"
     home = root / f"models--{repository.replace('/', '--')}"
     snapshot = home / "snapshots" / revision / folder

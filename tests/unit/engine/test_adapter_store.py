@@ -1,4 +1,4 @@
-"""The tiers below the pool: what each holds, what waits for what, and reports of failures."""
+"""The tiers below the pool: their contents, their waits, and reports of failures."""
 
 import errno
 from collections.abc import Callable, Sequence

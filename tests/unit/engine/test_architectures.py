@@ -88,7 +88,7 @@ def test_logits_equal_transformers(
     expected = [reference_rows(model, prompt) for prompt in PROMPTS]
     decoder = torch_decoder(folder, spec)
     pages = numpy.random.default_rng(1).permutation(32).tolist()
-    for chunk in (64, 7):  # whole prompts in a step; chunks that straddle pages, then single rows
+    for chunk in (64, 7):  # whole prompts in a step, and chunks that cross pages, with single rows
         driver = Driver(decoder, new_pool(spec, 32), pages)
         for prompt in PROMPTS:
             driver.add(prompt)

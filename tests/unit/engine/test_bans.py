@@ -1,4 +1,4 @@
-"""Tokens that may not come next: as in transformers, or in vLLM where that alone has them."""
+"""Banned next tokens, as in transformers, or as in vLLM for bans that only vLLM has."""
 
 import numpy as np
 import pytest

@@ -117,7 +117,7 @@ def test_sequences_are_those_of_transformers(
     num_ended = 0
     for prompt in PROMPTS:
         likely = generated(model, prompt, adapter, [], **fields)
-        # End tokens that beams meet; by the defaults longer sequences are better here.
+        # End tokens that beams meet. By default, longer sequences have better scores here.
         many = sorted({token for beam in likely for token in beam[::2]})[:8]
         for ends in ([], [likely[0][0]], many):
             search = BeamSearch(params, max_new_tokens=COUNT, end_token_ids=ends)

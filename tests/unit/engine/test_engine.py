@@ -351,7 +351,7 @@ def test_dtypes(
 
 
 def test_what_is_kept_is_shown_nearest_first(engine: Engine) -> None:
-    """The pool's adapter comes first; each tier's hits and the pages' owners agree with it."""
+    """The pool's adapter comes first. Hits of each tier, and the pages' owners, agree with it."""
     assert engine.cache.state(0).adapters == ()
     run(engine, [greedy("a", PROMPTS[0], COUNT, "r16b")])
     state = engine.cache.state(2)

@@ -48,7 +48,7 @@ def run(engine: Engine, requests: Sequence[Request]) -> dict[str, list[Output]]:
 
 
 def asking(number: int) -> Request:
-    """Every other request has a structure; greedy and sampled ones."""
+    """Greedy and sampled requests. Every other request has a structure."""
     structure = Structure("regex", PATTERN) if number % 2 else None
     return Request(
         id=f"r{number}",

@@ -288,11 +288,11 @@ def test_idle_pages_are_a_warm_adapter_cache_that_sequences_take_back() -> None:
     assert pool.take_evicted() == [f"adapter-{number}" for number in range(10)]
     pool.release("a", 31.0)
     load(pool, "adapter-0", 5, 0.01, now=32.0)
-    assert pool.take_evicted() == []  # what the sequence had is free
+    assert pool.take_evicted() == []  # the sequence's pages are free
 
 
 def test_popular_adapters_cost_less_reloading_than_with_least_recently_used() -> None:
-    """Zipf requests for 200 adapters of four sizes; the pool has room for an eighth of them."""
+    """Zipf requests for 200 adapters of four sizes. The pool has room for an eighth of them."""
     draw = random.Random(1)
     sizes = [draw.choice([13, 27, 54, 108]) for _ in range(200)]
     weights = list(itertools.accumulate(1 / (rank + 1) for rank in range(200)))

@@ -86,7 +86,7 @@ def test_requests_of_one_tenant_start_in_the_order_they_came() -> None:
 
 
 def flood(drive: Drive, step: int, shapes: dict[str, tuple[int, int]], *, fcfs: bool) -> None:
-    """Keep ten requests of each tenant waiting; without tenants for first come, first served."""
+    """Keep ten requests of each tenant waiting. Without tenants: first come, first served."""
     for tenant, (prompt, output) in shapes.items():
         for copy in range(10 if step == 0 else 1):
             while sum(it.owner == tenant for it in drive.live.values()) < 24:

@@ -1,4 +1,4 @@
-"""An adapter merged into weights of its own: its answers, and those of all others."""
+"""An adapter merged into separate weights: its answers, and the answers of all others."""
 
 import warnings
 from collections.abc import Callable
@@ -321,7 +321,7 @@ def test_files_of_the_base_that_were_replaced_are_not_merged_into(
 
 
 class Later(Executor):
-    """Runs what it was given at `run_next`."""
+    """Runs its jobs at `run_next`."""
 
     def __init__(self) -> None:
         self.jobs: list[tuple[Future[Any], Callable[[], Any]]] = []

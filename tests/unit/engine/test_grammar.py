@@ -128,7 +128,7 @@ def hasty(folder: Path) -> Iterator[StructureCompiler]:
 def tokens_of(
     grammar: XGrammar, tokenizer: Tokenizer, *, seed: int, temperature: float
 ) -> list[int]:
-    """The tokens of a model with random logits within a grammar; its end tokens get likelier."""
+    """Tokens of a model with random logits within a grammar. End tokens get more likely."""
     vocab, eos = tokenizer.get_vocab_size(), EOS
     closing = [tokenizer.token_to_id(text) for text in '"}]']
     history = TokenHistory(
@@ -405,7 +405,7 @@ def test_strings_are_json_whatever_they_hold(
     for seed in range(30 if runs_all(pytestconfig) else 8):
         tokens = tokens_of(compiled.start(), byte_tokenizer(), seed=seed, temperature=1.0)
         text = json.loads(byte_tokenizer().decode(tokens, skip_special_tokens=False))
-        if "\ufffd" not in text:  # bytes that are no text
+        if "\ufffd" not in text:  # bytes that are not valid text
             assert schema.get("minLength", 0) <= len(text) <= schema.get("maxLength", MOST_TOKENS)
 
 

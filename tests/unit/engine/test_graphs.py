@@ -1,4 +1,4 @@
-"""Steps that are replayed as graphs, and the contents of their block; no device is needed."""
+"""Steps that are replayed as graphs, and the contents of their block. Needs no device."""
 
 from collections.abc import Sequence
 
@@ -62,7 +62,7 @@ def batch(
     num_pages: int = 3,
     logit_rows: Sequence[int] | None = None,
 ) -> ForwardBatch:
-    """Sequences with so many rows each; tokens are 100, 101 and so on."""
+    """Sequences with these numbers of rows. Tokens are 100, 101 and so on."""
     starts_B1 = numpy.cumsum([0, *counts]).astype(numpy.int32)
     num_rows = int(starts_B1[-1])
     return ForwardBatch(
@@ -83,7 +83,7 @@ def batch(
 
 
 class CountingDecoder(LogitsDecoder):
-    """Logits are the rows' tokens; counts how they were computed."""
+    """Returns the rows' tokens as logits, and counts how they were computed."""
 
     device = CPU
     max_len = 12
@@ -109,7 +109,7 @@ class CountingDecoder(LogitsDecoder):
 
 
 class FakeCapture:
-    """Captures by keeping the work; each graph takes `bytes_each` and `seconds_each`."""
+    """Captures by keeping the work. Each graph takes `bytes_each` and `seconds_each`."""
 
     def __init__(self, clock: ManualClock, bytes_each: int = 10, seconds_each: float = 1.0) -> None:
         self._clock = clock
@@ -132,7 +132,7 @@ class FakeCapture:
 
 
 class Bench:
-    """A graphed decoder and what it is made of."""
+    """A graphed decoder and its parts."""
 
     def __init__(self, limits: GraphLimits | None = None, **costs: float) -> None:
         clock = ManualClock()
@@ -301,7 +301,7 @@ def test_tables_are_sent_once_and_the_oldest_go() -> None:
 
     first = address(0, 1)
     assert address(0, 1) == first
-    assert len(set(address(0, 1, 2, 3))) == 4  # what a step needs is there, whatever it takes
+    assert len(set(address(0, 1, 2, 3))) == 4  # the inputs of a step exist in any case
     assert tables.num_bytes == 4 * len(build_adapter_table(indices[0])) * 8
     address(3)
     assert tables.num_bytes == 3 * len(build_adapter_table(indices[0])) * 8

@@ -1,4 +1,4 @@
-"""The number of threads that compute, from plain numbers; equal bits beside busy processes."""
+"""The number of computing threads, from plain numbers, and equal bits on a busy machine."""
 
 import contextlib
 import os

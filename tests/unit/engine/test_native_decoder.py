@@ -38,7 +38,7 @@ DTYPES = [
 def check_against_torch(
     weights: DecoderWeights, memory: Memory, steps: Sequence[Sequence[Part]], **options: Any
 ) -> None:
-    """The steps' logits in native code are those of torch, each on its own keys and values."""
+    """Assert that native steps give torch's logits, each with its own keys and values."""
     twin = Memory(weights, memory.layout.page_tokens)
     twin.pool.elements.copy_(torch.nan_to_num(memory.pool.elements))
     decoder, reference = native(weights, **options), TorchDecoder(weights)
@@ -188,7 +188,7 @@ class Company:
         ]
 
     def _alone(self, sequence: int) -> torch.Tensor:
-        """Logits of each token, one token a step, on one thread."""
+        """The logits of each token, computed one token per step on one thread."""
         memory, indices = self.memory(seed=0)
         rows = [
             self.decoders[0]

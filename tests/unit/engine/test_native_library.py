@@ -24,7 +24,7 @@ from hostelry.engine.kernels.native.variants import SOURCES, VARIANTS, fingerpri
 
 ROOT = Path(__file__).resolve().parents[3]
 NATIVE = Path("src/hostelry/engine/kernels/native")
-# As /proc/cpuinfo names them on a Sapphire Rapids server, what has no bearing left out.
+# Relevant names of /proc/cpuinfo on a Sapphire Rapids server.
 AVX2 = {"sse2", "ssse3", "fma", "sse4_1", "sse4_2", "avx", "f16c", "avx2", "bmi2"}
 AVX512 = {*AVX2, "avx512f", "avx512dq", "avx512cd", "avx512bw", "avx512vl", "avx512_bf16"}
 AVX512 |= {"avx512vbmi", "avx512_vbmi2", "avx512_vnni"}
@@ -191,7 +191,7 @@ def test_this_machines_libraries_say_what_they_are() -> None:
 
 
 def build(folder: Path, compiler: str) -> subprocess.CompletedProcess[str]:
-    """`setup.py build_ext --inplace` with that compiler, in a copy of what it reads."""
+    """Run `setup.py build_ext --inplace` with this compiler, in a copy of its input files."""
     shutil.copy(ROOT / "setup.py", folder)
     (folder / "pyproject.toml").write_text(
         '[project]\nname = "hostelry"\nversion = "0"\n'

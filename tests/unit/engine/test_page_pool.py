@@ -1,4 +1,4 @@
-"""The page pool, call by call: sequences, shared prefixes, adapters, and what it refuses."""
+"""The page pool, call by call: sequences, shared prefixes, adapters, and refusals."""
 
 import pytest
 from tests.cases import case, cases
@@ -17,7 +17,7 @@ def reserve(pool: PagePool, key: str, num_pages: int, cost_s: float = 0.01) -> N
 
 
 def computed(pool: PagePool, owner: str, keys: list[bytes], now: float = 0.0) -> None:
-    """`owner` finds what it can of `keys`, computes the rest and publishes it."""
+    """Let `owner` find pages of `keys`, compute the others and publish them."""
     pool.begin(owner, keys)
     pool.grow(owner, len(keys), now)
     for index, key in enumerate(keys):
@@ -40,7 +40,7 @@ def test_a_prefix_is_shared_while_and_after_its_owner_lives() -> None:
     assert pool.begin("b", [b"1", b"2", b"4"]) == 2
     assert list(pool.pages("b")) == list(pool.pages("a"))[:2]
     pool.release("a", 1.0)
-    assert pool.num_idle == 1  # the third page; b holds the others
+    assert pool.num_idle == 1  # the third page, as b holds the others
     pool.release("b", 2.0)
     assert pool.num_idle == 3
     assert pool.begin("c", [b"1", b"2", b"3"]) == 3

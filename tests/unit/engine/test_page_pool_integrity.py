@@ -1,4 +1,4 @@
-"""The integrity check finds what it is there to find, and says it."""
+"""The integrity check finds and reports each kind of damage."""
 
 from collections.abc import Callable
 

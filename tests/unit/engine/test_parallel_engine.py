@@ -119,13 +119,13 @@ def test_ranks_are_refused_what_they_cannot_do_before_any_starts(
 
 @pytest.fixture(scope="class")
 def two(folders: dict[str, Path]) -> Iterator[Engine]:
-    """Two ranks with all adapters; a process leads one such engine at a time."""
+    """Two ranks with all adapters. A process can lead only one such engine at a time."""
     with loaded(folders, TWO) as engine:
         yield engine
 
 
 class TestTwoRanks:
-    """One engine for all; each test leaves it as it was."""
+    """One engine for all tests. Each test leaves it as it was."""
 
     @pytest.mark.parametrize("name", ["", *ADAPTERS], ids=["the base", *ADAPTERS])
     def test_two_ranks_answer_as_one(

@@ -180,7 +180,7 @@ def test_no_request_is_admitted_into_the_reserve_of_the_running() -> None:
     drive.step()
     assert drive.scheduler.num_running == 1
     drive.submit("c", 8, 2, tenant="u")
-    drive.step()  # it fits beside the reserve, and may pass
+    drive.step()  # it fits in addition to the reserve, and may pass
     assert drive.running == {"a", "c"}
     drive.finish()
 

@@ -290,7 +290,7 @@ def test_a_rare_adapter_waits_a_bounded_number_of_steps(
     flooded(drive, kinds, 100, tenants=tenants)
     drive.submit("rare", 6, 6, adapter="rare", adapter_pages=adapter_pages, tenant="rare")
     flooded(drive, kinds, 300, tenants=tenants)
-    # Its wait, then the running requests, prompt and answer, then the load; some steps between.
+    # Its wait, the running requests with prompt and answer, the load, and some steps in between.
     assert waited(drive, "rare") <= max_wait_s / STEP_S + longest + load_steps + 8
 
 

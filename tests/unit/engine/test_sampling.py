@@ -387,7 +387,7 @@ def test_a_request_fans_out_into_different_ones_each_time_the_same() -> None:
     assert several[:2] == fan_out(request, 2)
     assert [each.id for each in several] == ["a", "a/1", "a/2", "a/3"]
     assert len(set(seeds(several))) == 4
-    assert seeds(several)[0] == 5  # the first is what the request alone would be
+    assert seeds(several)[0] == 5  # the first equals the result of a single request
     assert {each.prompt_token_ids for each in several} == {(1, 2)}
     assert seeds(fan_out(Request(id="b", prompt_token_ids=(1,), sampling=SamplingParams()), 2)) == [
         None, None,

@@ -75,7 +75,7 @@ def longest_wait(requests: dict[str, Request]) -> int:
 
 
 def simulate(drive: Drive, rng: random.Random, steps: int, most_live: int) -> None:
-    """Random requests, never more than `most_live` at once, and disturbances; then all end."""
+    """Random requests, at most `most_live` at once, and disturbances. In the end all are done."""
     number = 0
     for _ in range(steps):
         while len(drive.live) < most_live and rng.random() < 0.3:

@@ -85,7 +85,7 @@ CASES: Mapping[str, tuple[Any, dict[str, Any], dict[str, Any], int]] = {
 def write_case(
     folder: Path, writer: Any, overrides: dict[str, Any], adapters: dict[str, Any], chunk: int
 ) -> list[torch.Tensor]:
-    """The model, the job and the adapters in `folder`; returns what one rank gives."""
+    """Write the model, the job and the adapters to `folder`. Returns the results of one rank."""
     writer(folder, **overrides)
     names = [None, *adapters]
     chosen = [names[number % len(names)] for number in range(len(PROMPTS))]
@@ -140,7 +140,7 @@ def finish_ranks(processes: list[subprocess.Popen[str]], timeout_s: float = 120)
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, list[torch.Tensor]]]:
-    """Every case computed by one rank here and by two ranks in processes of their own."""
+    """Every case, computed by one rank in this process, and by two ranks in separate processes."""
     root = tmp_path_factory.mktemp("ranks")
     written = {}
     for number, (name, case) in enumerate(CASES.items()):
@@ -286,7 +286,7 @@ def test_a_tied_head_stays_tied(tmp_path: Path) -> None:
 
 
 class Recorder(LogitsDecoder):
-    """A decoder that keeps what it was given."""
+    """A decoder that keeps its input."""
 
     def __init__(self) -> None:
         self.batches: list[ForwardBatch] = []

@@ -47,7 +47,7 @@ class KilledError(BaseException):
 
 @dataclass
 class Control:
-    """Answers calls with what it is given, then with success."""
+    """Answers calls with the given results, then with success."""
 
     answers: list[BaseException] = field(default_factory=list)
     made: list[str] = field(default_factory=list)

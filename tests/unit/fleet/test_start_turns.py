@@ -11,7 +11,7 @@ from hostelry.fleet.agent.deps import MIN_TURNS, TURNS_PER_CPU, StartTurns, turn
 
 
 class Starting:
-    """Copies that ask for turns; `started` has those that got one, in order."""
+    """Copies that ask for turns. `started` has those that got a turn, in order."""
 
     def __init__(self) -> None:
         self.turns = StartTurns(num_cpus=1)
@@ -40,7 +40,7 @@ async def test_turns_are_bounded_and_given_in_order() -> None:
     assert starting.started == list(range(MIN_TURNS))
     assert not starting.turns.is_free
     starting.ends[2]()
-    starting.ends[2]()  # a second end is none
+    starting.ends[2]()  # a second end has no effect
     await settled()
     assert starting.started == list(range(MIN_TURNS + 1))
     for number in (0, 1, 3):

@@ -1,4 +1,4 @@
-"""Pairs of a shadow's answer and production's: which are compared, when, and what is counted."""
+"""Pairs of a shadow's answer and production's: which are compared, when, and the counts."""
 
 import asyncio
 from collections.abc import Callable

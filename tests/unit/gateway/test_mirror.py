@@ -1,4 +1,4 @@
-"""The mirror: what is sent to a shadow, what is dropped, and what is counted."""
+"""The mirror: requests that it sends to a shadow or drops, and its counts."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -77,7 +77,7 @@ class Tap:
 
 
 class Rig:
-    """A mirror whose copies answer as `answer` says; a clock moved by hand, and no sleep."""
+    """A mirror whose copies answer as `answer` says, with a manual clock and no sleep."""
 
     def __init__(
         self,
@@ -197,7 +197,7 @@ async def test_an_outcome_is_counted_for_the_shadow(
     rig.offer(is_stream=is_stream)
     assert not rig.sent, "it is sent once the caller waits"
     await let_run()
-    num_sent = 2 if is_kept and answer is refuses else 1  # what was not read is sent again
+    num_sent = 2 if is_kept and answer is refuses else 1  # unread requests are sent again
     assert rig.sent == [(ONE[0].address, (b"POST / \r\n\r\n", BODY))] * num_sent
     assert rig.sent[0][1][1] is BODY, "a body is shared"
     load = rig.load()

@@ -1,4 +1,4 @@
-"""The queued form of an invocation: where its input is, and where its answers go."""
+"""The queued form of an invocation: the place of its input, and of its answers."""
 
 from typing import Any
 

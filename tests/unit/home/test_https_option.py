@@ -1,4 +1,4 @@
-"""--https-cert, --https-key and --https-ca: what is accepted, and what clients are given."""
+"""--https-cert, --https-key and --https-ca: accepted files, and the settings of clients."""
 
 from collections.abc import Callable
 from dataclasses import replace

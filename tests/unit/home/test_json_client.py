@@ -1,4 +1,4 @@
-"""Calls in JSON without botocore: what is sent, and each answer."""
+"""Calls in JSON without botocore: the sent request, and each answer."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

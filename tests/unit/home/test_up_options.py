@@ -137,7 +137,7 @@ def test_keys_that_cannot_be_decided(
 
 
 def ports() -> ChosenPorts:
-    """Ports that were free; the socket is not used."""
+    """Ports that were free. The socket is not used."""
     return ChosenPorts(
         listener=socket.socket.__new__(socket.socket), gateway_port=8787, s3_port=8788
     )

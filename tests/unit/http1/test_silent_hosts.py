@@ -1,4 +1,4 @@
-"""Hosts that went without a word, by what the kernel knows of connections to them."""
+"""Hosts that vanished silently are found by the kernel's data about their connections."""
 
 import socket
 import struct

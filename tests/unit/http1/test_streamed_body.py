@@ -15,7 +15,7 @@ OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 
 class Source:
-    """Pieces that a test hands out one at a time."""
+    """Pieces that a test provides singly."""
 
     def __init__(self) -> None:
         self.pieces: asyncio.Queue[bytes | Exception | None] = asyncio.Queue()

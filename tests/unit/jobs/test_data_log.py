@@ -12,7 +12,7 @@ SCOPE = Scope("123456789012", "us-west-2")
 
 
 class Control:
-    """Takes reports, or raises what a test wants."""
+    """Takes reports, or raises an error that a test sets."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[int, int]] = []

@@ -26,7 +26,7 @@ RETRIES = json.dumps({"healthyRetryPolicy": {"numRetries": 2, "minDelayTarget": 
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Let the loop and its threads run until `condition`; fails after about ten seconds."""
+    """Let the loop and its threads run until `condition`. Fails after about ten seconds."""
     for _ in range(5000):
         if condition():
             return
@@ -152,7 +152,7 @@ def test_a_lane_pauses_once_all_of_its_attempts_have_ended(
 
 
 def refuse_first(monkeypatch: pytest.MonkeyPatch, record: str, number: int) -> list[Exception]:
-    """The refusals of a full disk for the first calls of a method of deliveries; each is used."""
+    """Have a full disk refuse the first calls of a method of deliveries. Each refusal is used."""
     refusals: list[Exception] = [StoreUnavailable("the disk is full")] * number
     written = getattr(Deliveries, record)
 

@@ -75,7 +75,7 @@ def test_a_line_that_the_disk_refuses_leaves_no_part_and_is_written_once(
 
 @contextmanager
 def file_limit(limit_bytes: int | None) -> Iterator[None]:
-    """No file of this process may grow beyond so many bytes."""
+    """Limit the files of this process to `num_bytes`."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     soft = before[0] if limit_bytes is None else limit_bytes
     resource.setrlimit(resource.RLIMIT_FSIZE, (soft, before[1]))

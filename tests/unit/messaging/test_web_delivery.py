@@ -48,7 +48,7 @@ async def keeps_silent(reader: asyncio.StreamReader, writer: asyncio.StreamWrite
 
 
 def posted(answer: Answer, *, own: bool = False, host: str = "127.0.0.1") -> int:
-    """The result of a post to a server that answers so; `own`: its port is the platform's."""
+    """The result of a post to a server with this answer. `own`: its port is the platform's."""
 
     async def run() -> int:
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -1,4 +1,4 @@
-"""Held and free resources, as values and text, and why a copy is where it is."""
+"""Held and free resources as values and text, and the reasons for copies' places."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Room for a model: who is evicted and why, what cannot fit, and what has to wait."""
+"""Room for a model: evicted models with reasons, models that cannot fit, and waits."""
 
 from dataclasses import replace
 from typing import Any

@@ -56,7 +56,7 @@ def test_the_probabilities_of_all_models_are_of_one_whole(
     assert all(weight > 0 for weight in demand.weights)
     found = probabilities(models.values(), demand, now_s)
     assert all(0 <= it <= 1 + 1e-9 for it in found)
-    # In order, they sum up to one; a clock that goes back may only count too little.
+    # Ordered shares sum up to one. A clock that goes back can only make the sum smaller.
     assert sum(found) <= 1 + 1e-6
     if requests == sorted(requests):
         assert sum(found) == pytest.approx(1.0, abs=1e-6)

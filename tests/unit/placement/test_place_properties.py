@@ -92,7 +92,7 @@ def test_placing_the_same_again_beside_what_is_held_moves_nothing(
 def first_fit_decreasing(
     requests: list[Requirements], shape: Shape, num_hosts: int
 ) -> tuple[int, int]:
-    """Copies placed and instances used: an implementation of its own, for one type of instance."""
+    """Placed copies and used instances, by a separate implementation for one instance type."""
     free = [[float(shape.accelerators), float(shape.memory_bytes), shape.cpus]] * num_hosts
     free = [list(it) for it in free]
     largest_first = sorted(
@@ -189,7 +189,7 @@ def test_where_some_packing_holds_all_at_most_one_copy_is_left_out(
 
 
 def test_a_mix_in_which_greed_would_leave_one_out() -> None:
-    """2+2 and 3+1 fill two instances of four; smallest-first or as-asked greed would not."""
+    """2+2 and 3+1 fill two instances of four, unlike the smallest-first and as-given order."""
     requests = [ask("x", needs(it), BINPACK) for it in (1, 2, 3, 2)]
     packing = place(requests, [host("i-a"), host("i-b")], [])
     assert len(packing.placed) == 4

@@ -1,4 +1,4 @@
-"""A host of control alone: what it takes from the platform it joined, and what it needs."""
+"""A host with only a control: settings from the platform that it joined, and its needs."""
 
 import threading
 from dataclasses import replace

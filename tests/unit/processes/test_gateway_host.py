@@ -1,4 +1,4 @@
-"""A host with gateways alone: what it takes from the platform it joined, and what it needs."""
+"""A host with only gateways: settings from the platform that it joined, and its needs."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -62,7 +62,7 @@ def test_its_configuration_is_the_platforms_with_its_own_options(tmp_path: Path)
 
 
 def test_a_home_that_has_joined_no_platform_is_refused(home: Home) -> None:
-    for config in (None, UpConfig(control_port=4242)):  # nothing there; a platform's own home
+    for config in (None, UpConfig(control_port=4242)):  # no configuration, and a platform's home
         if config is not None:
             save_config(home, config)
             save_credentials(home, new_credentials("1" * 12, "us-east-1"))

@@ -20,7 +20,7 @@ REFUSED = b"<Error><Code>AccessDenied</Code><Message>no</Message></Error>"
 
 
 def verify(request: HttpRequest) -> str:
-    """The account that has signed the request; raises ServiceError for a wrong signature."""
+    """The account that signed the request. Raises ServiceError for a wrong signature."""
     secret = Secret(secret_access_key=KEYS.secret_access_key, account_id=KEYS.account_id)
     return (
         Verifier({KEYS.access_key_id: secret}.get).verify(request, SystemClock().now()).account_id

@@ -1,4 +1,4 @@
-"""Upgrades that are refused; those under traffic are in tests/integration."""
+"""Refused upgrades. tests/integration has upgrades under traffic."""
 
 import subprocess
 from collections.abc import Iterator

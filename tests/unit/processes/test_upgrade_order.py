@@ -6,7 +6,7 @@ OLD, NEW = "0.1.0", "0.2.0"
 
 
 def controls(me: str, **members: str) -> ControlsThatRun:
-    """Members by id, of a version each; the first one leads."""
+    """Members by id, with one version each. The first one leads."""
     found = tuple(
         ControlMember(id=name, address=f"http://{name}", version=version, leads=number == 0)
         for number, (name, version) in enumerate(members.items())

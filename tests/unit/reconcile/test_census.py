@@ -1,4 +1,4 @@
-"""The census: what serves, how much of it, and what it uses."""
+"""The census: everything that serves, its numbers, and its usage."""
 
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Routes and the census by what changed: after any change of records those of everything."""
+"""After any change of records, routes and census by changes equal those built as a whole."""
 
 import random
 from collections.abc import Iterator

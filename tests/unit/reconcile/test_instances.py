@@ -1,4 +1,4 @@
-"""Driver of one instance: launch, apply, observe; and terminate whatever is under way."""
+"""Driver of one instance: launch, apply, observe, and end it whatever is under way."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""Models of several containers: a copy of each on every instance, and what is routed when."""
+"""Models with several containers: every instance has a copy of each, and routes follow."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Restarts of copies: new ones serve first where there is room, old ones where those fail."""
+"""Restarts of copies: new copies serve first if they fit. If they fail, the old ones serve."""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Guarded updates of endpoints of components: on trial beside the old instances, and back."""
+"""Guarded updates of endpoints with components: trial next to the old instances, rollback."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -46,7 +46,7 @@ UpdateStep = Callable[[Town], None]
 
 
 def serving(town: Town) -> None:
-    """Two components, one with an adapter, on one instance, and an alarm that does not alarm."""
+    """Two components on one instance, the first with an adapter, and an alarm in state OK."""
     town.add(endpoint(deployment(variant())), component(copies=2), adapter())
     town.add(component("other"))
     set_alarm(town, OK)

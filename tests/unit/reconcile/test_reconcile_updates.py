@@ -1,4 +1,4 @@
-"""Endpoint updates: beside what serves, then switched; failures and deadlines fall back."""
+"""Endpoint updates start next to the old deployment and switch. Failures restore the old one."""
 
 from dataclasses import replace
 

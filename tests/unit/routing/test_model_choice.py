@@ -100,7 +100,7 @@ def test_cold_models_spread_and_each_stays_put_when_another_instance_is_lost() -
 
 
 def test_a_hot_model_spreads_until_its_copies_share_the_work_and_a_cold_one_does_not() -> None:
-    """20 ms a request on each of 6 instances, in steps of 20 ms; loads take 50 steps."""
+    """20 ms per request on each of 6 instances, in steps of 20 ms. Loads take 50 steps."""
     for per_step, least, most in ((0.04, 1, 1), (2.5, 3, 5)):
         outstanding, left_steps, owed = [0.0] * 6, {0: 0}, 0.0
         for _ in range(2000):

@@ -31,7 +31,7 @@ ANY = RoutingStrategy.RANDOM
 
 
 def endpoint(copy: CopyRoute) -> EndpointRoute:
-    """An endpoint that has the copy at each place where one can be."""
+    """An endpoint with the copy in each possible place."""
     copies = (copy,)
     containers = (ContainerRoute(hostname="h", copies=copies),)
     variant = VariantRoute(name="v", weight=1, routing=ANY, copies=copies, containers=containers)

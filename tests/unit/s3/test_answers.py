@@ -1,4 +1,4 @@
-"""Answers of the object store: where each ends, and what is held."""
+"""Answers of the object store: the end of each answer, and held bytes."""
 
 import asyncio
 
@@ -22,7 +22,7 @@ REFUSED = b"HTTP/1.1 503 no\r\n\r\n"
 
 
 class Client:
-    """A writer that keeps what it is given."""
+    """A writer that keeps its input."""
 
     def __init__(self) -> None:
         self.got = b""

@@ -1,4 +1,4 @@
-"""The S3 port's proof of who asks: what a presigned URL shows of a key proves nothing."""
+"""The S3 port verifies callers: the visible part of a key in a presigned URL proves nothing."""
 
 import pytest
 from tests.cases import case, cases
@@ -11,7 +11,7 @@ from hostelry.s3.head import Head, parse_head, write_head
 
 
 def keys_of(role_name: str, purpose: str = "") -> TemporaryKeys:
-    """Keys of a copy, or of a role; with a purpose an agent's."""
+    """Keys of a copy or a role. With a purpose they are an agent's."""
     session = Session(
         access_key_id="ASIAX",
         account_id=CREDENTIALS.account_id,
@@ -26,7 +26,7 @@ def keys_of(role_name: str, purpose: str = "") -> TemporaryKeys:
 
 
 def altered(head: Head, **headers: str | None) -> Head:
-    """The head with other headers; None leaves one out. ``_`` in a name stands for ``-``."""
+    """The head with other headers. None removes a header. ``_`` in a name stands for ``-``."""
     changed = {name.replace("_", "-"): value for name, value in headers.items()}
     kept = [(name, changed.pop(name.lower(), value)) for name, value in head.headers]
     lines = [(name, value) for name, value in [*kept, *changed.items()] if value is not None]

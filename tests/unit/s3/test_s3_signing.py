@@ -1,4 +1,4 @@
-"""Heads of S3 requests: what they want, and their signatures, against botocore's."""
+"""Heads of S3 requests: their operations and signatures, compared with botocore's."""
 
 import calendar
 import time

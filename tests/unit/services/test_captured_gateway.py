@@ -1,4 +1,4 @@
-"""The whole gateway over copies that are no processes: which answers it captures."""
+"""The whole gateway over copies without processes: the answers that it captures."""
 
 import asyncio
 import contextlib

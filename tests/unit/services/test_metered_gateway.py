@@ -1,4 +1,4 @@
-"""The whole gateway over copies that are no processes: its meter's records of each request."""
+"""The whole gateway over copies without processes: its meter's records of each request."""
 
 import asyncio
 from collections.abc import Callable

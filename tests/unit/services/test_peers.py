@@ -1,4 +1,4 @@
-"""Two hosts with gateways and a control, without processes: what each knows of the other."""
+"""Two hosts with gateways and a control, without processes: their knowledge of each other."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The whole gateway over copies that are no processes: what it says of each call afterwards."""
+"""The whole gateway over copies without processes: its records of each call."""
 
 import asyncio
 from typing import Any

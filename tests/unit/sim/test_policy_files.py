@@ -1,4 +1,4 @@
-"""Policy files: what is read, and refusals that name the file, the field and its limit."""
+"""Policy files: parsed values, and refusals that name the file, the field and its limit."""
 
 import json
 from pathlib import Path

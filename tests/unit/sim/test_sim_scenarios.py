@@ -1,4 +1,4 @@
-"""Scenarios beside the traces that they imitate: every figure within a tenth."""
+"""Scenarios compared with the traces that they imitate: every figure is within a tenth."""
 
 import numpy as np
 import pytest

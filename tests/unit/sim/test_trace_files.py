@@ -1,4 +1,4 @@
-"""Traces as CSV: what is read, what is refused and where, and that memory stays bounded."""
+"""Traces as CSV: parsed rows, refusals with their places, and bounded memory."""
 
 from pathlib import Path
 

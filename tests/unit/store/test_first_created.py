@@ -1,4 +1,4 @@
-"""The first records among parts: whatever changed since the last look, those of all in order."""
+"""After any change, the first records found in parts are the first of all records in order."""
 
 import random
 from collections.abc import Hashable, Mapping
@@ -11,7 +11,7 @@ from hostelry.store.first_created import FirstCreated
 
 @dataclass(frozen=True)
 class Made:
-    """A record; several have the same instant."""
+    """A record. Several records have the same time."""
 
     name: str
     created_at: float

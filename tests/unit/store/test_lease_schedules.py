@@ -36,7 +36,7 @@ class Transaction:
 
 @dataclass
 class ModelDatabase:
-    """The rows and locks of PostgreSQL; `locks` are those of sessions, by epoch."""
+    """The rows and locks of PostgreSQL. `locks` has the locks of sessions, by epoch."""
 
     has_fence_lock: bool = True
     now: float = 1000.0
@@ -145,7 +145,7 @@ class ModelControl:
         return f"{self.number}.{self.lives}"
 
     def step(self, database: ModelDatabase, steady: float, *, reply_lost: bool = False) -> None:
-        """Look, or act on what was decided at the last look."""
+        """Look at the lease, or act on the decision of the last look."""
         if not self.is_alive:
             return
         if self.is_cut or (self.session is not None and self.session not in database.sessions):
@@ -202,7 +202,7 @@ class ModelControl:
             self.writing = None
 
     def die(self, database: ModelDatabase) -> None:
-        """The kernel closes its connections; a partition keeps that from the database."""
+        """The kernel closes the connections. During a partition the database does not notice."""
         if not self.is_cut:
             database.end(self.session)
             if self.writing is not None:

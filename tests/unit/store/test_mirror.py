@@ -1,4 +1,4 @@
-"""Lists from memory: always what the store has now, read and decoded once."""
+"""Lists from memory are always the store's present records, read and decoded once."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -33,7 +33,7 @@ def key(name: str, kind: str = "model", scope: Scope = HERE) -> Key:
 
 
 class CountingStore(MemoryStore):
-    """A store that counts what is read of it, and may fail to list changes."""
+    """A store that counts reads, and may fail to list changes."""
 
     fault: Exception | None = None
 
@@ -92,7 +92,7 @@ def places_of(value: int) -> set[object]:
 
 
 def check_parts(group: RecordGroup) -> None:
-    """Its parts are those of its values, in the same order."""
+    """Assert that the parts contain the group's values in the same order."""
     parts: dict[int, list[tuple[str, int]]] = {}
     for name, value in group.values.items():
         parts.setdefault(of_third(value), []).append((name, value))
@@ -104,7 +104,7 @@ def check_parts(group: RecordGroup) -> None:
 def test_groups_and_names_are_those_of_the_records_there_are(
     steps: list[tuple[str, str, Scope, str]], tombstones: int
 ) -> None:
-    """A record may move to another; a group or part that did not change is the same object."""
+    """A record may move to another group. Unchanged groups and parts stay the same objects."""
     store = MemoryStore(tombstones_kept=tombstones)
     mirror = Mirror(store)
     seen = dict(mirror.groups([BY_PARITY])[0])

@@ -38,7 +38,7 @@ st.register_type_strategy(int, st.integers(-(2**63), 2**63 - 1))
 
 
 def mappings(kind: Any) -> st.SearchStrategy[Any]:
-    """Dictionaries for a Mapping of any value types; of Any it holds JSON."""
+    """Dictionaries for a Mapping with these value types. For Any they contain JSON."""
     of_key, of_value = get_args(kind)
     values = JSON if of_value is Any else st.from_type(of_value)
     return st.dictionaries(st.from_type(of_key), values, max_size=3)

@@ -13,7 +13,7 @@ LARGE = bytes(100_000)
 
 
 def limit_pages(file: SqliteFile, most: int) -> None:
-    """Let the file grow to so many pages only; SQLite then takes the disk for full."""
+    """Limit the file to this number of pages. Above it, SQLite reports a full disk."""
     with file.read() as connection:
         connection.exec_driver_sql(f"PRAGMA max_page_count={most}")
 

@@ -1,4 +1,4 @@
-"""A conversation on a terminal: what is printed, what is kept."""
+"""A conversation on a terminal: the printed text, and the kept turns."""
 
 import io
 import json
@@ -42,7 +42,7 @@ class _Terminal(io.TextIOWrapper):
 
 
 class _Model:
-    """Answers with `parts`; an exception among them is raised there."""
+    """Answers with `parts`. An exception among them is raised there."""
 
     def __init__(self, *parts: bytes | BaseException, has_template: bool = True) -> None:
         self._parts = parts

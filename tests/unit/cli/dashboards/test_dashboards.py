@@ -1,4 +1,4 @@
-"""Panels and rules: their metrics and labels are those of the pages, their expressions PromQL."""
+"""Panels and rules use metrics and labels that the pages have, and valid PromQL."""
 
 import re
 from pathlib import Path
@@ -20,7 +20,7 @@ from hostelry.containers.lmi.metrics.measurements import Measurements
 from hostelry.containers.predictive.metrics import PredictiveMetrics
 from hostelry.control.copy_routes import HEADS
 
-# What the pages' own labels get besides at /metrics/copies.
+# Labels that /metrics/copies adds to the labels of the copies' own pages.
 COPY_LABELS = {"account", "region", "endpoint", "variant", "component", "copy"}
 # Labels of families that have no sample until something happens.
 LATER_LABELS = {"adapter", "state", "status"}
@@ -60,7 +60,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> tuple[set[str], set[str]]
 
 
 def typed_names(text: str) -> set[str]:
-    """The names of samples that a page declares, those of histograms in full."""
+    """The names of samples that a page declares, with all names of histograms."""
     found = set()
     for name, kind in re.findall(r"^# TYPE (\S+) (\S+)$", text, re.MULTILINE):
         parts = ("_bucket", "_sum", "_count") if kind == "histogram" else ("",)

@@ -1,4 +1,4 @@
-"""Documents: what is read of them, and the faults that are found, with their places."""
+"""Documents: their parsed values, and faults with their places."""
 
 from pathlib import Path
 from typing import Any

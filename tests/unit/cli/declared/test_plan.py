@@ -1,4 +1,4 @@
-"""Plans against a town: which steps follow from what is there, and what they come to."""
+"""Plans against a town: the steps for the observed resources, and the state after them."""
 
 from collections.abc import Iterator
 from dataclasses import replace

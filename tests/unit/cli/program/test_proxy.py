@@ -51,7 +51,7 @@ def test_the_users_own_proxy_is_minded(environment: dict[str, str], host: str, p
 
 @pytest.mark.parametrize("through_users_proxy", [False, True])
 def test_another_host_is_tunnelled(through_users_proxy: bool) -> None:
-    """The far end is a server of this test; the user's proxy is a second Proxy."""
+    """The far end is a server of this test. The user's proxy is a second Proxy."""
 
     async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(await reader.read())
@@ -82,7 +82,7 @@ def test_another_host_is_tunnelled(through_users_proxy: bool) -> None:
 
 
 async def answered(head: bytes, target: bytes = b"sts.us-east-1.amazonaws.com:443") -> bytes:
-    """What the proxy answers to a request; the server of AWS's hosts is away."""
+    """The proxy's answer to a request. The server for AWS's hosts is away."""
     server = await asyncio.start_server(Proxy(1, UsersProxy(), "s").serve, "127.0.0.1", 0)
     async with server:
         reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())

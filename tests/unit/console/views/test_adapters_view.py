@@ -1,4 +1,4 @@
-"""Adapters and cache: rows over copies, pages' owners, and what is declared but nowhere near."""
+"""Adapters and cache: rows over copies, owners of pages, and adapters that no copy has."""
 
 from typing import Any
 

@@ -44,7 +44,7 @@ class FakeStream:
 
 @dataclass
 class FakeTargets:
-    """Answers by endpoint; an exception is raised, an Event is waited for."""
+    """Answers by endpoint. An exception is raised, and an Event is waited for."""
 
     answers: dict[str, Any]
     called: list[str] = field(default_factory=list)
@@ -86,7 +86,7 @@ class FakeFunctions:
 
 @dataclass
 class Graph:
-    """A graph with fakes; `call` it."""
+    """A graph with fakes. `call` calls it."""
 
     text: str
     targets: FakeTargets

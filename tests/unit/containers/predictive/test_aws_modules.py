@@ -1,4 +1,4 @@
-"""The modules of AWS's images: what they have, what they refuse, and what comes before them."""
+"""Modules of AWS's images: their contents, their refusals, and modules that take precedence."""
 
 import importlib
 import struct

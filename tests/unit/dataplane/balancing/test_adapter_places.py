@@ -1,4 +1,4 @@
-"""Hot adapters spread, cold ones stay; what is known of a copy goes with it."""
+"""Hot adapters spread, and cold ones stay. Knowledge about a copy ends with the copy."""
 
 import random
 from collections import defaultdict

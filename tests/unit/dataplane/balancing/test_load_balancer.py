@@ -61,7 +61,7 @@ class Rig:
             placed.close()
 
     def choices(self, **given: Any) -> list[tuple[str, RouteView | None]]:
-        """The copies that one request is sent to, each with what it was chosen from."""
+        """The copies that one request is sent to, each with the candidates of its choice."""
         found: list[tuple[str, RouteView | None]] = []
 
         async def scenario() -> None:

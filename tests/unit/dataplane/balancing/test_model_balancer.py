@@ -101,7 +101,7 @@ class Rig:
         self.pause_s = 2.0
 
     def play(self, *targets: str, close: bool = True) -> list[int]:
-        """The statuses of one request after the other; `close` ends each before the next."""
+        """The statuses of requests one after another. `close` ends each before the next."""
         statuses = []
 
         async def run() -> None:

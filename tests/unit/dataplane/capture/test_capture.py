@@ -1,4 +1,4 @@
-"""The buffer of captured requests: what it takes, drops and gives back."""
+"""The buffer of captured requests: kept, dropped and returned records."""
 
 import asyncio
 from dataclasses import replace

@@ -18,7 +18,7 @@ from hostelry.http1.upstream import Timeouts
 
 
 class Control(FakeUpstream):
-    """Answers with those statuses, one after the other; None: it is down."""
+    """Answers with these statuses in turn. None means that control is down."""
 
     def __init__(self, *statuses: int | None) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ class Control(FakeUpstream):
 
 
 def reported(control: Control, *counted: CaptureCounts | None) -> list[tuple[int, int, int]]:
-    """Number, captured and dropped of each report that control saw; one `send` for each count."""
+    """Number, captured and dropped of each report that control got, after a `send` per count."""
     counts = list(counted)
 
     def take() -> dict[LoadKey, CaptureCounts]:

@@ -1,4 +1,4 @@
-"""Spool files: when they are closed, and what is dropped where they may not grow."""
+"""Spool files: when they are closed, and records dropped because files may not grow."""
 
 import errno
 import fcntl

@@ -39,7 +39,7 @@ def listening_socket() -> Iterator[socket.socket]:
 def accepted(
     listening_socket: socket.socket, peers: NoPeers, num_clients: int, own: int = 0
 ) -> tuple[int, list[float]]:
-    """How many of so many clients are accepted, and for how long each was left to others."""
+    """How many clients are accepted, and for how long each was left to other workers."""
 
     async def scenario() -> tuple[int, list[float]]:
         loop = asyncio.get_running_loop()
@@ -108,7 +108,7 @@ def test_without_descriptors_it_waits_and_goes_on(
     failures = [errno.EMFILE, errno.ECONNABORTED]
 
     class Scarce:
-        """The socket of a process that has no descriptor left; then a client goes."""
+        """A socket without free descriptors, until a client disconnects."""
 
         def __getattr__(self, name: str) -> Any:
             return getattr(listening_socket, name)

@@ -28,7 +28,7 @@ async def answer(exchange: Exchange) -> None:
 
 @asynccontextmanager
 async def served(root: Path) -> AsyncIterator[tuple[HttpServer, int, ssl.SSLContext]]:
-    """A server with a certificate, its port, and what a client trusts."""
+    """A server with a certificate, its port, and the authority that a client trusts."""
     authority = HostAuthority(root)
     held = ServerCertificate(*authority.pair("host", "localhost"))
     limits = HttpLimits(write_stall_s=LONG_S)

@@ -1,4 +1,4 @@
-"""The state tables, walked from their first states; the flags that other code reads off them."""
+"""The state tables, walked from their first states, and the flags that other code reads."""
 
 from collections.abc import Mapping
 from typing import Any, get_args

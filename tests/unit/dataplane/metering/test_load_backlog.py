@@ -85,7 +85,7 @@ def test_control_counts_all_that_was_measured_whenever_it_is_away(
         backlog.add([span(second, load(second, key, arrivals=count))])
         report = backlog.report()
         if report is not None:
-            board.take(report, second + 1.0)  # taken, but the answer is lost where it is not there
+            board.take(report, second + 1.0)  # taken, even if the answer is lost
         if is_there:
             backlog.drop_report()
     now = T0 + len(steps) + 1.0

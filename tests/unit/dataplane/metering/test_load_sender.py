@@ -1,4 +1,4 @@
-"""Reports of load over HTTP: sent again until control takes them, dropped where it never will."""
+"""Load reports over HTTP are repeated until control takes them, or dropped if it never will."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -19,7 +19,7 @@ SECOND_NS = 1_000_000_000
 
 
 class Control(FakeUpstream):
-    """Answers with those statuses, one after the other; None: it is down."""
+    """Answers with these statuses in turn. None means that control is down."""
 
     def __init__(self, *statuses: int | None) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ class Worker:
         self.sender = LoadSender(self.meter, backlog, control, "http://c:1", "key", self.clock)
 
     def run(self, requests: Iterator[int], until: Callable[[], bool]) -> None:
-        """Let so many requests come each second, until that holds."""
+        """Let `count` requests come each second, until `condition` holds."""
 
         async def main() -> None:
             running = asyncio.create_task(self.sender.run())

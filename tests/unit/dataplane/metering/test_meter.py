@@ -1,4 +1,4 @@
-"""The meter: what seconds have of random requests is what a naive count of them has."""
+"""The meter gives the same seconds for random requests as a naive count."""
 
 import math
 from collections.abc import Callable
@@ -316,7 +316,7 @@ def test_the_last_second_of_a_process_is_reported_before_it_is_over(rig: Rig) ->
 
 @dataclass
 class Naive:
-    """Every instant and what happened at it; sums are taken only at the end."""
+    """Records every instant with its events. Sums are made only at the end."""
 
     changes: list[tuple[int, LoadKey, int]] = field(default_factory=list)
 

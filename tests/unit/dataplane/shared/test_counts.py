@@ -71,7 +71,7 @@ def test_rows_of_copies_that_left_the_routes_are_used_again(tmp_path: Path) -> N
     for each in (one, two):
         each.retain(["new"])
     two.reserve("new")
-    assert one.of("new") == 1  # the row of old-2; old-1 is held by the request on it
+    assert one.of("new") == 1  # the row of old-2, as the request on old-1 still holds its row
     assert two.of("old-1") == 1
     place()
     for each in (one, two):

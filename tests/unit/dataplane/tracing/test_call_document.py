@@ -27,7 +27,7 @@ TWO = ("LEAST_OUTSTANDING_REQUESTS", ("c-1", "c-2"), (3, 0), 2)
 
 
 def document(*events: tuple[Any, ...], **given: Any) -> dict[str, Any]:
-    """A call that arrived at 0 and ended after 100 ms; instants of events are in ms."""
+    """A call that arrived at 0 and ended after 100 ms. Times of events are in ms."""
     trace = CallTrace("id", "1", 1000.0, 0, 7)
     trace.found_ns, trace.ended_ns, trace.status = 1 * MS, 100 * MS, 200
     trace.answered_ns, trace.bytes_out = 99 * MS, 9

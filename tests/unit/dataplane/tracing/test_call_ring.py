@@ -15,7 +15,7 @@ LIMITS = RingLimits(num_calls=3, num_failed=2, max_bytes=10_000, slow=SLOW)
 
 
 class Rig:
-    """A ring on a clock that moves by hand; calls are named by their ids."""
+    """A ring with a manual clock. Calls are named by their ids."""
 
     def __init__(self, limits: RingLimits = LIMITS) -> None:
         self.now_ns = 100 * MINUTE_NS

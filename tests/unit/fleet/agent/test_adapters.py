@@ -41,7 +41,7 @@ class Files(Artifacts):
 
 
 class FragileServer(ModelServer):
-    """Dies of the adapter `kills`; others are registered at once, or stay with it until it dies."""
+    """The adapter `kills` ends it. Others are registered at once, or stay until it ends."""
 
     def __init__(self, kills: str, slow: Collection[str] = ()) -> None:
         super().__init__("http://nowhere", httpx.AsyncClient())
@@ -115,7 +115,7 @@ class NoFiles(Files):
 
 
 class StuckServer(FragileServer):
-    """Remembers what is taken from it."""
+    """Remembers the adapters that are removed from it."""
 
     unregistered: str | None = None
 

@@ -16,7 +16,7 @@ Work = Callable[[], Coroutine[Any, Any, None]]
 
 
 class Kernel:
-    """Says what is open, or fails."""
+    """Reports the open connections, or fails."""
 
     def __init__(self) -> None:
         self.open: dict[int, int] = {}
@@ -80,7 +80,7 @@ FAULTS = [
 async def test_a_count_that_fails_leaves_the_last_one_and_is_made_again(
     fault: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Or a copy would drain to its limit for what was open at that moment."""
+    """Otherwise a copy would drain until its time limit because of these connections."""
     kernel = Kernel()
     kernel.open = {8080: 1}
     counts = DrainCounts(kernel.count)

@@ -1,4 +1,4 @@
-"""An agent whose disk is full: what it refuses, and what keeps running."""
+"""An agent whose disk is full: its refusals, and the processes that keep running."""
 
 import asyncio
 import os
@@ -50,7 +50,7 @@ class Endless(WatchedProcess):
 
 
 class NoProcesses:
-    """Starts nothing; what it "started" has this test's identity in another boot."""
+    """Starts nothing. The "started" process has this test's identity in another boot."""
 
     async def start(self, order: LaunchOrder) -> WatchedProcess:
         del order

@@ -1,4 +1,4 @@
-"""The pages that an agent gets of its copies, of which some are no pages."""
+"""The pages that an agent gets from its copies, including invalid pages."""
 
 import asyncio
 import gzip
@@ -17,7 +17,7 @@ PAGE = b"hostelry_x 1\nhostelry_copy_metrics_up 1\nmine 2\n"
 
 
 def asked(response: httpx.Response, *, is_built_in: bool = False, times: int = 1) -> list[CopyPage]:
-    """What one copy gave, each time; the number of its requests is its id's ending."""
+    """The results of one copy, each time. Its id ends in the number of requests."""
     requests = 0
 
     async def answer(request: httpx.Request) -> httpx.Response:

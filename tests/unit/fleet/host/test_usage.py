@@ -31,7 +31,7 @@ def test_a_process_that_works_has_used_more() -> None:
     before, began_s = cpu_seconds([own_identity()]), process_time()
     while process_time() < began_s + 0.2:
         sum(range(10_000))
-    # The kernel counts user and system time in ticks of 10 ms and drops what is over.
+    # The kernel counts user and system time in ticks of 10 ms, rounded down.
     assert cpu_seconds([own_identity()]) > before + 0.15
 
 
@@ -90,7 +90,7 @@ AGENTS = ("copy.json", "model")
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A copy's folder with what the agent keeps in it."""
+    """A copy's folder with the agent's files in it."""
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "weights").write_bytes(bytes(MIB))
     (tmp_path / "copy.json").write_bytes(bytes(MIB))

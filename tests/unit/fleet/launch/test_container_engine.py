@@ -37,7 +37,7 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def program(folder: Path, name: str, script: str) -> Path:
-    """An executable of the test's; the shell's own commands are all it has."""
+    """An executable of the test, which can only use the shell's built-in commands."""
     path = folder / name
     path.write_text(f"#!/bin/sh\n{script}\n")
     path.chmod(path.stat().st_mode | stat.S_IXUSR)

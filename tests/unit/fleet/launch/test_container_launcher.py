@@ -28,7 +28,7 @@ from hostelry.fleet.launch.container_launcher import (
 from hostelry.fleet.launch.container_order import ContainerOrder
 from hostelry.fleet.launch.launcher import LaunchOrder, ProcessLauncher
 
-# Keeps a container as files: "image" where there is one, "container" while there is one.
+# Represents a container by files: "image" if it has an image, "container" while it exists.
 ENGINE = """#!/bin/sh
 cd {folder}
 echo "$1 $2" >> calls

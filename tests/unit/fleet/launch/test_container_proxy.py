@@ -18,7 +18,7 @@ BIG = bytes(range(256)) * 8192  # 2 MiB: more than any buffer on the way
 
 
 async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Read to the end of what is sent, then send it all back."""
+    """Read to the end of the input, then send everything back."""
     writer.write(await reader.read())
     await writer.drain()
     writer.close()
@@ -28,7 +28,7 @@ async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
 async def proxy(
     inner_port: int, sleeper: "subprocess.Popen[bytes]", key: str | None = None
 ) -> AsyncIterator[int]:
-    """The port of a proxy to `inner_port`; it ends with `sleeper`."""
+    """The port of a proxy to `inner_port`. It ends with `sleeper`."""
     listener = socket.socket()
     listener.bind(("127.0.0.1", 0))
     listener.listen()
@@ -47,7 +47,7 @@ async def proxy(
 
 @asynccontextmanager
 async def through(handler: Handler | None, key: str | None = None) -> AsyncIterator[int]:
-    """The port of a proxy to a server with `handler`. If it is None, no server listens."""
+    """The port of a proxy to a server with `handler`. Without a handler no server listens."""
     server = await asyncio.start_server(handler or echo, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     if handler is None:
@@ -135,7 +135,7 @@ async def test_with_a_key_only_what_shows_it_is_passed_on() -> None:
         writer.close()
 
     async def exchange(port: int, *sent: bytes) -> list[bytes]:
-        """The first line of each answer; nothing was passed on where there is a 403."""
+        """The first line of each answer. Asserts that no request with answer 403 is forwarded."""
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         lines = []
         for piece in sent:

@@ -12,7 +12,7 @@ from hostelry.fleet.rules.copy_user import EACH_ITS_OWN, FIRST_NUMBER, CopyUser
 
 SOURCE = ArtifactSource(uri="s3://b/m.tar.gz", kind=SourceKind.ARCHIVE)
 WANT = Fetch(source=SOURCE, holder="c-1/model", note=lambda _: None)
-# Only root may choose another user; others try it with themselves.
+# Only root may choose another user. Other users test with themselves.
 USER = CopyUser(uid=61_234 if os.geteuid() == 0 else os.geteuid(), name="it")
 
 

@@ -39,7 +39,7 @@ ROUTES = replace(SNAPSHOT, endpoints=(*SNAPSHOT.endpoints, QUEUED))
 
 
 class AsyncSink:
-    """Keeps what is written."""
+    """Keeps the written bytes."""
 
     def __init__(self) -> None:
         self.written = b""
@@ -97,7 +97,7 @@ def asked(
     routes: FixedRoutes | None = None,
     control: KnowingControl | None = None,
 ) -> bytes:
-    """The answer's bytes; raises what the handler does."""
+    """The bytes of the answer. Raises the handler's errors."""
     clock = ManualClock()
     callers = RoleCallers(Verifier(lambda _: None), HERE, "sk-1", True, clock.now)
     handler = AsyncRuntimeHandler(

@@ -1,4 +1,4 @@
-"""The passage to the console: what is passed on, what is refused, what is answered."""
+"""The passage to the console: forwarded requests, refusals, and answers."""
 
 import asyncio
 from collections.abc import Mapping

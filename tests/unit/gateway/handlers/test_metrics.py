@@ -1,4 +1,4 @@
-"""``GET /metrics``: who may read it, and what is answered while control is away."""
+"""``GET /metrics``: the clients that may read it, and the answer while control is away."""
 
 import asyncio
 
@@ -20,7 +20,7 @@ CONTROL = "http://control:1"
 
 
 class Sink:
-    """Keeps what is written."""
+    """Keeps the written bytes."""
 
     def __init__(self) -> None:
         self.written = b""
@@ -40,7 +40,7 @@ def asked(
     allow_unsigned: bool = False,
     path: str = "/metrics",
 ) -> bytes:
-    """The answer's bytes; raises what the room does."""
+    """The bytes of the answer. Raises the handler's errors."""
     owner = Scope("111122223333", "us-west-2")
     callers = Callers(Verifier(lambda _: None), owner, "sk-1", allow_unsigned, lambda: 0.0)
     room = MetricsHandler(callers, upstream, CONTROL, "internal")

@@ -1,4 +1,4 @@
-"""A worker's end of the line: what is sent, what is dropped, and that nothing waits."""
+"""A worker's end of the line sends or drops requests, and nothing waits for it."""
 
 import asyncio
 import socket
@@ -22,7 +22,7 @@ MANY_BYTES = b"x" * 3_000_000  # more than a socket takes at once
 
 
 class Peer:
-    """The mirror process as a worker finds it; `is_there` is whether it takes connections."""
+    """The mirror process as a worker sees it. `is_there`: whether it accepts connections."""
 
     def __init__(self, **limits: float) -> None:
         self.is_there = True

@@ -116,7 +116,7 @@ class Rig:
         self.line.data_received(frame_start(message, body) + body)
 
     async def at(self, now_s: float) -> None:
-        """Time passes; what is due then is done."""
+        """Move the time, and do everything that is due then."""
         self.now_s = now_s
         due = [it for it in self.held if it[0] <= now_s]
         self.held = [it for it in self.held if it[0] > now_s]

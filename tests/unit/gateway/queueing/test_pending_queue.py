@@ -94,7 +94,7 @@ async def test_they_go_in_the_order_of_their_coming_and_no_more_than_copies_take
         await settle()
         rig.pass_s(0.02)
         await settle()
-        assert rig.who == names[: 2 * WINDOW + 2]  # one a copy: each may have a queue of its own
+        assert rig.who == names[: 2 * WINDOW + 2]  # one per copy, as each may have a queue
         for placed in rig.placed:
             placed.close()
         rig.pass_s(0.02)

@@ -1,4 +1,4 @@
-"""Links of the drill: what is held, what passes, what is late."""
+"""Links of the drill: held, passed and late bytes."""
 
 import socket
 import threading
@@ -15,7 +15,7 @@ HELD_S = 0.2  # for which nothing comes
 
 @contextmanager
 def linked() -> Iterator[tuple[NetworkLinks, NetworkLink, int]]:
-    """A link to a server that returns what it gets."""
+    """A link to a server that returns its input."""
     with (
         socket.create_server((LOOPBACK, 0)) as listener,
         NetworkLinks().running() as links,
@@ -41,7 +41,7 @@ def echo(connection: socket.socket) -> None:
 
 
 def answer_to(connection: socket.socket, text: bytes) -> bytes | None:
-    """The answer; None where none comes."""
+    """The answer, or None without an answer."""
     connection.sendall(text)
     return received(connection, HELD_S)
 

@@ -1,4 +1,4 @@
-"""Submissions of the drill: each until it is acknowledged, every try under an id of its own."""
+"""Submissions of the drill repeat until they are acknowledged, each time with another id."""
 
 from typing import Any
 

@@ -43,7 +43,7 @@ REFUSED = LineAnswer(400, b'{"error": "no"}', Trouble.MODEL_REFUSED)
 
 
 class ScriptedCalls(LineCalls):
-    """Answers line by line as scripted, the last one again and again; "late" once `late` is set."""
+    """Answers line by line as scripted, then repeats the last answer. "late" waits for `late`."""
 
     def __init__(self, *answers: LineAnswer) -> None:
         self._answers = list(answers) or [OK]
@@ -209,7 +209,7 @@ async def test_a_line_ends_with_its_last_answer(
         kept = batch.output_file_id if status == 200 else batch.error_file_id
         assert rig.open_results(kept)["1"]["response"]["status_code"] == status
         assert len(rig.calls.asked) == asked
-        await rig.once("batch_1", lambda _: rig.num_files() == 2)  # an empty one is none
+        await rig.once("batch_1", lambda _: rig.num_files() == 2)  # empty files do not count
 
 
 async def test_a_batch_that_expires_keeps_its_answers_and_names_the_others(tmp_path: Path) -> None:

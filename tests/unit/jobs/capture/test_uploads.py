@@ -1,4 +1,4 @@
-"""Spool files become objects: which, in which order, and what happens where they cannot."""
+"""Spool files become objects: which files, in which order, and after failures."""
 
 import asyncio
 import logging
@@ -27,7 +27,7 @@ SEALED = SpoolTarget(key=KEY, capture=replace(TARGET.capture, kms_key_id="k"))
 
 
 class Store(ObjectStore):
-    """Keeps objects; fails for URIs that begin as `failing` has it."""
+    """Keeps objects. Fails for URIs with the prefix `failing`."""
 
     def __init__(self) -> None:
         self.objects: dict[str, bytes] = {}
@@ -45,7 +45,7 @@ class Store(ObjectStore):
 
 
 class Uploading:
-    """Uploads of a folder with two workers, on a clock of its own."""
+    """Uploads of a folder with two workers, with a separate clock."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

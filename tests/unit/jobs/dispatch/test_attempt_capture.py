@@ -80,7 +80,7 @@ def capture(tmp_path: Path) -> RequestCapture:
 
 
 def kept(capture: RequestCapture, folder: Path) -> list[tuple[bytes, bytes]]:
-    """Input and output of each record; nothing is held of the buffer any more."""
+    """Input and output of each record. Asserts that the buffer holds nothing more."""
     asyncio.run(capture.write())
     assert capture.hold(MAX_BUFFER_BYTES)
     return [(it.input, it.output) for it in all_records(folder)]

@@ -55,7 +55,7 @@ class Answer:
 
 
 class Copies:
-    """Answers at once; keeps the heads."""
+    """Answers at once, and keeps the heads."""
 
     def __init__(self) -> None:
         self.heads: list[bytes] = []

@@ -1,4 +1,4 @@
-"""Notifications and metrics while control is away, and what it refuses."""
+"""Notifications and metrics while control is away, and those that control refuses."""
 
 import asyncio
 import contextlib

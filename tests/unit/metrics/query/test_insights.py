@@ -1,4 +1,4 @@
-"""Metrics Insights: the grammar, what it selects, and how it aggregates, groups and orders.
+"""Metrics Insights: grammar, selection, aggregation, grouping and order.
 
 Source: CloudWatch user guide, "Query components and syntax in CloudWatch Metrics Insights" (QL).
 """

@@ -1,7 +1,7 @@
-"""Enhanced metrics: those of each container, instance and accelerator, and how often.
+"""Enhanced metrics of each container, instance and accelerator, and their periods.
 
-Sources: api.md 6.1 (dimensions, both names of an accelerator, zeros); MetricsConfig in the
-SageMaker API reference (what the period applies to).
+Sources: api.md 6.1 (dimensions, both names of an accelerator, zeros), and MetricsConfig in the
+SageMaker API reference (the metrics that the period applies to).
 """
 
 from collections.abc import Iterable, Iterator
@@ -35,7 +35,7 @@ FINE = {"InstanceId", "ContainerId", "AcceleratorId", "GpuId"}
 
 
 def place(period_s: int = 60, *, is_enhanced: bool = True, num_copies: int = 2) -> Census:
-    """The sample place with these metrics settings; each copy has an accelerator."""
+    """The sample census with these metrics settings. Each copy has an accelerator."""
     found = census(num_copies, disk_use=0.5)
     copies = tuple(
         replace(it, gpus=GPUS[number : number + 1])
@@ -59,7 +59,7 @@ def place(period_s: int = 60, *, is_enhanced: bool = True, num_copies: int = 2) 
 def published(
     loads: Iterable[SecondLoad], there: Census, num_seconds: int = 60
 ) -> Iterator[Sample]:
-    """The samples of so many seconds, of usage and of requests."""
+    """The samples of usage and of requests in `seconds`."""
     by_second: dict[int, list[SecondLoad]] = {}
     for seen in loads:
         by_second.setdefault(seen.second, []).append(seen)
@@ -72,7 +72,7 @@ def published(
 
 
 def fine(samples: Iterable[Sample], namespace: str, names: set[str]) -> list[Sample]:
-    """Those of just that set of dimensions."""
+    """The samples with exactly these dimensions."""
     mine = [it for it in samples if it.metric.namespace == namespace]
     return [it for it in mine if {name for name, _ in it.metric.dimensions} == names]
 

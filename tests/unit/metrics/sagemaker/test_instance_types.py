@@ -2,7 +2,7 @@
 
 Source: SageMaker developer guide, "Deploy to multiple instance types with instance pools" (Monitor
 instance pools): the sets (EndpointName, VariantName, InstanceType) and (InferenceComponentName,
-InstanceType), beside those without the type.
+InstanceType), in addition to the sets without the type.
 """
 
 from collections.abc import Iterable
@@ -25,7 +25,7 @@ POOLS = (BIG, SMALL, SPARE)
 
 
 def place() -> Census:
-    """Three big instances and a small one for the model; a copy of the component on each type."""
+    """Three big instances and a small one for the model. Each type has a component's copy."""
     found = census()
     types = (BIG, BIG, BIG, SMALL)
     instances = tuple(

@@ -83,7 +83,7 @@ def test_requests_of_a_transform_job_are_no_load_of_an_endpoint() -> None:
 
 
 def ended(num: int, least_us: float, most_us: float) -> CopyOutcomes:
-    """So many whole answers of a copy."""
+    """Whole answers of a copy, `count` of them."""
     seen = StatisticSet(
         sample_count=num, sum=num * (least_us + most_us) / 2, minimum=least_us, maximum=most_us
     )
@@ -312,7 +312,7 @@ def test_numbers_that_cannot_be_are_refused_whole(members: dict[str, Any]) -> No
 def test_every_arrival_is_counted_once_however_reports_come(
     reported: list[tuple[int, int]], chance: random.Random
 ) -> None:
-    """Reports are lost and come again; per worker they come in order, as its sender has it."""
+    """Reports are lost and repeated. Reports of a worker arrive in order, as its sender ensures."""
     aggregator = LoadAggregator(T0 - 10)
     sequences = [0, 0, 0]
     now = float(T0)

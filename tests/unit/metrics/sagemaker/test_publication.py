@@ -19,7 +19,7 @@ M0 = T0 - T0 % 60
 def published(
     loads: Iterable[SecondLoad], seconds: Iterable[int], place: Census | None = None
 ) -> list[Sample]:
-    """All samples of those seconds; a second without a report is a gap."""
+    """All samples of these seconds. A second without a report is a gap."""
     by_second: dict[int, list[SecondLoad]] = {}
     for seen in loads:
         by_second.setdefault(seen.second, []).append(seen)
@@ -60,7 +60,7 @@ def test_a_minutes_sum_is_the_number_of_requests_and_its_average_the_error_rate(
 
 
 def by_config(samples: list[Sample], name: str) -> dict[str, list[Sample]]:
-    """A metric's samples of MODEL by EndpointConfigName; those without it under ""."""
+    """A metric's samples of MODEL by EndpointConfigName. "" has samples without this name."""
     found: dict[str, list[Sample]] = {}
     for sample in samples:
         dimensions = dict(sample.metric.dimensions)

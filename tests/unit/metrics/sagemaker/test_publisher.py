@@ -76,7 +76,7 @@ class Rig:
 
 
 def asked(periods: Mapping[LoadKey, Metrics]) -> Census:
-    """The sample place, with the metrics that endpoints ask for; an idle model's use is known."""
+    """The sample census with these metrics of endpoints. The use of an idle model is known."""
     found = census()
     variants = {
         key: replace(it, metrics=periods[key])

@@ -132,8 +132,8 @@ def test_what_is_not_known_is_left_out() -> None:
 
 
 def test_a_copy_that_reserves_nothing_is_measured_by_its_instance() -> None:
-    # Source: the table of /aws/sagemaker/InferenceComponents: over the reservation where there is
-    # one, "otherwise ... over the limit".
+    # Source: the table of /aws/sagemaker/InferenceComponents: relative to the reservation, or
+    # without one "... over the limit".
     place = census()
     (copy, _) = place.components[CHAT].copies
     room = Resources(cpus=4.0, memory_bytes=16 * 1024**3)

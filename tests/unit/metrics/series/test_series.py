@@ -47,7 +47,7 @@ def test_statistics_are_those_of_the_samples(
         sample = Sample(metric=LOAD, at=T + after_s, values=numbers, resolution_s=resolution_s)
         store.record(HERE, [sample])
         naive.setdefault((T + after_s) // period_s * period_s, []).extend(numbers)
-        clock.advance(60)  # so that what was fine moves on while others come
+        clock.advance(60)  # so that fine samples age while others arrive
     stat = MetricStat(metric=LOAD, period_s=period_s, statistic=name)
     found = store.datapoints(HERE, stat, T - 6 * 3600, T + 3600)
     assert [it.at for it in found] == sorted(naive)

@@ -1,4 +1,4 @@
-"""Statistics by their names, against what they mean."""
+"""Statistics by name, compared with their definitions."""
 
 import pytest
 from hypothesis import given

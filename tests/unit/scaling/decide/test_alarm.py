@@ -1,4 +1,4 @@
-"""The state of a metric alarm; each case says where it is written."""
+"""The state of a metric alarm. Each case names its source."""
 
 import json
 import math

@@ -53,8 +53,8 @@ def act(seconds_ago: float, since: int, to: int) -> LastAct:
 @pytest.mark.parametrize(
     ("metric", "adjustment"),
     [
-        # UG: threshold 50; "above the threshold the lower bound is inclusive, the upper exclusive;
-        # below it the lower bound is exclusive, the upper inclusive".
+        # UG, for threshold 50: "above the threshold the lower bound is inclusive, the upper
+        # exclusive", and below it the other way round.
         pytest.param(50.0, 0, id="at the threshold"),
         pytest.param(59.999, 0, id="just below a step above"),
         pytest.param(60.0, 10, id="at a step above: it is that step"),

@@ -1,4 +1,4 @@
-"""A target's number: what it is read from, when it may be another, and how it is written."""
+"""A target's capacity: reading it, changing it only in time, and writing it."""
 
 from dataclasses import replace
 

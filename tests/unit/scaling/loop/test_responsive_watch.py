@@ -1,4 +1,4 @@
-"""The responsive watch: who chose it, what it proposes, and what can go wrong around it."""
+"""The responsive watch: the resources that chose it, its proposals, and possible faults."""
 
 import logging
 from dataclasses import dataclass, field, replace

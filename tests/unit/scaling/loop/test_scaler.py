@@ -1,4 +1,4 @@
-"""The scaler over records: what is decided, what is recorded, in which order."""
+"""The scaler over records: its decisions and its records, in order."""
 
 import json
 from typing import Any

@@ -65,7 +65,7 @@ def test_what_is_a_lack_of_memory(error: BaseException, lacks: bool) -> None:
 
 
 class CompilingEngine:
-    """Ends every request at its first step; its structures are compiled when the test says so."""
+    """Ends every request at its first step. Structures are compiled when the test says so."""
 
     def __init__(self) -> None:
         self.structures: dict[Structure, Future[Any]] = {}
@@ -185,7 +185,7 @@ def test_an_aborted_request_is_not_added_when_its_structure_is_ready() -> None:
 
 
 class ReadingEngine(CompilingEngine):
-    """Its adapters are read when the test says so; none of them is registered."""
+    """Adapters are read when the test says so. None of them is registered."""
 
     def __init__(self) -> None:
         super().__init__()

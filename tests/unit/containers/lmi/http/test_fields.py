@@ -40,7 +40,7 @@ BODIES: Mapping[str, dict[str, Any]] = {
 }
 TOOLS = [{"type": "function", "function": {"name": "f"}}]
 WITH_TOOLS = {"chat_template": "{{ tools }}a"}
-# A value that changes the answer or the engine's request, beside other fields where it needs them.
+# A value that changes the answer or the engine's request, with other fields if it needs them.
 EFFECTS: Mapping[str, Any] = {
     "prompt": "ho", "inputs": "ho", "messages": [{"role": "user", "content": "ho"}],
     "parameters": {"max_new_tokens": 2},
@@ -105,7 +105,7 @@ ELSEWHERE: Mapping[tuple[str, str], Any] = {
     (PARAMETERS, "logprobs"): (3, {"details": True}),
     (MESSAGES, "return_tokens_as_token_ids"): (True, {"logprobs": True}),
 }
-# Done by a check alone: a value that is refused, beside other fields.
+# Fields with only a check: a refused value, with other fields.
 WRONG: Mapping[str, Any] = {"documents": 7}
 CHECKS: Mapping[str, Any] = {
     "spaces_between_special_tokens": (False, {"skip_special_tokens": False}),
@@ -119,7 +119,7 @@ CHECKS: Mapping[str, Any] = {
 
 
 def cases(fate: Fate, *, nested: bool) -> list[Any]:
-    """Row and place of each field of this fate; without members of objects unless `nested`."""
+    """Row and place of each field of this fate. `nested` adds members of objects."""
     return [
         pytest.param(row, place, id=f"{row.name} in {place} is {row.fate.value}")
         for row in ROWS
@@ -129,7 +129,7 @@ def cases(fate: Fate, *, nested: bool) -> list[Any]:
 
 
 def in_one_place(cases: Sequence[Any]) -> list[Any]:
-    """The cases, of which `make test` runs one place a row, and not the same in row after row."""
+    """The cases. `make test` runs one place per row, and another place for the next row."""
     found = []
     for number, (_, row) in enumerate(groupby(cases, lambda it: it.values[0].name)):
         places = list(row)
@@ -152,7 +152,7 @@ def posted(served: LmiServer, place: str, fields: Mapping[str, Any], **headers: 
 
 
 def observed(place: str, fields: Mapping[str, Any]) -> tuple[Answer, Any]:
-    """The answer, and with it what the engine was asked for, without what differs each time."""
+    """The answer and the engine's request, without the parts that differ each time."""
     served = server({None: "a base<|im_start|> annswer", "es": "hola"}, settings=TRUSTING)
     answer = posted(served, place, {"seed": 7, **fields} if place != INPUTS else fields)
     requests = [asdict(replace(each, id="")) for each in fake(served).seen]
@@ -166,7 +166,7 @@ def observed(place: str, fields: Mapping[str, Any]) -> tuple[Answer, Any]:
 
 @cache
 def baseline(place: str, beside: str) -> Any:
-    """What is observed of the fields alone that others are put beside, as JSON."""
+    """The observation for the other fields by themselves, as JSON."""
     return observed(place, json.loads(beside))[1]
 
 

@@ -1,4 +1,4 @@
-"""No answer to a caller has a path of the machine; the model's name in a body."""
+"""Answers never contain a path of the machine, and show the model's name from the body."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""OpenAI's Responses: the forms of requests, responses and streams, and what is refused."""
+"""OpenAI's Responses: the formats of requests, responses and streams, and refusals."""
 
 from typing import Any
 

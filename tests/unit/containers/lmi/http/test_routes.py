@@ -1,4 +1,4 @@
-"""The routes of vLLM's images and of DJL Serving beside those that generate."""
+"""The routes of vLLM's images and of DJL Serving, except those that generate text."""
 
 import dataclasses
 from pathlib import Path

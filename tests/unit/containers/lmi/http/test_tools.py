@@ -49,7 +49,7 @@ def chat(given: LmiServer, **fields: Any) -> Answer:
 
 
 def structure_of(given: LmiServer) -> Any:
-    """The structure that the engine was asked to keep; None for free text."""
+    """The structure in the engine's request. None for free text."""
     structure = fake(given).seen[-1].sampling.structure
     return None if structure is None else (structure.kind, structure.text)
 

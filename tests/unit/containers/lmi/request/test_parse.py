@@ -1,4 +1,4 @@
-"""Bodies of requests: what they mean, and how careless and hostile ones are refused."""
+"""Bodies of requests: their meaning, and refusals of careless and hostile bodies."""
 
 from dataclasses import replace
 from typing import Any
@@ -34,7 +34,7 @@ def parse(body: Any, context: ParseContext = CONTEXT, kind: str = "application/j
 
 
 def nested(depth: int) -> dict[str, Any]:
-    """A schema of so many arrays in each other."""
+    """A schema of nested arrays, `depth` deep."""
     value: dict[str, Any] = {"type": "string"}
     for _ in range(depth):
         value = {"type": "array", "items": value}

@@ -1,4 +1,4 @@
-"""Tenant and deadline of a request; refusals with Retry-After, in each form."""
+"""Tenant and deadline of a request, and refusals with Retry-After in each format."""
 
 from typing import Any
 

@@ -13,7 +13,7 @@ from hostelry.containers.lmi.http.server import LmiServer
 from hostelry.engine.request import FinishReason, Output, Request, TokenLogprob
 
 COMPLETIONS, CHATS, INVOCATIONS = "/v1/completions", "/v1/chat/completions", "/invocations"
-# After each text: the next characters and their probabilities; "." stands for the end.
+# The next characters after each text, with their probabilities. "." stands for the end.
 NEXT = {
     "p": {"a": 0.5, "b": 0.4, "c": 0.1},
     "a": {"x": 0.4, "y": 0.35, ".": 0.25},
@@ -26,7 +26,7 @@ TEXT = {ids(text)[0]: text for text in NEXT}
 
 
 class TableBackend(FakeBackend):
-    """The likeliest tokens after a prompt's last character; `version` is the adapter's."""
+    """The likeliest tokens after a prompt's last character. `version` is the adapter's."""
 
     def __init__(self) -> None:
         super().__init__({None: (), "es": ()})

@@ -1,4 +1,4 @@
-"""LMI's output formatters beside json, jsonlines and sse."""
+"""LMI's output formatters other than json, jsonlines and sse."""
 
 from typing import Any
 

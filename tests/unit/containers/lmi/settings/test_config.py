@@ -1,4 +1,4 @@
-"""LMI's configuration sources and what they amount to."""
+"""LMI's sources of configuration, and the resulting settings."""
 
 import re
 from operator import attrgetter

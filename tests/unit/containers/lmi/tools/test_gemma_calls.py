@@ -1,4 +1,4 @@
-"""Calls in Gemma 4's form: the JSON of their arguments, and text that is no call."""
+"""Calls in Gemma 4's format: the JSON of their arguments, and text without a call."""
 
 import json
 import time

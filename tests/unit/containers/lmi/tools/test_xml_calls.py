@@ -1,4 +1,4 @@
-"""Calls in XML: their values by the types of the functions' schemas, and text that is no call."""
+"""Calls in XML: values with the types in the functions' schemas, and text without a call."""
 
 import json
 import time

@@ -38,7 +38,7 @@ from hostelry.engine.scheduler.tenants import TenantPolicies, TenantPolicy
 
 @dataclass
 class Rig:
-    """A loop, the messages it sent, and what its adapters' folders are read as."""
+    """A loop, its sent messages, and the contents of its adapters' folders."""
 
     root: Path
     settings: EngineSettings

@@ -27,7 +27,7 @@ Ask = Callable[..., Awaitable[httpx.Response]]
 
 
 class ContainerServer:
-    """A container's model routes; `left` is what an earlier agent has loaded."""
+    """A container's model routes. `left` has the models that an earlier agent has loaded."""
 
     def __init__(self, left: tuple[str, ...] = ()) -> None:
         self.loaded = set(left)
