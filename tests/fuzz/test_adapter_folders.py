@@ -95,7 +95,7 @@ def weighed(random: Random, honest: bytes) -> bytes:
 
 
 def change_header(random: Random, header: dict[str, Any]) -> None:
-    """One lie: of a tensor's name, type, shape or place."""
+    """Falsify the name, type, shape or place of a tensor in the header."""
     name = random.choice([it for it in header if it != "__metadata__"] or ["x"])
     found = header.get(name)
     entry: dict[str, Any] = found if isinstance(found, dict) else {}

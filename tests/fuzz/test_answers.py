@@ -1,4 +1,4 @@
-"""Two answers of models, whatever they are: a distance from 0 to 1, the same both ways."""
+"""Any two answers of models have a distance from 0 to 1, which is symmetric."""
 
 import json
 

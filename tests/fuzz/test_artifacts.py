@@ -101,7 +101,7 @@ def archive(random: Random) -> bytes:
 
 
 def pax(random: Random) -> bytes:
-    """A member with extended headers, which say other things than its own."""
+    """A member whose extended headers contradict its own header."""
     values = ("../x", "/etc/x", "a" * 3_000, "9" * 400, "-1", "", "nan", "\u00e9", path(random))
     names = (
         "path",

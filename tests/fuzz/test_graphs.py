@@ -1,4 +1,4 @@
-"""Documents of graphs: a plan that comes to an end whatever its steps answer, or a refusal."""
+"""Documents of graphs are refused, or give a plan that ends for any answers of its steps."""
 
 from pathlib import Path
 from random import Random
@@ -86,7 +86,7 @@ def test_a_document_is_a_plan_that_ends_or_is_refused(cases: Cases) -> None:
 
 
 def ends(plan: GraphPlan, random: Random) -> bool:
-    """Whether a call comes to a result."""
+    """Whether a call gives a result."""
     state = GraphState({"input": StepOutcome(value=random.choice(VALUES))})
     for _ in range(1000):
         found = next_steps(plan, state)

@@ -23,7 +23,7 @@ LEGACY = replace(CONTEXT, dialect=Surface.LEGACY)
 
 
 def test_any_body_is_understood_or_refused(cases: Cases) -> None:
-    """What is understood reaches the engine's process as it was sent."""
+    """An accepted body reaches the engine's process as it was sent."""
     understood = 0
     longest = 0
     for random in cases(3_000):

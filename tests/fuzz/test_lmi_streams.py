@@ -126,7 +126,7 @@ async def read(reader: asyncio.StreamReader, most: int | None) -> bytes:
 
 
 def asked(random: Random) -> tuple[str, dict[str, Any], bytes]:
-    """A route, a body that streams, and what ends the whole answer."""
+    """A route, a body that streams, and the end mark of a complete answer."""
     text = "".join(random.choices("abc def", k=random.randrange(1, 60)))
     tokens = random.randrange(1, 100)
     adapter = random.choice(("", "es", "fr"))

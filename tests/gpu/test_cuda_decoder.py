@@ -175,7 +175,7 @@ def test_graphs_are_captured_while_adapters_are_copied() -> None:
 
 
 def first_tokens(rows: int) -> Sequence[Part]:
-    """The first token of each sequence, again and again, so that any number of rows may come."""
+    """The first tokens of the sequences, repeated without end, for any number of rows."""
     return [Part(sequence=n, start=0, end=1) for n in range(rows)]
 
 

@@ -1,4 +1,4 @@
-"""The LLM server over HTTP, on a CPU and on CUDA: token by token what PEFT gives in fp32."""
+"""The LLM server over HTTP on a CPU and on CUDA gives PEFT's tokens in fp32."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -39,7 +39,7 @@ STRUCTURES: dict[str, tuple[dict[str, Any], Structure]] = {
 
 @dataclass(frozen=True)
 class Reference:
-    """What a CPU gives: transformers and PEFT, and the tokens that a structure allows."""
+    """A reference on a CPU: transformers and PEFT, and the tokens that a structure allows."""
 
     peft: Any
     structures: StructureCompiler

@@ -303,7 +303,7 @@ os.chmod(top, 0)
 
 
 def as_user(number: int, program: str, given: Any) -> str:
-    """What `program` prints, run by a process of that user in no other group."""
+    """Run `program` as that user, without other groups, and return its output."""
     done = subprocess.run(
         [python_of_all(), "-c", program],
         input=json.dumps(given),
@@ -407,7 +407,7 @@ def test_a_home_goes_on_with_another_setting(folder: Path) -> None:
 
 
 def test_a_copy_listens_where_every_user_may_connect_only_with_its_key(llm: Server) -> None:
-    """Ports and abstract sockets know no users: of the latter the LLM server has none."""
+    """Ports and abstract sockets are open to all users. The LLM server has no abstract socket."""
     pids = [llm.process.pid, llm.engine_pid()]
     opened = {os.readlink(it) for pid in pids for it in Path(f"/proc/{pid}/fd").iterdir()}
     rows = [line.split() for line in Path("/proc/net/unix").read_text().splitlines()[1:]]

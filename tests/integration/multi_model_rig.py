@@ -108,7 +108,7 @@ class Models:
         raise AssertionError(f"{target} answered {answer}")
 
     def eventually(self, target: str, body: bytes | str, kind: str = "application/json") -> Any:
-        """The answer, after retries such as an AWS client makes."""
+        """Return the answer. Retries like an AWS client until it exists."""
 
         def answer() -> Any:
             try:

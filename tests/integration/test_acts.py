@@ -1,4 +1,4 @@
-"""Restarts and drains under constant traffic: control killed meanwhile, and what cannot start."""
+"""Restarts and drains under constant traffic, while control is killed or copies cannot start."""
 
 import json
 from collections.abc import Iterator
@@ -70,7 +70,7 @@ def instances(platform: Platform, endpoint: str) -> set[str]:
 
 
 def is_replaced(platform: Platform, endpoint: str, before: set[str], count: int) -> bool:
-    """Whether as many other copies serve, and none of those before is there."""
+    """Whether the same number of other copies serve, and all old copies are gone."""
     copies = shown(platform, endpoint).get("copies", [])
     there = {it["id"] for it in copies}
     serving = [it for it in copies if it["phase"] == "ready" and not it["draining"]]

@@ -137,7 +137,7 @@ def spec(copy_id: str) -> CopySpec:
 
 
 def refused_here(there: Rig) -> bool:
-    """Whether this process may not have such copies, and `up` says so."""
+    """Whether this process may not start such copies, so that `up` refuses."""
     why_not = find_refusal(str(UID), UID, os.geteuid(), effective_capabilities())
     if why_not is None:
         return False

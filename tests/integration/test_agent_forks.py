@@ -52,7 +52,7 @@ class Lent:
     folder: Path
 
     def fleet(self, root: Path, task: str) -> LocalFleet:
-        """Of agents that do what `task` says."""
+        """A fleet whose agents obey `task`."""
         command = [sys.executable, "-m", MODULE]
         environment = {**self.environment, "OPTION_TASK": task}
         return LocalFleet(root, command, "key", start=AgentStart(environment, self.forks))

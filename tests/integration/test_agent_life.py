@@ -1,4 +1,4 @@
-"""Agents and copies as real processes: how copies come up, why they fail, how they end."""
+"""Agents and copies as real processes: starts, failures and ends of copies."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Agents that die, hang or lie, and copies that hang: copies run on, desired ones come up."""
+"""Agents die, hang or lie, and copies hang. Other copies continue, and desired copies start."""
 
 import asyncio
 import fcntl
@@ -276,7 +276,7 @@ def deps(there: Rig, policy: CopyPolicy, http: httpx.AsyncClient) -> CopyDeps:
 
 
 async def seen(agent: InstanceAgent, phases: Sequence[CopyPhase]) -> CopyStatus:
-    """The only copy, once it has gone through `phases` in this order."""
+    """The only copy, after `phases` in this order."""
     have = None
     async with asyncio.timeout(30):
         for phase in phases:

@@ -85,7 +85,7 @@ class Warm:
 
 @contextmanager
 def left_clean(folder: Path) -> Iterator[None]:
-    """Whatever the test started is ended."""
+    """End everything that the test started."""
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""Artifacts from a real SeaweedFS: every kind, every fault, one fetch for all who ask."""
+"""Artifacts from a real SeaweedFS: every kind, every fault, and one fetch for all callers."""
 
 import asyncio
 import os

@@ -189,7 +189,7 @@ def num_instances(served: Served) -> tuple[int, int]:
 
 
 def submitted(served: Served, name: str) -> str:
-    """The key of the answer to come of a request that was accepted."""
+    """Submit a request, and return the key of its future answer."""
     answer = served.runtime.invoke_endpoint_async(
         EndpointName="queued",
         Body=json.dumps(served.expected["rows"]).encode(),

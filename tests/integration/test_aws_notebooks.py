@@ -236,7 +236,7 @@ NOTEBOOKS = [it for line in LINES for it in line]
 
 
 def made_here(runtimes: Path, folder: Path, examples: Examples) -> dict[str, bytes]:
-    """What AWS's own buckets have and the repository has not, by the names of the table."""
+    """The objects in AWS's own buckets that the repository lacks, by the table's names."""
 
     def trained(runtime: str, program: str, name: str) -> dict[str, bytes]:
         interpreter = runtime_python(runtimes, runtime.replace(":", "-"))

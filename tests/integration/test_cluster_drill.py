@@ -17,7 +17,7 @@ LATE = " only after "  # the drill's limits are for a quiet machine
 
 
 def started(*arguments: str) -> tuple["subprocess.Popen[str]", str]:
-    """The drill, and what only its processes have in their environment."""
+    """Start the drill, and return the mark in the environment of its processes."""
     mark = uuid.uuid4().hex
     process = subprocess.Popen(
         [*CLI, "chaos", "run", "cluster", "--load", "2", *arguments],

@@ -173,7 +173,7 @@ class Cluster:
         self.writer.goes_on()
 
     def upgraded(self, host: Platform) -> dict[str, Any]:
-        """What `hostelry upgrade` of the next version reports."""
+        """The report of `hostelry upgrade` by the next version."""
         host.environment["PYTHONPATH"] = str(self.next)
         found: dict[str, Any] = json.loads(host.cli("upgrade", "--json").stdout)
         assert found["version"] == NEXT

@@ -106,7 +106,7 @@ def specification(mode: str = "ok") -> dict[str, Any]:
 
 
 class Traffic:
-    """Callers of some components, each asking as fast as it is answered."""
+    """Clients of some components. Each sends as fast as it is answered."""
 
     def __init__(self, platform: Platform, *names: str) -> None:
         self.num_answered = 0

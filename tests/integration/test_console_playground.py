@@ -49,14 +49,14 @@ def begin(page: Page, text: str, tokens: str) -> None:
 
 
 def answered(page: Page, number: int) -> str:
-    """A column's last answer, once it is there."""
+    """The last answer in a column, once it exists."""
     times = column(page, number).get_by_role("status").first
     expect(times).to_have_text(re.compile(r"first token [\d.]+ m?s .*\d+ tokens"))
     return str(column(page, number).locator(".bubble").last.text_content())
 
 
 def printed(platform: Platform, code: str, *command: str) -> str:
-    """What the code prints, run as it stands where `hostelry env` was read."""
+    """The output of the code, run unchanged with the variables of `hostelry env`."""
     environment = {
         **platform.environment,
         **client_variables(platform.config, platform.credentials),

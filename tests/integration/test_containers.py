@@ -1,4 +1,4 @@
-"""Users' own images: run by a container engine, kept apart, adopted, ended and explained."""
+"""A container engine runs, isolates, adopts, ends and explains users' own images."""
 
 import asyncio
 import os

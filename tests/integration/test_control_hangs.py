@@ -83,7 +83,7 @@ class Calls:
 
 
 def create_config(client: Any, name: str) -> str:
-    """OK, or what went wrong."""
+    """Create a configuration. Returns OK or the error."""
     try:
         client.create_endpoint_config(
             EndpointConfigName=name,

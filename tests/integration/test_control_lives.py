@@ -135,7 +135,7 @@ class Traffic:
         return {what: count for what, count in self.answers.items() if what != "200"}
 
     def _follow(self) -> None:
-        """What a gateway does: the newest routes, and the last ones while control is away."""
+        """Follow the routes as a gateway does. While control is away, the last routes apply."""
         while not self._over.is_set():
             asked = {"have": self._routes["version"]}
             url = f"{self._control.url}/internal/routes"

@@ -21,7 +21,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def smoke(name: str, model: Path, folder: Path) -> dict[str, Any]:
-    """What a smoke run of the benchmark wrote."""
+    """Run the benchmark's smoke run, and return its result."""
     done = subprocess.run(
         [sys.executable, "-m", f"benchmarks.{name}", "--smoke", "--model", str(model)],
         cwd=folder,

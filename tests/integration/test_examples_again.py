@@ -1,4 +1,4 @@
-"""Examples that were killed at some moment run again, whatever they left."""
+"""Examples that were killed at some moment can run again, whatever state they left."""
 
 import json
 import os
@@ -47,7 +47,7 @@ class Stage:
         )
 
     def killed_at(self, moment: str, name: str, arguments: Sequence[str]) -> str:
-        """What it said until it said `moment` and was killed."""
+        """Run until the output has `moment`, kill the example, and return its output."""
         with self.program(name, arguments) as running:
             assert running.stdout is not None
             output = []
@@ -60,7 +60,7 @@ class Stage:
         return "".join(output)
 
     def whole(self, name: str, arguments: Sequence[str]) -> str:
-        """What it said, run to its end."""
+        """Run to the end, and return the output."""
         with self.program(name, arguments) as running:
             output, _ = running.communicate(timeout=RUN_TIMEOUT_S)
         assert running.returncode == 0, output
@@ -87,7 +87,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
 
 
 def left(stage: Stage) -> list[str]:
-    """Endpoints, configurations, components and models that are there."""
+    """The remaining endpoints, configurations, components and models."""
     sagemaker = stage.platform.boto3("sagemaker")
     return [
         *(it["EndpointName"] for it in sagemaker.list_endpoints()["Endpoints"]),

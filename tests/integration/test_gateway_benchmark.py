@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def test_the_benchmark_measures_without_errors_and_records_its_circumstances(
     tmp_path: Path,
 ) -> None:
-    """No peer is installed in an empty cache, and none is said to have been measured."""
+    """The cache of peers is empty, and the result must not contain measurements of peers."""
     done = subprocess.run(
         [
             sys.executable,

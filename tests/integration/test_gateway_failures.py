@@ -1,4 +1,4 @@
-"""The gateway while copies, control and the gateway itself die and come back."""
+"""The gateway while copies, control and the gateway itself are killed and start again."""
 
 import signal
 import threading
@@ -60,7 +60,7 @@ class Background:
         self._thread.start()
 
     def outcome(self) -> Any:
-        """What the call returned or raised."""
+        """The result of the call, or the error that it raised."""
         self._thread.join()
         return self._outcome
 

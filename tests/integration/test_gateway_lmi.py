@@ -1,4 +1,4 @@
-"""The gateway and the real LLM server together: an adapter that is not there is never the base."""
+"""The gateway with the real LLM server: a missing adapter is never replaced by the base."""
 
 import json
 from collections.abc import Iterator

@@ -237,7 +237,7 @@ def test_every_worker_knows_a_session_also_after_all_of_them_died(tmp_path: Path
 
 
 def reported(rig: Rig, session_id: str) -> str:
-    """What the session's next request meets: an error's message, or nothing."""
+    """The result of the session's next request: an error's message, or nothing."""
     try:
         rig.ask(session_id, {"said": 1})
     except ClientError as failure:

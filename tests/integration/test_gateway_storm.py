@@ -37,7 +37,7 @@ ATTRIBUTES = [
 
 
 async def call(rig: GatewayRig, source: random.Random) -> None:
-    """One caller: whole or streamed, patient or gone after a moment."""
+    """One client's call, whole or streamed. An impatient client disconnects after a moment."""
     action = source.choice(["invocations", "invocations-response-stream"])
     headers = {
         "X-Amzn-SageMaker-Custom-Attributes": source.choice(ATTRIBUTES),

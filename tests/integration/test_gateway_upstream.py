@@ -20,7 +20,7 @@ ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 
 class FickleCopy:
-    """Serves `num_answers` requests a connection, then reads one more or none, and closes."""
+    """Serves `num_answers` requests per connection, reads at most one more, and closes."""
 
     def __init__(self, num_answers: int, reads_another: bool) -> None:
         self.num_connections = 0

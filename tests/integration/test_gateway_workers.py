@@ -1,4 +1,4 @@
-"""A platform whose gateway has three workers: exact counts, and what one of them takes along."""
+"""A platform with three gateway workers: counts are exact, also when a worker is killed."""
 
 import contextlib
 import http.client
@@ -168,7 +168,7 @@ def test_the_workers_are_shown_and_their_logs_found_together(platform: Platform)
 
 
 def knock(platform: Platform, timeout_s: float) -> str:
-    """What becomes of a request over a new connection."""
+    """The outcome of a request over a new connection."""
     connection = http.client.HTTPConnection("127.0.0.1", platform.port, timeout=timeout_s)
     with closing(connection):
         try:

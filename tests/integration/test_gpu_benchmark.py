@@ -1,4 +1,4 @@
-"""The GPU benchmark runs to its end on a tiny model, on whatever device is here."""
+"""The GPU benchmark runs to its end with a tiny model, on the available device."""
 
 import os
 import subprocess

@@ -141,7 +141,7 @@ def test_a_dropped_branch_leaves_the_others(graphs: GraphStack) -> None:
 
 
 def count(graphs: GraphStack, what: str) -> int:
-    """What the echo model counts: requests `served` or `asleep`, callers that are `cancelled`."""
+    """A count of the echo model: requests `served` or `asleep`, or clients that `cancelled`."""
     with urlopen(f"http://127.0.0.1:{graphs.echo.port}/{what}") as answer:
         return int(answer.read())
 

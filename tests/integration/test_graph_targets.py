@@ -120,7 +120,7 @@ class GraphTargets:
         return next((it for it in copies if it["component"] == component), {})
 
     def object_at(self, uri: str) -> bytes | None:
-        """An object, once it is there."""
+        """The object at a URI, once it exists."""
         bucket, _, key = uri.removeprefix("s3://").partition("/")
         s3 = self.platform.boto3("s3")
         found = s3.list_objects_v2(Bucket=bucket, Prefix=key).get("Contents", ())

@@ -54,7 +54,7 @@ print(b"".join(it["PayloadPart"]["Bytes"] for it in answer["Body"]))
 
 
 def run(program: str, environment: dict[str, str]) -> str:
-    """What a program prints that ends well."""
+    """Run a program, which must succeed, and return its output."""
     done = subprocess.run(
         [sys.executable, "-c", program],
         env=environment,

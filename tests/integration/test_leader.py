@@ -1,4 +1,4 @@
-"""Several control processes over one PostgreSQL: one leads, whatever happens to it."""
+"""Several control processes over one PostgreSQL: one of them leads after any fault."""
 
 import asyncio
 import contextlib

@@ -96,7 +96,7 @@ def test_a_frameworks_classes_give_what_openais_client_gives(
 
 
 def plainly(way: Way) -> dict[str, Any]:
-    """The same questions, asked with OpenAI's client."""
+    """The answers to the same questions through OpenAI's client."""
     with openai.OpenAI(base_url=way["URL"], api_key=way["KEY"], max_retries=0) as client:
         greedy: Any = {"model": way["MODEL"], "temperature": 0, "max_tokens": 12}
         chat = client.chat.completions.create(messages=MESSAGES, **greedy)

@@ -90,7 +90,7 @@ def names_of(client: httpx.Client) -> list[str]:
 
 @contextmanager
 def registered(client: httpx.Client, name: str, src: str, **more: str) -> Iterator[dict[str, Any]]:
-    """An adapter as it is described, taken out again afterwards."""
+    """Register an adapter with this description. It is removed afterwards."""
     answer = client.post("/adapters", params={"name": name, "src": src, **more})
     assert answer.status_code == 200, answer.text
     try:

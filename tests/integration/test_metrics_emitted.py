@@ -1,4 +1,4 @@
-"""A real platform measures real requests: what CloudWatch and Prometheus then show of them."""
+"""Measurements of real requests on a real platform, in CloudWatch and Prometheus."""
 
 import json
 import re

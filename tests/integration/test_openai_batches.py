@@ -64,7 +64,7 @@ def online(batches: Batches, url: str, body: Json) -> tuple[int, Json]:
 
 
 def answer_in(result: Json) -> Any:
-    """What an answer says, without ids and times."""
+    """The content of an answer without ids and times."""
     if result.get("error"):
         return result["error"]
     if "data" in result:
@@ -75,7 +75,7 @@ def answer_in(result: Json) -> Any:
 
 
 def long_lines(count: int) -> list[Json]:
-    """Requests to every model in turn, `LONG` tokens each."""
+    """Requests to the models in turn, with `LONG` tokens each."""
     return [
         request(f"r{number}", greedy(MODELS[number % len(MODELS)], f"number {number}", LONG))
         for number in range(count)

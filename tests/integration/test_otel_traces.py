@@ -40,7 +40,7 @@ class TraceReceiver(OtlpReceiver):
         super().__init__("/v1/traces", ExportTraceServiceRequest, ExportTraceServiceResponse)
 
     def spans(self) -> list[Any]:
-        """All spans that came."""
+        """All received spans."""
         return [
             span
             for request in self.received

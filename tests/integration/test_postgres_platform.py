@@ -53,7 +53,7 @@ def test_a_platform_on_postgresql_survives_its_control_and_its_server(
 
 
 def put_model(platform: Platform, name: str) -> bool:
-    """Whether the model is there after a try to create it."""
+    """Try to create the model. True if it exists."""
     try:
         platform.looker().create_model(ModelName=name, **MODEL)
     except ClientError as error:

@@ -97,7 +97,7 @@ def as_sparse_records(rows: list[list[float]]) -> bytes:
 
 
 class Boosted:
-    """A served XGBoost model, rows, and what XGBoost itself predicts for them."""
+    """A served XGBoost model, rows, and XGBoost's own predictions for them."""
 
     def __init__(self, server: PredictiveServer, folder: Path, trained: dict[str, Any]) -> None:
         self.server = server

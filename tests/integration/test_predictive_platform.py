@@ -415,7 +415,7 @@ def test_a_runtime_that_is_not_there_is_installed_when_it_is_first_needed(tmp_pa
 
 
 def eventually(many: Served, target: str) -> Any:
-    """The answer once there is one: an AWS client tries again, too."""
+    """Return the answer. Retries like an AWS client until it exists."""
 
     def answer() -> Any:
         try:

@@ -46,7 +46,7 @@ def execution_parameters_fn():
 
 
 class Trained:
-    """A model folder, rows, and what scikit-learn itself predicts for them."""
+    """A model folder, rows, and scikit-learn's own predictions for them."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

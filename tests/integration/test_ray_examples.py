@@ -81,7 +81,7 @@ def shared_four_instances(output: str, platform: Platform) -> None:
 
 
 def left(platform: Platform) -> list[str]:
-    """Endpoints, configurations and models that are there."""
+    """The remaining endpoints, configurations and models."""
     sagemaker = platform.boto3("sagemaker")
     return [
         *(it["EndpointName"] for it in sagemaker.list_endpoints()["Endpoints"]),

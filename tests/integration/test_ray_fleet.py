@@ -115,7 +115,7 @@ def add_component(platform: Platform, name: str, key: str, num_copies: int) -> N
 
 
 def reached_by_links(platform: Platform, cluster: RayCluster, node: str) -> None:
-    """What an instance of the node reaches by its own ports, signed for those."""
+    """The answers that an instance on the node gets through its own signed ports."""
     (path,) = (cluster.folder / node).glob("*/*/*/*/config.json")
     config = load_config(Home(path.parent))
     own = {platform.config.gateway_port, platform.config.s3_port}

@@ -1,4 +1,4 @@
-"""The S3 proxy, in this process, in front of a store that records what reaches it."""
+"""The S3 proxy in this process, in front of a store that records its requests."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -62,7 +62,7 @@ def talk(
     passes: Callable[[Head], Awaitable[bytes]] = unchanged,
     watch: Watch | None = None,
 ) -> tuple[bytes, bytes]:
-    """What a client that sends and half-closes gets, and what reached the store."""
+    """Send bytes and half-close. Returns the client's answer and the store's requests."""
 
     async def talking() -> tuple[bytes, bytes]:
         target, front = free_ports(2)

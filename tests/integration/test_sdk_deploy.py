@@ -45,7 +45,7 @@ def platform(folder: Path) -> Iterator[Platform]:
 
 
 def no_endpoint_is_left(platform: Platform) -> None:
-    """DeleteEndpoint answers before the endpoint is gone, and SDK 2 does not wait for it."""
+    """DeleteEndpoint answers before the endpoint is deleted, and SDK 2 does not wait for it."""
     sagemaker = platform.boto3("sagemaker")
     until(lambda: sagemaker.list_endpoints()["Endpoints"] == [], "the endpoint is gone")
 

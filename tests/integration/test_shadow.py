@@ -1,4 +1,4 @@
-"""Shadow variants of a real platform: their share, their faults, what production sees of them."""
+"""Shadow variants of a real platform: their share, their faults, and effects on production."""
 
 import contextlib
 import os
@@ -97,7 +97,7 @@ def in_service(platform: Platform, name: str) -> dict[str, Any]:
 
 
 def compared(platform: Platform, outcome: str, body: bytes) -> list[str]:
-    """The table of `hostelry compare` once it is so, while both variants answer such requests."""
+    """The table of `hostelry compare` when it is complete. Both variants get requests meanwhile."""
     client = platform.boto3("sagemaker-runtime", max_pool_connections=NUM_THREADS)
     options = ("--divergence", "0.1", "--errors", "0.5", "--latency", "50")
 
@@ -195,7 +195,7 @@ def test_the_shadow_gets_its_share_and_answers_no_client(platform: Platform) -> 
     looks: list[float] = []
 
     def has_settled() -> bool:
-        """Whether no more requests arrive: on a busy machine the last ones come later."""
+        """Whether requests have stopped arriving. On a busy machine the last ones are late."""
         looks.append(arrived(platform, "shadow"))
         is_counted = total(platform, "Invocations", "shadow") == looks[-1]
         return is_counted and looks[-1] >= 196 and looks[-10:] == [looks[-1]] * 10
@@ -388,7 +388,7 @@ def experiment_reached(platform: Platform, name: str, status: str) -> dict[str, 
 
 
 class SteadyClient:
-    """Requests for the version of the model that answers, one after another, none again."""
+    """Requests the version of the answering model, again and again, without retries."""
 
     def __init__(self, platform: Platform, endpoint: str) -> None:
         self.versions: list[str] = []

@@ -21,7 +21,7 @@ PROGRAM = Path(__file__).parent / "servers" / "shared_memory.py"
 
 
 class Hammer:
-    """One such process."""
+    """One process of `servers/shared_memory.py`."""
 
     def __init__(self, *arguments: object) -> None:
         self.process = subprocess.Popen(

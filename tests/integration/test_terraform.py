@@ -73,7 +73,7 @@ class Terraform:
         return self.platform.exec(terraform, self._environment, code).stdout
 
     def imported(self, names: Mapping[str, str], *arguments: str) -> str:
-        """What `terraform apply` prints that imports these resources, each by its address."""
+        """The output of `terraform apply` that imports these resources by address."""
         blocks = (f'import {{\n  to = {it}\n  id = "{name}"\n}}\n' for it, name in names.items())
         (self._folder / "imported.tf").write_text("".join(blocks))
         return self.run("apply", "-auto-approve", *arguments)

@@ -35,7 +35,7 @@ def control(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlUnderTe
 
 
 class Runner:
-    """What the process that runs jobs asks of control, and reports to it."""
+    """Requests and reports to control as from the process that runs jobs."""
 
     def __init__(self, control: ControlUnderTest) -> None:
         self._url = f"{control.url}/internal"

@@ -155,7 +155,7 @@ def test_an_output_whose_key_is_disabled_fails_the_job_with_the_reason(served: S
 
 
 def data_log(served: Served, job: str) -> list[str]:
-    """The lines of a job's one instance, once the last object's are there."""
+    """The lines of a job's only instance, once the last object's lines exist."""
     logs, group = served.platform.boto3("logs"), "/aws/sagemaker/TransformJobs"
 
     def found() -> list[str]:

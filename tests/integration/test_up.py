@@ -31,7 +31,7 @@ SERVICES = ("gateway-1", "mirror", "jobs", "console", "control", "s3door", "obje
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
-    """One running platform for the tests that leave it as it is."""
+    """One running platform for the tests that do not change it."""
     with Platform(tmp_path_factory.mktemp("up") / "home") as platform:
         yield platform
 

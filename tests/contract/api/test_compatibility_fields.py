@@ -235,7 +235,7 @@ THERE: Mapping[str, Sequence[tuple[str, dict[str, Any]]]] = {
 
 @pytest.fixture
 def there(api: Api, service: str) -> None:
-    """What requests to the service name."""
+    """The resources that requests to the service name."""
     if service == "scheduler":
         api.call("CreateRole", "iam", **dict(ROLE_OF_SCHEDULES[1]))
     for operation, params in THERE.get(service, ()):

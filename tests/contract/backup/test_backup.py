@@ -82,7 +82,7 @@ def a_home(root: Path) -> Home:
 
 
 def nothing(*_: object) -> None:
-    """A report that goes nowhere."""
+    """Ignore a report."""
 
 
 def backed_up(home: Home, folder: Path) -> BackupManifest:

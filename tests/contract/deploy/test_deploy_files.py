@@ -39,7 +39,7 @@ def asked(*command: str | Path, cwd: Path = ROOT) -> "subprocess.CompletedProces
 
 
 def accepted(*command: str | Path) -> str:
-    """What a linter prints that finds no fault."""
+    """The output of a linter that finds no fault."""
     done = asked(*command)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

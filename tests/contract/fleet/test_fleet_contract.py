@@ -317,7 +317,7 @@ async def raised(work: Awaitable[object]) -> HostelryError | None:
 
 
 async def test_the_fake_fleet_plays_what_goes_wrong() -> None:
-    """What a real one cannot be made to do at will: the switches that the planner's tests turn."""
+    """Faults that a real fleet cannot produce at will: the switches for the planner's tests."""
     fleet = FakeFleet(FakeSwitches(no_capacity={"ml.p4d.24xlarge": "none to be had"}))
     launched = await fleet.launch(instance(ID))
     fleet.switches.hung_instances.add(ID)

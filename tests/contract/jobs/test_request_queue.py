@@ -1,4 +1,4 @@
-"""The queue of asynchronous requests: what every implementation keeps to."""
+"""The queue of asynchronous requests: the contract of every implementation."""
 
 import contextlib
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Messages, deliveries and calls of events: what their tables keep to in every database."""
+"""Messages, deliveries and calls of events: the contract of their tables in every database."""
 
 import contextlib
 import json

@@ -63,7 +63,7 @@ def counts(store: DurableMetrics) -> tuple[float, float]:
 
 
 def reopened(store: DurableMetrics, folder: Path, clock: ManualClock) -> DurableMetrics:
-    """What a process after a kill finds: `store` is closed without another word to the disk."""
+    """The store as the next process finds it after a kill. `store` writes nothing more."""
     store.settle()
     found = DurableMetrics(folder, clock)
     store.close()
@@ -72,7 +72,7 @@ def reopened(store: DurableMetrics, folder: Path, clock: ManualClock) -> Durable
 
 @contextlib.contextmanager
 def full_disk(limit_bytes: int = 0) -> Iterator[None]:
-    """No file grows over a limit, as if the disk were full."""
+    """Limit the size of files, which acts like a full disk."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit_bytes, before[1]))
     try:

@@ -69,7 +69,7 @@ FIXED: Sequence[MetaData] = (
 
 @dataclass(frozen=True, slots=True)
 class SampleBytes:
-    """A message in a format of our own, as it is sent."""
+    """A message in our own format, with its bytes."""
 
     name: str
     value: Any

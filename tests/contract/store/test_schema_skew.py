@@ -33,7 +33,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path | str
 
 
 def upgraded(database: Database, floor: str | None, statements: Sequence[str] = ()) -> None:
-    """What the next version does to the database, where programs from `floor` on can use it."""
+    """Change the database as the next version does. Programs from `floor` on can use it."""
     with database.write() as connection:
         for statement in statements:
             connection.execute(sa.text(statement))

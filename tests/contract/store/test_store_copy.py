@@ -1,4 +1,4 @@
-"""A platform's records moved between SQLite and PostgreSQL: all of them, or none."""
+"""A platform's records are moved between SQLite and PostgreSQL, all records or none."""
 
 import os
 import subprocess

@@ -40,7 +40,7 @@ ALARM: dict[str, Any] = {
 
 @pytest.fixture(params=[JSON, QUERY, CBOR])
 def ask(request: pytest.FixtureRequest, client: Any) -> Ask:
-    """`ask(operation, **params)`: what botocore reads of the answer, in one dialect."""
+    """`ask(operation, **params)` returns the answer as botocore reads it in one protocol."""
     state = open_state(MemoryStore())
 
     def ask(operation: str, **params: Any) -> dict[str, Any]:

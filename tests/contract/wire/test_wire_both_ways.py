@@ -47,7 +47,7 @@ def drawn(service: str, protocol: str, config: pytest.Config) -> Iterator[Drawn]
 
 
 def in_form(value: Any, protocol: str) -> Any:
-    """What is left of a value in a query protocol: an empty structure, or in ec2 list, is lost."""
+    """A value as a query protocol transports it: empty structures, and ec2's lists, are lost."""
     if isinstance(value, dict):
         return {k: in_form(it, protocol) for k, it in value.items() if not is_void(it, protocol)}
     if isinstance(value, list):

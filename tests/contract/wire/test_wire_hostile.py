@@ -1,4 +1,4 @@
-"""Whatever arrives, the answer is a ServiceError in a protocol that can be read."""
+"""The answer to any bytes is a ServiceError in a readable protocol."""
 
 import gzip
 from collections.abc import Iterator
@@ -45,7 +45,7 @@ INSERTS = (
 
 
 def mutations(body: bytes, random: Random) -> Iterator[bytes]:
-    """Cut, flipped, spliced, repeated, zipped: the body with one thing wrong."""
+    """The body with one fault: cut, flipped, spliced, repeated, or compressed."""
     at, to = sorted(random.randint(0, len(body)) for _ in range(2))
     yield body[:at]
     yield body[at:]

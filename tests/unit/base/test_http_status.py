@@ -17,7 +17,7 @@ SHORT_S = 0.05
 
 
 class Server:
-    """Sends `pieces`, each as one write, to one request, then closes unless it `lingers`."""
+    """Answers one request with `pieces`, one write each, and closes unless it `lingers`."""
 
     def __init__(self, pieces: Iterable[bytes], *, lingers: bool) -> None:
         self.request = b""

@@ -1,4 +1,4 @@
-"""TLS for clients: which connections have it, and what certificate they see."""
+"""TLS for clients: the connections that use it, and the certificates that clients get."""
 
 import asyncio
 import os

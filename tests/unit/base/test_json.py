@@ -1,4 +1,4 @@
-"""JSON as typed values: what msgspec crashes on where threads meet a type at once."""
+"""JSON as typed values, also when several threads use a type first, which crashes msgspec."""
 
 import re
 import subprocess

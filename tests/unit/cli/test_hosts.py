@@ -1,4 +1,4 @@
-"""Use that --join makes of a home, before any server is asked."""
+"""Checks of a home for --join before any server is called."""
 
 from pathlib import Path
 

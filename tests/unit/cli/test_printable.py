@@ -1,4 +1,4 @@
-"""Text of models without what steers a terminal."""
+"""Text of models loses the characters that control a terminal."""
 
 import io
 import sys

@@ -1,4 +1,4 @@
-"""`hostelry replay` as it is typed: comparisons, traces written and read, refusals."""
+"""`hostelry replay` from its command line: comparisons, trace files, refusals."""
 
 import json
 import os

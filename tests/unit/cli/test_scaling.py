@@ -1,4 +1,4 @@
-"""`hostelry scaling` as text, from what control answers."""
+"""The text of `hostelry scaling`, from control's answers."""
 
 import http.server
 import threading

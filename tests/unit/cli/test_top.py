@@ -1,4 +1,4 @@
-"""Looks at a platform: the document, its text, tokens a second, and what keys do."""
+"""Looks at a platform: the document, its text, tokens per second, and the effects of keys."""
 
 from dataclasses import replace
 from typing import Any

@@ -96,7 +96,7 @@ def test_the_internal_key_is_sent_to_controls_by_mutual_tls_or_on_loopback(tmp_p
 
 
 class Rig:
-    """Own control and another one, each answering by functions for calls and for who leads."""
+    """Own control and another one. Functions give their answers to calls and about the leader."""
 
     def __init__(self, own: Answering, other: Answering, *, others: tuple[str, ...] = (OTHER,)):
         self.controls = Controls(own=own)
@@ -116,7 +116,7 @@ class Rig:
         timeouts: Timeouts,
         whole_below_bytes: int | None = None,
     ) -> Reply:
-        """As a pool: the answer to who leads."""
+        """Answer as a connection pool who leads."""
         return await self.leads[address](parts[0])
 
     async def call(self, method: str = "POST", total_s: float = 60.0) -> int:

@@ -55,7 +55,7 @@ def context_without_certificate() -> ssl.SSLContext:
 
 
 class Wire:
-    """A network before a node proxy: what passes is recorded, and waits while `passes` is clear."""
+    """A network in front of a node proxy. Records bytes, and holds them until `passes` is set."""
 
     def __init__(self, rig: ProxyRig) -> None:
         self._rig = rig

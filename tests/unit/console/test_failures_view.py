@@ -1,4 +1,4 @@
-"""Failures: what fails, grouped by cause, and the next step of each."""
+"""Failures grouped by cause, with the next step for each."""
 
 from typing import Any
 

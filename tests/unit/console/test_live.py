@@ -1,4 +1,4 @@
-"""Live documents: computed once for all who look, and not at all for none."""
+"""Live documents are computed once for all viewers, and not at all without a viewer."""
 
 import asyncio
 import gc
@@ -55,7 +55,7 @@ class TurnClock(ManualClock):
         await self.turn.wait()
 
     def tick(self) -> None:
-        """A second later, for all who sleep."""
+        """Let a second pass for all sleeping tasks."""
         self.advance(1.0)
         self.turn.set()
         self.turn = asyncio.Event()
@@ -68,7 +68,7 @@ class Rig:
         self.topics = LiveTopics({"v": VIEW, "w": VIEW}, self.port, self.clock, self.clock.now)
 
     def changes(self, **state: Any) -> None:
-        """The platform changes, and the next second comes."""
+        """Change the platform, and let the next second begin."""
         self.port.answers["/state"] = state
         self.clock.tick()
 

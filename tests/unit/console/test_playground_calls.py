@@ -22,7 +22,7 @@ Event = tuple[str, Any]
 
 
 class ScriptedModels:
-    """Answers of these chunks: an exception is raised in its place, None hangs."""
+    """Answers with these chunks. An exception is raised in its place, and None hangs."""
 
     def __init__(
         self, chunks: Sequence[bytes | Exception | None] = (), status: int = 200, kind: str = EVENTS

@@ -1,4 +1,4 @@
-"""The playground's routes: who may ask a model, and which requests are refused."""
+"""The playground's routes: sessions that may call a model, and refused requests."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""Snippets: the code holds exactly the request, whatever text is in it."""
+"""Snippets: the code contains exactly the request, for any text in it."""
 
 import ast
 import json

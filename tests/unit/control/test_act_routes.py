@@ -28,7 +28,7 @@ HERE = {"account": SCOPE.account, "region": SCOPE.region, "who": "user ada"}
 
 
 class FailingStore(MemoryStore):
-    """A store whose every write raises `fault`, when there is one."""
+    """A store whose writes raise `fault` while it is set."""
 
     fault: Exception | None = None
 

@@ -43,7 +43,7 @@ OWN = {
 
 
 class BreakingStore(MemoryStore):
-    """A store whose every write raises `fault`, and every revision `away`, when there is one."""
+    """A store whose writes raise `fault`, and whose revisions raise `away`, while they are set."""
 
     fault: Exception | None = None
     away: Exception | None = None

@@ -1,4 +1,4 @@
-"""Turns of callers: tables of calls that come and end."""
+"""Turns of callers: tables of calls that begin and end."""
 
 import pytest
 from tests.cases import case, cases

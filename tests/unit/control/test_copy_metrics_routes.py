@@ -1,4 +1,4 @@
-"""GET /internal/copy-metrics: copies' pages as one, and copies without one."""
+"""GET /internal/copy-metrics: the joined pages of copies, and copies without a page."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence

@@ -1,4 +1,4 @@
-"""/internal/load: what control answers to reports of load, good and bad, and to questions."""
+"""/internal/load: control's answers to valid and invalid reports of load, and to questions."""
 
 import asyncio
 

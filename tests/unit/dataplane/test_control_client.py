@@ -1,4 +1,4 @@
-"""Calls to control for queued requests: bounded in number, and none raises."""
+"""Calls to control for queued requests: their number is limited, and they raise no error."""
 
 import asyncio
 

@@ -110,7 +110,7 @@ def histories(seed: int, length: int = 20) -> Iterable[list[EndpointRoute]]:
 
 
 def published(board: RouteBoard, endpoints: list[EndpointRoute]) -> RouteSnapshot:
-    """`endpoints` published, with what differs from the last."""
+    """Publish `endpoints`, with the changes since the last publication."""
     before = board.snapshot
     old = {} if before is None else {endpoint_id(it): it for it in before.endpoints}
     new = {endpoint_id(it): it for it in endpoints}
@@ -194,7 +194,7 @@ def whole(
 
 
 def destinations(table: RouteTable) -> list[object]:
-    """What requests for each name get, in both regions."""
+    """The destinations of requests for each name, in both regions."""
     asked = itertools.product((HERE, ELSEWHERE), NAMES)
     return [table.llms(HERE.account), [table.llm(scope, name) for scope, name in asked]]
 

@@ -159,7 +159,7 @@ def test_the_page_shows_the_table(table: Table, kind: type[Enum], title: str) ->
 
 
 def named(node: ast.AST) -> Iterator[tuple[str | None, ast.expr]]:
-    """What a call's keyword, or a dictionary, gives names to."""
+    """The names that a keyword of a call, or a dictionary, gives to values."""
     if isinstance(node, ast.keyword):
         yield node.arg, node.value
     if isinstance(node, ast.Dict):

@@ -42,7 +42,7 @@ FIRST = ("step 1 of 2", 10.0, 20.0, 0.5)
 
 
 def history(*walk: Endpoint) -> tuple[PastUpdate, ...]:
-    """What is kept after the endpoint was each of `walk`, one every 10 seconds."""
+    """The kept history after the endpoint was each of `walk`, every 10 seconds."""
     now, found = NOW, walk[0]
     for following in walk[1:]:
         now += 10.0

@@ -1,4 +1,4 @@
-"""Untrusted adapters: whatever is in the files, they are read or refused, and nothing else."""
+"""Untrusted adapters with any files are read or refused, and have no other effect."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""Adapters in pages: every row once, none across a page's end, and nothing lost on the way."""
+"""Adapters in pages: every row once, no row across a page's end, and nothing lost."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

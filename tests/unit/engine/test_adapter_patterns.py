@@ -1,4 +1,4 @@
-"""Patterns of adapter_config.json match what PEFT's do, in time linear in the pattern."""
+"""Patterns in adapter_config.json match as in PEFT, in time linear in the pattern."""
 
 import re
 import time

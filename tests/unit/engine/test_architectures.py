@@ -108,7 +108,7 @@ def test_older_spellings_of_rope(tmp_path: Path) -> None:
 
 
 def test_older_spellings_of_gemma(tmp_path: Path) -> None:
-    """As the files of google/gemma-3 are written, and what transformers makes of them."""
+    """The files of google/gemma-3 have them, and transformers converts them."""
     folder = tiny_gemma3(tmp_path, num_hidden_layers=4, layer_types=None)
     edit_config(
         folder,

@@ -1,4 +1,4 @@
-"""Eviction: one order over idle prefix pages and adapters, by what their absence would cost."""
+"""Eviction: idle prefix pages and adapters have one order, by the cost of their absence."""
 
 import itertools
 import random

@@ -1,4 +1,4 @@
-"""Shares of service: counters, lifts, and how far two backlogged tenants may drift apart."""
+"""Shares of service: counters, lifts, and the largest difference of two backlogged tenants."""
 
 import random
 from dataclasses import dataclass

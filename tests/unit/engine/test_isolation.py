@@ -1,4 +1,4 @@
-"""Whatever goes wrong with one request ends that request alone, with its cause."""
+"""Any fault of one request ends only that request, with its cause."""
 
 from collections.abc import Callable
 from concurrent.futures import Future

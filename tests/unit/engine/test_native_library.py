@@ -1,4 +1,4 @@
-"""Choice of a library, the reasons for none, and that building them is optional."""
+"""The choice of a library, the reasons without a library, and builds, which are optional."""
 
 import os
 import platform

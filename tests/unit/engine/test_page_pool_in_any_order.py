@@ -32,7 +32,7 @@ class PoolMachine(RuleBasedStateMachine):
 
     @rule(owner=OWNERS, path=PATHS, num_published=st.integers(0, 6))
     def compute(self, owner: str, path: bytes, num_published: int) -> None:
-        """What a request does: find, grow, publish."""
+        """Compute a request: find, grow, publish."""
         self.modelled.release(owner)
         self.modelled.begin(owner, path)
         self.modelled.grow(owner, len(path))

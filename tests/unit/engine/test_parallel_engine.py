@@ -200,7 +200,7 @@ class TestTwoRanks:
 def test_adapters_leave_the_pool_and_come_back(
     folders: dict[str, Path], tmp_path: Path, expected: dict[str, list[int]]
 ) -> None:
-    """Their files are gone by then: other ranks take them from rank 0."""
+    """Their files are deleted by then, so other ranks get them from rank 0."""
     targets = decoder_targets(load_spec(folders[""]))
     ranks = AdapterRanks(linears=(64,) * len(targets.linears))
     page_bytes = 2 * 2 * 2 * 16 * 4 * 4  # keys and values, layers, heads, dimension, tokens, fp32

@@ -1,4 +1,4 @@
-"""The schedule over simulated steps: whatever comes, everything ends once and pages add up."""
+"""The schedule over simulated steps: every request ends once, and the pages add up."""
 
 import random
 from collections import Counter

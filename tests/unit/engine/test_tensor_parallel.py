@@ -1,4 +1,4 @@
-"""One model on several ranks: two processes over gloo give what one gives."""
+"""One model on several ranks: two processes over gloo give the results of one."""
 
 import json
 import os
@@ -129,7 +129,7 @@ def start_ranks(folder: Path, world_size: int, action: str = "run") -> list[subp
 
 
 def finish_ranks(processes: list[subprocess.Popen[str]], timeout_s: float = 120) -> list[str]:
-    """What each wrote to stderr, once all have ended."""
+    """Wait for all ranks, and return the stderr of each."""
     try:
         return [process.communicate(timeout=timeout_s)[1] for process in processes]
     finally:

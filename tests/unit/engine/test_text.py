@@ -1,4 +1,4 @@
-"""Incremental detokenization and stop strings, whatever the cut."""
+"""Incremental detokenization and stop strings, for any division of the text."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""Input of targets: what stands where in an event becomes text."""
+"""Input of targets: values at places in an event become text."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""Turns of copies that start: bounded, in order, and never kept by one that is slow or gone."""
+"""Turns of starting copies are limited and in order. Slow and ended copies do not keep them."""
 
 import asyncio
 from collections.abc import Callable

@@ -135,7 +135,7 @@ def left_over(state: State) -> dict[str, int]:
 
 
 def check_whole(state: State) -> None:
-    """Every alarm that a policy names is there, and no other."""
+    """Assert that exactly the alarms that the policies name exist."""
     named = {name for it in state.scaling_policies.list(HERE) for name in it.value.alarm_names}
     assert {it.value.name for it in state.metric_alarms.list(HERE)} == named
 

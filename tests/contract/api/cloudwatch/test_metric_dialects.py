@@ -23,7 +23,7 @@ DIMENSIONS = [{"Name": "EndpointName", "Value": "e"}, {"Name": "VariantName", "V
 
 
 class OneDialect(Loader):  # type: ignore[misc] # botocore has no types
-    """botocore's models, as if CloudWatch spoke nothing else."""
+    """botocore's models, restricted to one of CloudWatch's protocols."""
 
     dialect = ""
 

@@ -1,4 +1,4 @@
-"""ListMetrics, and what GetMetricData and GetMetricStatistics refuse."""
+"""ListMetrics, and refusals of GetMetricData and GetMetricStatistics."""
 
 from typing import Any
 

@@ -20,7 +20,7 @@ POLICY = {
 
 @pytest.fixture
 def base(api: Api) -> None:
-    """A base "base" in service, of a model that is gone already, with an adapter "es"."""
+    """A base "base" in service with an adapter "es". Its model is already deleted."""
     api.make.endpoint()
     api.make.model()
     api.make.component(

@@ -1,4 +1,4 @@
-"""Endpoints: creation, what Describe shows, updates, deletion from every status."""
+"""Endpoints: creation, descriptions, updates, and deletion from every status."""
 
 from typing import Any
 

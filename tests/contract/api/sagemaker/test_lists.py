@@ -1,4 +1,4 @@
-"""Every List operation: filters, order, and pages that stay whole while resources come and go."""
+"""Every List operation: filters, order, and complete pages while resources change."""
 
 import base64
 import json

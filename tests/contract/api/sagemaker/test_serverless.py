@@ -49,7 +49,7 @@ def variant_of(endpoint: Endpoint) -> EndpointVariant:
 
 
 def settled(api: Api, stored: Endpoint) -> None:
-    """What a reconciler does once everything is up."""
+    """Change the records as a reconciler does when everything has started."""
     variants = tuple(replace(it, serverless_before=None) for it in stored.active.variants)
     active = replace(stored.active, variants=variants)
     api.change_endpoint(status=EndpointStatus.IN_SERVICE, active=active, deadline_at=None)

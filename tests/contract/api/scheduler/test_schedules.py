@@ -1,4 +1,4 @@
-"""EventBridge Scheduler: schedules and groups, and what their firing does."""
+"""EventBridge Scheduler: schedules, groups, and the effects of a firing."""
 
 import json
 from collections.abc import Callable

@@ -101,7 +101,7 @@ def test_a_second_apply_does_nothing(aws: TownAws, folder: Path) -> None:
 
 
 class Seen:
-    """What was written, by a clock moved by hand."""
+    """The written lines, with a manual clock."""
 
     def __init__(self, *, is_terminal: bool) -> None:
         self.written: list[str] = []

@@ -98,7 +98,7 @@ def short(aws: TownAws, it: ModelDeployment) -> list[str]:
 
 
 def state(aws: TownAws) -> list[object]:
-    """All that is there."""
+    """All present resources."""
     names = [("sagemaker", "ListModels"), ("sagemaker", "ListEndpointConfigs")]
     shown: list[object] = [len(aws.call(*it, {})[it[1].removeprefix("List")]) for it in names]
     for name in ("chat", "chat-es", "chat-fr"):

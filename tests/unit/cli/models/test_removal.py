@@ -1,4 +1,4 @@
-"""Removal by `hostelry rm`: what goes, and what stays as others use it."""
+"""Removal by `hostelry rm`: removed resources, and resources that stay because others use them."""
 
 from dataclasses import replace
 from typing import Any

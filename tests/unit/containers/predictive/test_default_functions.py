@@ -219,7 +219,7 @@ def test_rows_become_columns() -> None:
 
 
 class OldBooster:
-    """What XGBoost before 1.4 has of a booster."""
+    """The part of a booster's interface that XGBoost before 1.4 has."""
 
     def save_config(self) -> str:
         """Its settings."""
@@ -236,7 +236,7 @@ def test_xgboosts_settings_are_read_without_methods_of_later_versions() -> None:
 
 
 class OldestBooster:
-    """What XGBoost before 1.0 has of a booster: its binary form."""
+    """The part of a booster's interface that XGBoost before 1.0 has: its binary format."""
 
     def __init__(self, start: bytes = b"") -> None:
         name = b"multi:softprob"

@@ -41,7 +41,7 @@ class Rig:
     def send(
         self, num: int = 1, adapter: str | None = None, strategy: RoutingStrategy = LEAST
     ) -> list[str]:
-        """The addresses asked while `num` requests are put on their copies, one by one."""
+        """The addresses that get `num` requests, which are sent one by one."""
         self.upstream.asked.clear()
 
         async def scenario() -> None:

@@ -31,7 +31,7 @@ PIPELINE = CopyRoute(id="one", address="http://one", container="one", further=CO
 
 
 class FakeTimes:
-    """What is measured: each container, and the time since the choice."""
+    """Records measurements: each container, and the time since the choice."""
 
     def __init__(self, step_s: float) -> None:
         self.at: list[str | None] = []

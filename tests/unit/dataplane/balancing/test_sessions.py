@@ -1,4 +1,4 @@
-"""A session stays on the copy that opened it, until it is closed, expires or the copy goes."""
+"""A session stays on its copy until it is closed or expires, or the copy ends."""
 
 from typing import Any
 
@@ -51,7 +51,7 @@ class Recorded:
 
 
 class Rig:
-    """Sessions under a clock, and what becomes of a request with one of them."""
+    """Sessions with a clock, and the outcomes of requests with a session."""
 
     def __init__(self) -> None:
         self.clock = ManualClock()

@@ -41,7 +41,7 @@ class Rig:
         return transport, connection
 
     async def feed(self, *pieces: bytes) -> bytes:
-        """What is written once the pieces were received, one after the other."""
+        """The written bytes after the pieces were received one after another."""
         self.transport.written = b""
         for piece in pieces:
             self.connection.data_received(piece)
@@ -49,7 +49,7 @@ class Rig:
         return self.transport.written
 
     async def pass_time(self, delta_s: float) -> bytes:
-        """What is written once that time has passed and the limits were looked at."""
+        """The written bytes after this time has passed and the limits were checked."""
         self.transport.written = b""
         self.now_s += delta_s
         self.connection.sweep(self.now_s)

@@ -1,4 +1,4 @@
-"""The memory of large bodies: kept for the next request, and returned once none comes."""
+"""The memory of large bodies is kept for the next request, and returned if none arrives."""
 
 import asyncio
 import os

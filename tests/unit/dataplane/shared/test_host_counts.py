@@ -1,4 +1,4 @@
-"""Counts between hosts: in the end each knows the others', whatever is lost, repeated or late."""
+"""Hosts finally know each other's counts, even if messages are lost, repeated or late."""
 
 from pathlib import Path
 

@@ -22,7 +22,7 @@ class Rig:
         self.ring = CallRing(lambda: self.now_ns / 1e9, lambda: self.now_ns, limits)
 
     def call(self, id: str, took_ms: float = 1.0, *, is_whole: bool = True, **given: Any) -> None:
-        """A call of an endpoint, with `status`, and what else its trace has."""
+        """A call of an endpoint with `status`, and other members of its trace."""
         account, endpoint = given.pop("account", OURS), given.pop("endpoint", "wine")
         trace = self.ring.begin(id, account, ASKED)
         if endpoint is not None:

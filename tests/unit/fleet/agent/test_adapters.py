@@ -28,7 +28,7 @@ PROBE = Probe(content_type="application/json", body=b"{}")
 
 
 class Files(Artifacts):
-    """Every artifact lies here."""
+    """A store in which every artifact exists."""
 
     async def fetch(self, want: Fetch) -> Path:
         return Path(want.source.uri)

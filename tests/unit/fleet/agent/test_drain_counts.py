@@ -1,4 +1,4 @@
-"""Connections to a draining copy are counted again, whatever the last count was."""
+"""Connections to a draining copy are counted again, independent of the last count."""
 
 import asyncio
 import logging

@@ -29,7 +29,7 @@ KEY = "the-internal-key"
 
 
 class NoArtifacts:
-    """For copies that need none."""
+    """The artifact store for copies that need no artifacts."""
 
     async def fetch(self, want: Fetch) -> Path:
         raise ArtifactError(f"{want.source.uri}: there is no object store in this test")

@@ -68,7 +68,7 @@ def test_needed_files(names: tuple[str, ...], needed: list[str]) -> None:
 
 
 class OneModelHub(HubModels):
-    """A hub of one model, which the right token or none opens."""
+    """A hub with one model, which may need the right token."""
 
     def __init__(self, *names: str) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Engines that work, do not, lie and hang, as executables on a PATH of the test's own."""
+"""Engines that work, fail, lie or hang, as executables on the test's PATH."""
 
 import asyncio
 import json

@@ -66,7 +66,7 @@ class FakeJobs:
 
 @dataclass
 class KnowingControl:
-    """Control that serves the endpoints of `names`, and publishes `routes` when it is asked."""
+    """Control that knows the endpoints in `names`, and publishes `routes` when it is asked."""
 
     names: frozenset[str] = frozenset()
     routes: FixedRoutes | None = None

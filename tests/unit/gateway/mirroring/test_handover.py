@@ -54,7 +54,7 @@ class Peer:
         return mine
 
     def received(self) -> list[tuple[Message, bytes]]:
-        """The frames that have come on the newest line since the last call."""
+        """The frames on the newest line since the last call."""
         found: list[tuple[Message, bytes]] = []
         try:
             while data := self.lines[-1].recv(1 << 18):
@@ -64,7 +64,7 @@ class Peer:
         return found
 
     def ids(self) -> list[str]:
-        """The requests that have come since the last call."""
+        """The requests since the last call."""
         return [it.request_id for it, _ in self.received() if isinstance(it, MirroredInvocation)]
 
     def close(self) -> None:

@@ -74,7 +74,7 @@ def test_each_request_without_an_id_gets_one_of_its_own() -> None:
 
 @pytest.fixture
 def lines() -> Iterator[io.StringIO]:
-    """What the server's loggers write, with ids."""
+    """The output of the server's loggers, with ids."""
     root, written = logging.getLogger("hostelry.containers.lmi"), io.StringIO()
     handler = logging.StreamHandler(written)
     root.addHandler(handler)

@@ -1,4 +1,4 @@
-"""Images at addresses: what their hosts may send."""
+"""Images at addresses: accepted and refused answers of their hosts."""
 
 import asyncio
 from collections.abc import AsyncIterator

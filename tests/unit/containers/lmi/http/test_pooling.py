@@ -32,7 +32,7 @@ def serving(facts: PoolingFacts | None, properties: str = "", **env: str) -> Lmi
 
 
 def raw(text: str, size: int = 8, adapter: str | None = None) -> Any:
-    """What the fake engine gives for a text."""
+    """The fake engine's result for a text."""
     one = SamplingParams(max_new_tokens=0)
     request = Request(id="", prompt_token_ids=ids(text), sampling=one, adapter=adapter)
     return numpy.frombuffer(fake_vector(request, size), "<f4")

@@ -1,4 +1,4 @@
-"""Whatever JSON arrives: it is understood or refused, never a defect."""
+"""Any JSON is understood or refused, and never causes an unexpected error."""
 
 from typing import Any
 

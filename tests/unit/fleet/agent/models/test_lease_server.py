@@ -1,4 +1,4 @@
-"""Leases of models: who may take one, what keeps a model, and what ends a lease."""
+"""Leases of models: the clients that get a lease, protected models, and ends of leases."""
 
 import asyncio
 import json

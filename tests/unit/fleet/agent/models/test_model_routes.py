@@ -88,7 +88,7 @@ def test_the_measured_memory_is_read_where_it_is_reported(
 
 
 class SlowServer:
-    """A server with models of an earlier agent, which answers no unload before all have come."""
+    """A server with models of an earlier agent. It answers no unload before all have arrived."""
 
     def __init__(self, names: list[str], num_silent: int) -> None:
         self.names = names
