@@ -104,7 +104,7 @@ def in_markdown(source: str) -> Iterator[Finding]:
 
 
 def findings(path: Path) -> list[Finding]:
-    """What is wrong in one file, by line."""
+    """The findings in one file, by line."""
     source = path.read_text(encoding="utf-8")
     if path.suffix == ".md":
         return sorted(set(in_markdown(source)))

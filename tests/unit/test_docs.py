@@ -46,7 +46,7 @@ def text_of_all_tests() -> str:
 
 @cache
 def names_in(module: Path) -> set[str]:
-    """What a module defines or imports at its top."""
+    """The names that a module defines or imports at its top level."""
     found: set[str] = set()
     for node in ast.parse(module.read_text(encoding="utf-8")).body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):

@@ -69,7 +69,7 @@ def shown(lines: list[str]) -> list[str]:
 
 
 def unplaced(words: str) -> list[str]:
-    """What `explain` prints of a component without a place, after its heading."""
+    """The output of `explain` about an unplaced component, after its heading."""
     component = {"name": "c", "placement_note": None}
     place = {"component": "c", "count": 1, "wanted": 1, "obstacle": None, "would_help": None}
     found = _unplaced_lines({"components": [component]}, {**place, "why_not": words})

@@ -28,7 +28,7 @@ def may_be_long(lines: list[str]) -> bool:
 
 
 def too_long(path: Path, root: Path = ROOT) -> Iterator[str]:
-    """What exceeds its limit in one file."""
+    """The parts of a file that exceed their limits."""
     text, name = path.read_text(), path.relative_to(root)
     lines = text.splitlines()
     if len(lines) > MAX_FILE_LINES:

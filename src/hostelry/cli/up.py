@@ -133,7 +133,7 @@ def build_options(home: Path | None, settings: Mapping[str, Any], **fixed: Any) 
 
 
 def go_on_with_open_python(options: UpOptions) -> None:
-    """Run the same command in an interpreter that the users of copies can run.
+    """Replace this process by the same command in an interpreter that copies' users can run.
 
     Returns if this interpreter is suitable, or if no other one is.
     """

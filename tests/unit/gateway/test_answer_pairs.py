@@ -40,7 +40,7 @@ class Rig:
         return found
 
     async def compared(self) -> Divergence:
-        """What has been counted once nothing waits."""
+        """The counts once nothing waits."""
         for _ in range(20):
             await asyncio.sleep(0)
         loads = [load for span in self.meter.close_now() for load in span.loads]

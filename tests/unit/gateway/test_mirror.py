@@ -61,7 +61,7 @@ async def floods(reply: Reply) -> None:
 
 
 class Tap:
-    """What a tap received of one answer."""
+    """A tap that records one answer."""
 
     def __init__(self) -> None:
         self.received: list[object] = []
@@ -162,7 +162,7 @@ class Rig:
         self.slept_s += duration_s
 
     def load(self) -> SecondLoad:
-        """What was counted so far."""
+        """The counts so far."""
         self.now_s += 1
         (closed,) = self.meter.take_closed()
         (found,) = closed.loads

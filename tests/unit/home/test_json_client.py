@@ -26,7 +26,7 @@ MISSING = {"__type": "ValidationException", "message": 'Could not find endpoint 
 def client(
     *answers: tuple[int, object], service: str = "sagemaker"
 ) -> Iterator[tuple[JsonClient, Seen]]:
-    """A client of a server that gives these answers in turn."""
+    """A client of a server that gives these answers one after another."""
     encoded = [(status, msgspec.json.encode(it)) for status, it in answers]
     with scripted_server(*encoded) as (url, seen):
         port = urlsplit(url).port

@@ -14,7 +14,7 @@ HOST = "127.0.0.1"
 
 
 def any_port(default: int) -> PortRequest:
-    """A asked without a flag."""
+    """A port that no flag names."""
     return PortRequest(requested=None, default=default)
 
 

@@ -1,4 +1,4 @@
-"""Heads as bytes: none has lines that its values brought, and none can be read in two ways."""
+"""Heads as bytes: values cannot add lines, and no head has two readings."""
 
 import pytest
 from tests.cases import case, cases

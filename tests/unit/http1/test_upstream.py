@@ -192,7 +192,7 @@ async def test_a_request_is_sent_at_once_where_a_connection_is_kept() -> None:
 
 
 async def test_an_idle_connection_is_cut() -> None:
-    """What is open to a copy that has left the routes is a request under way, soon after."""
+    """Soon after a copy has left the routes, only its requests under way have connections."""
     rig = Rig(pool=UpstreamPool(max_idle_s=0.01))
     rig.connection.data_received(OK + b"hello")
     await rig.reply.head()

@@ -1,4 +1,4 @@
-"""Lines for data logs: kept while control is away, in order, and no more than there is room for."""
+"""Lines for data logs are kept in order while control is away, up to a limit."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Delivery: lanes, retries, dead letters, and what survives a kill."""
+"""Delivery: lanes, retries, dead letters, and deliveries after a kill."""
 
 import asyncio
 import json

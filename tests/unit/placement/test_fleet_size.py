@@ -131,7 +131,7 @@ def test_every_copy_is_on_one_new_instance_that_holds_it_or_is_refused(
 
 
 def groupings(count: int) -> Iterator[tuple[int, ...]]:
-    """Every way of parting `count` things into groups: the group of each, numbered as they come."""
+    """Every way to divide `count` items into groups: the group of each item, in order."""
     if count == 0:
         yield ()
         return

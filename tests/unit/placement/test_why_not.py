@@ -1,4 +1,4 @@
-"""Reasons why a copy fits nowhere: the short resource first, then what would help."""
+"""Reasons why a copy fits nowhere: the short resource first, then the possible remedies."""
 
 from dataclasses import replace
 from typing import Any

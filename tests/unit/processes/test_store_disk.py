@@ -1,4 +1,4 @@
-"""An object store that reports a full disk, and what there is room for by then."""
+"""An object store that reports a full disk, and the room that is left by then."""
 
 from pathlib import Path
 

@@ -88,7 +88,7 @@ def renamed(copy: Any) -> Any:
 
 
 def reported(facts: dict[str, InstanceFacts], source: random.Random) -> dict[str, InstanceFacts]:
-    """The facts with a newer report of one instance, or none of it."""
+    """The facts with a newer report of one instance, or without a report of it."""
     name = source.choice(sorted(facts))
     seen = facts[name].observation
     if seen is None or source.random() < 0.1:

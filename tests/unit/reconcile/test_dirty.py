@@ -1,4 +1,4 @@
-"""Plans that look only at what changed since the last one: the same as plans that look at all."""
+"""Plans that look only at changes since the last plan equal plans that look at everything."""
 
 import copy
 import random

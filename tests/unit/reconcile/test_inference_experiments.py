@@ -1,4 +1,4 @@
-"""Inference experiments start, run and end with their endpoints, whatever is killed when."""
+"""Inference experiments start, run and end with their endpoints, despite any kills."""
 
 import contextlib
 import random

@@ -1,4 +1,4 @@
-"""Driver of one instance: launch, apply, observe, and end it whatever is under way."""
+"""Driver of one instance: launch, apply, observe, and end it in any state."""
 
 import asyncio
 import contextlib
@@ -345,7 +345,7 @@ def test_the_problem_of_a_failed_launch(error: Exception, expected: tuple[bool, 
 
 
 def test_a_lost_instance_has_no_copies_until_it_runs_again() -> None:
-    """Its place may be taken at once: the fleet knows that its machine is gone."""
+    """Its place is free at once, because the fleet knows that its machine is lost."""
 
     async def scenario(fleet: FakeFleet, driver: InstanceDriver) -> None:
         driver.set_desired([copy_spec("c-1")])

@@ -22,7 +22,7 @@ from hostelry.reconcile.plan.endpoint_state import DELETE_DRAIN_S, DRAIN_S, MAX_
 
 
 def begin(town: Town, still_open: int) -> str:
-    """Scale a component from two copies to one. Return the copy that goes, with connections."""
+    """Scale a component from two copies to one. Returns the surplus copy, with connections."""
     town.add(endpoint(deployment(variant())), component(copies=2), adapter())
     town.settle()
     for copy_id in town.running_copies():

@@ -121,7 +121,7 @@ def create_managed(town: Town) -> None:
 
 
 def thin_out(town: Town) -> None:
-    """What is left fits on fewer instances, and it is time to move it."""
+    """Reduce the load, so that the rest fits on fewer instances, and let the time to move begin."""
     for name in ("filler", "base"):
         if town.find_component(name) is not None:
             town.change_component(
@@ -195,7 +195,7 @@ Life = tuple[Event, ...]
 
 
 def outcome(town: Town) -> tuple[object, ...]:
-    """Everything about the end of a life that must not depend on what went wrong in it."""
+    """The parts of the final state that must not depend on faults in between."""
     statuses = [(it.value.name, it.value.status) for it in town.state.components.list()]
     route = town.find_endpoint_route()
     numbers = [] if route is None else [(it.name, len(it.copies)) for it in route.components]

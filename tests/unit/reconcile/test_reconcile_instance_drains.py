@@ -197,7 +197,7 @@ def respecified(town: Town) -> None:
 
 
 def lost(town: Town) -> None:
-    """Its machine is gone, after it was asked for."""
+    """The instance's machine is lost after the drain was requested."""
     leaving = next(it.id for it in town.instance_records() if it.drain_since is not None)
     town.fleet.lose(leaving)
 

@@ -1,4 +1,4 @@
-"""A crash-looping copy comes up on another instance."""
+"""A crash-looping copy starts on another instance."""
 
 from dataclasses import replace
 

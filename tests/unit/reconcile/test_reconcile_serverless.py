@@ -1,4 +1,4 @@
-"""Serverless variants: environments come up, go, are exchanged, and outlive every crash."""
+"""Serverless variants: environments start, end, are exchanged, and survive every crash."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -40,13 +40,13 @@ def only(town: Town) -> EndpointVariant:
 
 
 def change(town: Town, after: EndpointVariant) -> None:
-    """What a wake, or the end of an idle environment, writes."""
+    """Write the records as a wake, or the end of an idle environment, does."""
     found = town.endpoint
     town.change_endpoint(active=replace_variant(found.active, after))
 
 
 def update(town: Town, wanted: ServerlessConfig) -> None:
-    """What UpdateEndpointWeightsAndCapacities writes."""
+    """Write the records as UpdateEndpointWeightsAndCapacities does."""
     found = town.endpoint
     active = replace_variant(found.active, set_serverless(only(town), wanted))
     after = replace_active(found, active, town.clock.now())

@@ -1,4 +1,4 @@
-"""Shadow variants: they come up as any variant does, and trouble nothing once they serve."""
+"""Shadow variants start like any variant, and disturb nothing when they serve."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Fewer instances: copies come up on those that stay before one is taken away."""
+"""Fewer instances: copies start on the remaining instances before an instance ends."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -26,7 +26,7 @@ def spread(town: Town, *, copies: int = 3, accelerators: float = 1, pinned: bool
 
 
 def resize(town: Town, count: int) -> None:
-    """What UpdateEndpointWeightsAndCapacities writes."""
+    """Write the records as UpdateEndpointWeightsAndCapacities does."""
     active = town.endpoint.active
     fewer = tuple(replace(it, desired_instance_count=count) for it in active.variants)
     town.change_endpoint(

@@ -1,4 +1,4 @@
-"""Random walks of many components on pools of instances: what holds at every step of them."""
+"""Random walks of many components on pools of instances, with invariants at every step."""
 
 import random
 from collections.abc import Callable
@@ -183,7 +183,7 @@ class Floors:
 
 
 class Changes:
-    """What serves when an endpoint changes from one deployment to another: no less than before."""
+    """Compares serving copies while an endpoint changes its deployment: never fewer than before."""
 
     def __init__(self) -> None:
         self.num_seen = 0

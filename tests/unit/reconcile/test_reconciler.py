@@ -76,7 +76,7 @@ def play(work: Callable[[State, FakeFleet], Awaitable[None]], **kept: int) -> No
 
 
 async def routes_until(reconciler: Reconciler, holds: Callable[[dict[str, int]], bool]) -> None:
-    """Return once the published routes, as copies by component, are as asked."""
+    """Wait until the published routes, as copies by component, are as expected."""
     have: str | None = None
     while True:
         found = await reconciler.routes.newer_than(have, 30)

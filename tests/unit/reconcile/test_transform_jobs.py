@@ -1,4 +1,4 @@
-"""Transform jobs come up with their endpoints, and take them away, whatever is killed when."""
+"""Transform jobs start with their endpoints, and end them, despite any kills."""
 
 import asyncio
 from collections.abc import Callable, Iterator

@@ -39,7 +39,7 @@ class Client:
 
 
 def passed(sent: bytes, *asked: PassedRequest) -> Client:
-    """What the client has once the store has sent this, and ended."""
+    """The client's bytes after the store has sent these bytes and ended."""
 
     async def passing() -> Client:
         reader, client = asyncio.StreamReader(), Client()

@@ -39,7 +39,7 @@ CHAT = "/v1/chat/completions"
 
 
 class LoadBalancer(FakeUpstream):
-    """Copies whose answers a test feeds by hand. `answer` gets each as it is asked for."""
+    """Copies whose answers a test feeds by hand. `answer` gets each request."""
 
     def __init__(self, answer: Callable[[Reply], None]) -> None:
         super().__init__()

@@ -237,7 +237,7 @@ FROZEN_IN_A_WRITE = [
 
 
 class Schedule:
-    """Controls, an agent and their database, and what happens to them."""
+    """Controls, an agent and their database, and a schedule of events."""
 
     def __init__(self, *, has_fence_lock: bool = True) -> None:
         self.database = ModelDatabase(has_fence_lock=has_fence_lock)
@@ -279,7 +279,7 @@ class Schedule:
                 control.is_cut = event == "cut" or (control.is_cut and event != "heal")
 
     def settle(self, dead: int) -> None:
-        """All is well again but for one control, for as long as a standby may need."""
+        """Repair everything except one control, for as long as a standby may need."""
         self.happen("heal", dead)
         self.happen("kill", dead)
         for control in self.controls:

@@ -38,7 +38,7 @@ def test_the_revisions_make_the_tables_that_the_code_uses(tmp_path: Path) -> Non
 
 
 def contents(connection: sa.Connection) -> dict[str, Any]:
-    """What SQLite has of each table: its statements, in which spaces say nothing, and its rows."""
+    """The definitions (without spaces) and the rows of each table in SQLite."""
     master = connection.execute(sa.text("SELECT tbl_name, sql FROM sqlite_master"))
     statements: dict[str, list[list[str]]] = {}
     for name, statement in master:

@@ -120,6 +120,7 @@ class Observed:
     Tags are read by `arn`. `live` has the instance counts and weights of an endpoint by
     variant. `reason` is the FailureReason.
     """
+
     key: ResourceKey
     params: Params
     arn: str = ""

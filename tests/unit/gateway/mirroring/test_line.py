@@ -112,7 +112,7 @@ class Rig:
         return line, transport
 
     def send(self, message: Message, body: bytes = b"") -> None:
-        """A frame comes on the first line."""
+        """A frame arrives on the first line."""
         self.line.data_received(frame_start(message, body) + body)
 
     async def at(self, now_s: float) -> None:
@@ -125,7 +125,7 @@ class Rig:
         await let_run()
 
     def load(self) -> SecondLoad:
-        """What was counted so far."""
+        """The counts so far."""
         self.now_s += 1
         (load,) = (load for span in self.meter.take_closed() for load in span.loads)
         assert load.key == KEY

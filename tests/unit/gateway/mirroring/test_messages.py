@@ -1,4 +1,4 @@
-"""Frames to the mirror process: whole ones however they come, and none from other bytes."""
+"""Frames to the mirror process are whole, however their bytes arrive. Other bytes are refused."""
 
 import random
 

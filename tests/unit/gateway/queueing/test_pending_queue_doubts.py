@@ -1,4 +1,4 @@
-"""Requests that may not wait, names that only control knows, copies that come and go."""
+"""Requests that may not wait, names that only control knows, and copies that start and end."""
 
 import asyncio
 from dataclasses import replace

@@ -78,7 +78,7 @@ class HeldStore:
 
 
 class AttemptRig:
-    """Attempts whose answers come at once, and whose outputs wait."""
+    """Attempts whose answers arrive at once, and whose outputs wait."""
 
     def __init__(self) -> None:
         self.store = HeldStore()

@@ -17,7 +17,7 @@ from hostelry.jobs.rules.next_step import STORE_PAUSE_S
 
 
 class BrokenStore:
-    """Refuses objects with `error`, while there is one."""
+    """Refuses objects with `error` while it is set."""
 
     def __init__(self, error: ObjectError | None) -> None:
         self.error = error

@@ -1,4 +1,4 @@
-"""Leases of running requests: who keeps running when one is lost."""
+"""Leases of running requests: the requests that continue when a lease is lost."""
 
 import asyncio
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""The queue in a file: its bounds, its indexes, what survives, and what people do with its rows."""
+"""The queue in a file: its bounds, its indexes, its durability, and operators' acts on rows."""
 
 import sqlite3
 import subprocess

@@ -20,7 +20,7 @@ LINE, RECORD_IO, TF_RECORD = SplitType.LINE, SplitType.RECORD_IO, SplitType.TF_R
 
 
 def split(kind: SplitType, body: bytes, step: int = 1, limit: int = 1000) -> list[SplitRecord]:
-    """The records of a body that comes in pieces of `step` bytes."""
+    """The records of a body that arrives in pieces of `step` bytes."""
     splitter = build_splitter(kind, URI, limit)
     found = []
     for begin in range(0, len(body), step):

@@ -1,4 +1,4 @@
-"""The publisher: each sample is emitted once, whatever the disk does."""
+"""The publisher emits each sample once, even if the disk fails."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

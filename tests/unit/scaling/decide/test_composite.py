@@ -1,4 +1,4 @@
-"""Rules of composite alarms, and what holds their actions back."""
+"""Rules of composite alarms, and suppressors of their actions."""
 
 import contextlib
 from collections.abc import Mapping

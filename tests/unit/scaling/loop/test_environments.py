@@ -25,7 +25,7 @@ IDLE_S, EMPTY_S = 60.0, 300.0
 
 
 class House:
-    """A serverless endpoint, what runs of it, and the load that gateways report."""
+    """A serverless endpoint, its running environments, and the load that gateways report."""
 
     def __init__(self, *, ready: int = 0, most: int = 4) -> None:
         self.clock, self.steady = ManualClock(NOW), ManualClock(5.0)

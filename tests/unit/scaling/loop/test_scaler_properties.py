@@ -1,4 +1,4 @@
-"""Whatever comes in whatever order, with kills between: within bounds, and each act ends."""
+"""For events in any order, with kills in between, capacity is within bounds and each act ends."""
 
 import contextlib
 

@@ -71,7 +71,7 @@ def test_a_lower_wanted_rate_of_false_alarms_gives_fewer_and_later_acts() -> Non
 
 
 def test_bursts_that_come_again_and_again_are_learnt() -> None:
-    """Ten seconds at twelve times the rate, every five minutes: no change, for who has seen it."""
+    """Ten seconds at twelve times the rate, every five minutes, are no change once learnt."""
     hours = 8
     pieces = [(200.0, 1.0), (10.0, 12.0), (90.0, 1.0)] * (12 * hours)
     run = Run(options=options(1.4), copies=COPIES).see(drawn(5, pieces), follow=False)
