@@ -104,6 +104,7 @@ def state(aws: TownAws) -> list[object]:
     for name in ("chat", "chat-es", "chat-fr"):
         call = ("sagemaker", "DescribeInferenceComponent", {"InferenceComponentName": name})
         found = aws.call(*call)
+        found["Specification"].get("Container", {}).pop("DeployedImage", None)  # it has a time
         shown += [found["InferenceComponentStatus"], found["Specification"]]
     targets = aws.call(
         "application-autoscaling", "DescribeScalableTargets", {"ServiceNamespace": "sagemaker"}
