@@ -212,6 +212,19 @@ def test_a_damaged_snapshot_does_not_keep_control_from_starting(
     again.close()
 
 
+def test_a_sample_of_the_snapshot_and_of_the_journal_counts_once(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    record(store, 20)
+    written = max(tmp_path.glob("segment-*")).read_bytes()
+    store.compact()
+    store.close()
+    # As if they had come to the new segment before the snapshot was taken.
+    max(tmp_path.glob("segment-*")).write_bytes(written)
+    again = opened(tmp_path)
+    assert num_kept(again) == 20
+    again.close()
+
+
 def test_files_of_others_are_left_alone(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     (tmp_path / "segment-x.log").write_text("mine")
