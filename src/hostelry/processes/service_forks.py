@@ -39,7 +39,7 @@ def fork_interpreter(home: Home) -> ForkedInterpreter | None:
     """Fork the interpreter of `home`'s services from this process, whose memory it shares.
 
     Call it before this process starts a thread or opens a file. None if the process was not
-    started with room for the services' marks. In the fork it ends with SystemExit.
+    started with room for the services' marks, or cannot fork. In the fork it ends with SystemExit.
     """
     if len(os.environ.pop(SERVICE_VARIABLE, "")) != MARK_ROOM:
         return None
@@ -47,7 +47,12 @@ def fork_interpreter(home: Home) -> ForkedInterpreter | None:
     gc.freeze()  # a collection in the fork would copy the shared pages
     ours, theirs = socket.socketpair()
     own_pid = os.getpid()
-    pid = os.fork()
+    try:
+        pid = os.fork()
+    except OSError:  # services are forked from a new program, or started as programs
+        ours.close()
+        theirs.close()
+        return None
     if pid == 0:
         from hostelry.fleet.launch.warm_process import serve_fork
 

@@ -328,8 +328,10 @@ def main() -> int:
 def serve_fork(owner: socket.socket, parent: int, log: str) -> int:
     """Serve in a fork of the process `parent`, which sends the modules to import."""
     os.setsid()
-    os.closerange(3, owner.fileno())
-    os.closerange(owner.fileno() + 1, os.sysconf("SC_OPEN_MAX"))
+    for name in os.listdir("/proc/self/fd"):  # not each possible number: the limit may be 10**9
+        if int(name) > 2 and int(name) != owner.fileno():
+            with suppress(OSError):  # the listing's own is closed already
+                os.close(int(name))
     redirect(log)
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:

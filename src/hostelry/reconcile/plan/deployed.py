@@ -66,10 +66,10 @@ def _live_bases(state: EndpointState) -> list[InferenceComponent]:
 
 
 def can_serve_again(state: EndpointState, before: Deployment) -> bool:
-    """Whether requests can go back to `before`, the deployment kept during a trial.
+    """True if requests can go back to `before`, the deployment kept during a trial.
 
-    Every component that serves now, adapters included, has as many copies there. Every model has
-    one.
+    Each serving component and adapter needs as many copies in `before` as it has now. Each model
+    needs one instance.
     """
     endpoint = state.endpoint
     assert endpoint is not None, "only an endpoint has a deployment to go back to"
