@@ -74,9 +74,13 @@ def _bind(free: socket.socket, host: str) -> None:
 
 
 def reserve_port(port: int) -> bool:
-    """Reserve the port for this process until it ends. False if another process has reserved it."""
+    """Reserve the port for this process until it ends. False if a process has reserved it.
+
+    A port that this process has reserved counts too: it may have given it away, to be listened on
+    later.
+    """
     if port in _reserved:
-        return True
+        return False
     name = socket.socket(socket.AF_UNIX)
     try:
         name.bind(f"\0hostelry-port-{port}")

@@ -62,7 +62,7 @@ def test_a_chosen_port_is_reserved_until_its_process_ends() -> None:
     (port,) = free_ports(1)
     code = f"from hostelry.base.ports import reserve_port; print(reserve_port({port}))"
     command = [sys.executable, "-c", code]
-    assert reserve_port(port), "by the process that has it already"
+    assert not reserve_port(port), "by the process that has given it away"
     assert subprocess.check_output(command, text=True) == "False\n"
     _reserved.pop(port).close()
     assert subprocess.check_output(command, text=True) == "True\n"
