@@ -33,26 +33,24 @@ async def for_each(
             raise failure
 
 
-# Calls carried out in groups: those that come while a group is under way share the next one.
-#
-# what happens                                     a call
-# ----------------------------------------------   -----------------------------------------------
-# its group returns                                returns its item's result, or raises it if it is
-#                                                  an exception
-# its group fails, and has others                  is carried out again, alone
-# it fails alone                                   raises the failure
-# its caller is cancelled before the group began   is in no group
-# the event loop ends                              is cancelled
-
-
 Result = TypeVar("Result")
 
 
 class GroupedCalls(Generic[Item, Result]):
     """Hands items to `carry_out`, in the order of their calls, at most `most` at once.
 
-    `carry_out` returns a result or an exception for each item. If it raises, it must have carried
-    out no item of the group. Belongs to one event loop.
+    Calls that come while a group is under way share the next group. `carry_out` returns a result or
+    an exception for each item. If it raises, it must have carried out no item of the group. Belongs
+    to one event loop.
+
+    event                                            effect on a call
+    ----------------------------------------------   -------------------------------------------
+    its group returns                                returns its item's result, or raises it if it
+                                                     is an exception
+    its group fails, and has others                  is carried out again, alone
+    it fails alone                                   raises the failure
+    its caller is cancelled before the group began   is in no group
+    the event loop ends                              is cancelled
     """
 
     def __init__(

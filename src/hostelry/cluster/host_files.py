@@ -17,7 +17,7 @@ NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.-]")
 
 @dataclass(frozen=True, slots=True)
 class OperatorFiles:
-    """Paths of an operator's own certificate, its key, and what signs the cluster's."""
+    """Paths of an operator's certificate, its key, and the cluster's authority."""
 
     authority: Path
     certificate: Path

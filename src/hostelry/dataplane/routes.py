@@ -29,10 +29,6 @@ from hostelry.http1.upstream import Timeouts, Upstream
 from hostelry.routing.remote_copies import Published, through_proxy
 
 LOG = logging.getLogger(__name__)
-# A garbage collection does not look at the objects of many routes: about five per component, none
-# of them in a cycle. To look at those of 10,000 components took a worker 14 ms every second or two
-# under load, and doubled the time of a decoding.
-
 
 LARGE_BYTES = 1 << 20  # of routes as JSON. Less is not worth a freeze
 MANY = 2_000  # components with about LARGE_BYTES
@@ -41,6 +37,10 @@ THOROUGH_EVERY = 16  # freezes
 
 class RouteMemory:
     """Exempts the objects of many new routes from garbage collection.
+
+    A component has about five objects, none of them in a cycle. To look at the objects of 10,000
+    components took a worker 14 ms every second or two under load, and doubled the time of a
+    decoding.
 
     All other objects that are alive at that time are exempt too. They are freed as before, once
     nothing refers to them. One freeze in `THOROUGH_EVERY` looks at all objects again, so that
@@ -81,19 +81,6 @@ class RouteMemory:
         self._since_bytes = 0
         self._num_freezes += 1
         gc.freeze()
-
-
-# The newest routes are kept on disk. The processes of a host share one file, so that a write of one
-# process counts for the others.
-#
-# duration of the last write   newer routes are written
-# --------------------------   --------------------------------------------------------------------
-# less than QUICK_S            at once
-# longer                       after CPU_SHARE times its processor time, or DISK_SHARE times its
-#                              duration, at most LONGEST_PAUSE_S. Up to twice that, so that
-#                              processes take turns
-# any, control is away         at once: this process may start again before control does
-# any, the process stops       at once
 
 
 QUICK_S = 0.005
@@ -137,7 +124,19 @@ def compute_rest(pause_s: float, kept: KeptRoutes | None, now: float) -> float:
 
 
 class RouteKeeper:
-    """Keeps the newest routes in `file`. `draw`, from 0 to 1, spreads the writes of processes."""
+    """Keeps the newest routes in `file`. `draw`, from 0 to 1, spreads the writes of processes.
+
+    The processes of a host share one file, so that a write of one process counts for the others.
+
+    duration of the last write   newer routes are written
+    --------------------------   ----------------------------------------------------------------
+    less than QUICK_S            at once
+    longer                       after CPU_SHARE times its processor time, or DISK_SHARE times its
+                                 duration, at most LONGEST_PAUSE_S. Up to twice that, so that
+                                 processes take turns
+    any, control is away         at once: this process may start again before control does
+    any, the process stops       at once
+    """
 
     def __init__(
         self, file: SnapshotFile, clock: Clock, draw: Callable[[], float] = random.random

@@ -30,9 +30,9 @@ MESSAGES = ("sns", "sqs")
 class CallDeps:
     """Dependencies of a runner.
 
-    `invoke` makes a call in the event's scope, or raises ServiceError. `letters_of` builds the dead
-    letters of a call that is given up, with the reason. `announce` wakes the receivers of a queue.
-    `count` counts under a metric's name.
+    `invoke` makes a call in the event's scope, or raises ServiceError. `build_letters` builds the
+    dead letters of a call that is given up, with the reason. `announce` wakes the receivers of a
+    queue. `count` counts under a metric's name.
     """
 
     rows: CallRows

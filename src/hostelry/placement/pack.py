@@ -167,9 +167,8 @@ class Attempt:
             self._stale[kind] = set()
         keys, stale = self._keys[kind], self._stale[kind]
         for position in stale:
-            if (
-                keys[position] is not None
-            ):  # free resources only shrink: what did not fit never will
+            # Free resources only shrink: a copy that did not fit never will.
+            if keys[position] is not None:
                 keys[position] = get_fit_key(self.rooms[position], needs.by_type)
         stale.clear()
         return keys

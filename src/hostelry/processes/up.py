@@ -56,7 +56,10 @@ LOG_PAUSE_S = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """Messages of `up` to its operator: `phase` while it starts or stops, `say` at other times."""
+    """Messages of `up` to its operator.
+
+    `phase` gets each step of a start or stop, `say` other facts. `ready` is called once all serve.
+    """
 
     phase: Callable[[str], None]
     say: Callable[[str], None]

@@ -213,9 +213,9 @@ class InstanceDriver:
         self._set_facts(after)
 
     def _mark_unreachable(self) -> InstanceFacts:
-        """The facts, with the time since which an agent that had answered before does not.
+        """The facts, with the time since which the agent does not answer.
 
-        One that had answered an earlier control process counts, too.
+        An agent that has never answered, this control process or an earlier one, gets no time.
         """
         never_answered = (
             self.facts.observation is None and self.instance.state is InstanceState.LAUNCHING

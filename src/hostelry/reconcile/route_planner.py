@@ -31,7 +31,7 @@ from hostelry.store.records import State
 class PlannedRoutes:
     """A snapshot, and the changes of its endpoints since version `since`.
 
-    None: the endpoint has no route any more.
+    In `changed`, None means that the endpoint has no route any more.
     """
 
     since: str

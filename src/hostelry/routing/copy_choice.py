@@ -7,21 +7,20 @@ from typing import NamedTuple
 from hostelry.domain.endpoint_config import RoutingStrategy
 from hostelry.domain.routes import VariantRoute
 
-# Draws that fill [0, 1) evenly, so that shares are exact over short windows, too.
-#
-# Of n draws in a row, the number that falls into an interval differs from its share of n by a few
-# at most. A round robin has this property as well, but here the intervals may have any size and may
-# change at any time.
-#
-# Source: the additive recurrence of the golden ratio, the sequence of its kind with the least
-# discrepancy (Niederreiter, "Random Number Generation and Quasi-Monte Carlo Methods", 1992, ch. 3).
-
-
 GOLDEN = (5**0.5 - 1) / 2
 
 
 def next_position(position: float) -> float:
-    """Compute the draw after `position`. Both are in [0, 1)."""
+    """Compute the draw after `position`. Both are in [0, 1), which the draws fill evenly.
+
+    Of n draws in a row, the number that falls into an interval differs from its share of n by a few
+    at most. A round robin has this property as well, but here the intervals may have any size and
+    may change at any time.
+
+    Source: the additive recurrence of the golden ratio, the sequence of its kind with the least
+    discrepancy (Niederreiter, "Random Number Generation and Quasi-Monte Carlo Methods", 1992,
+    ch. 3).
+    """
     return (position + GOLDEN) % 1.0
 
 
@@ -37,16 +36,13 @@ class EvenDraws:
         return self._last
 
 
-# A variant's requests are split between its old and its new fleet evenly and without randomness.
-#
-# Each request has a position in [0, 1), which is the next even draw (`EvenDraws`). The new fleet
-# gets the positions below its share. So after any number of requests, each fleet has its share
-# within a few requests. The same is true for every second or third request alone: if a client
-# alternates between two kinds of requests, both fleets get both kinds.
-
-
 def takes_new(position: float, share: float) -> bool:
-    """True if the request at `position` goes to the new fleet, whose `share` is from 0 to 1."""
+    """True if the request at `position` goes to the new fleet, whose `share` is from 0 to 1.
+
+    The position is the variant's next even draw (`next_position`). So after any number of requests,
+    each fleet has its share within a few requests. The same is true for every second or third
+    request alone: if a client alternates between two kinds of requests, both fleets get both kinds.
+    """
     return position < share
 
 

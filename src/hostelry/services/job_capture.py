@@ -1,4 +1,4 @@
-"""Data capture in the process for jobs: its own requests to files, and files of all to objects."""
+"""Data capture of the jobs process: it writes its requests to files, and uploads all files."""
 
 import random
 from collections.abc import Coroutine, Mapping
@@ -46,7 +46,7 @@ class JobCapture:
 def build_capture(
     home: Home, config: UpConfig, internal_key: str, store: ObjectStore, parts: ProcessParts
 ) -> JobCapture:
-    """Data capture with the process's own spool files, and the uploads of every process's."""
+    """Build the capture of this process's requests, and the uploads of every process's files."""
     clock = parts.clock
     requests = RequestCapture(open_spool(home, config, REPORTER), random.Random().random, clock)
     uploads = CaptureUploads(SpoolFolder(home.capture), store, clock)

@@ -43,7 +43,7 @@ class ReplayLedger:
     """Columns of one length for requests that ended, and lists for rarer events.
 
     `capacity` has, by model, instants and the number of placed copies from then on. They cost
-    whether they serve or not. `serving` counts the copies that serve.
+    whether they serve or not. `offered` has, by model, the instants and the work of its requests.
     """
 
     arrived_s: "array[float]" = field(default_factory=lambda: array("d"))

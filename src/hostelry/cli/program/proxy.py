@@ -265,7 +265,7 @@ class Forwarder:
         self._for_store = for_store
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Forward one request. Raises if an answer breaks off after its begin."""
+        """Forward one request. An answer that breaks off stays incomplete, which cuts it off."""
         exchange = _Exchange(scope, receive)
         host = exchange.headers.get("host", "").partition(":")[0]
         to_store = self._for_store or (is_aws(host) and is_s3(host))
@@ -334,10 +334,11 @@ class Forwarder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Front:
-    """Dependencies of a front: the platform's addresses, a private folder, and `seen` for calls.
+    """The servers between a program and the platform: the proxy, and servers that record calls.
 
-    `authorities`: PEM of the certificates with which the front checks the store. `trusted`: PEM of
-    the other certificates that the program trusts.
+    `folder` is private. `seen` gets each recorded call. `authorities`: PEM of the certificates with
+    which the front checks the store. `trusted`: PEM of the other certificates that the program
+    trusts.
     """
 
     gateway_url: str
@@ -351,7 +352,10 @@ class Front:
 
     @asynccontextmanager
     async def running(self, *, recording: bool) -> AsyncIterator[FrontAddresses]:
-        """Serve during the block. With `recording` every call is recorded, else only strays."""
+        """Serve during the block. Calls that use AWS's host names are recorded in any case.
+
+        With `recording`, calls that use the platform's addresses are recorded, too.
+        """
         authority = RunAuthority(self.folder, self.clock.now())
         trusted = self.folder / "trusted.pem"
         trusted.write_bytes(self.trusted + authority.certificate)

@@ -133,7 +133,7 @@ class ZygoteProcess:
         later: Sequence[str] = (),
         idle_s: float | None = None,
     ) -> None:
-        """`also` are further modules to import if they exist, `later` the same while it is idle.
+        """`modules` are imported first, `also` if they exist, `later` while the process is idle.
 
         With `idle_s` the process is an agent's, for many copies. It ends after that time with at
         most one copy.

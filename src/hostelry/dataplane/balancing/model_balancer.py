@@ -34,12 +34,6 @@ from hostelry.http1.reply import ConnectError, Reply, ReplyPhase, UpstreamError
 from hostelry.http1.upstream import Timeouts, Upstream
 
 LOG = logging.getLogger(__name__)
-# Leases are kept a moment for the next request for the same model. No I/O.
-#
-# A kept lease delays the eviction of its model. So an idle lease is kept shortly, and an old lease
-# is not used again: an agent that drains the model waits no longer than that.
-
-
 IDLE_S = 0.25
 MAX_AGE_S = 1.0
 
@@ -60,7 +54,12 @@ class KeptLease:
 
 
 class KeptLeases:
-    """The leases of one gateway process, by copy and model. The caller passes the time."""
+    """The leases of one gateway process, by copy and model. The caller passes the time.
+
+    A lease is kept a moment for the next request for its model, and delays the eviction of the
+    model. So an idle lease is kept for `IDLE_S`, and a lease older than `MAX_AGE_S` is not used
+    again.
+    """
 
     def __init__(self) -> None:
         self._kept: dict[tuple[str, str], KeptLease] = {}

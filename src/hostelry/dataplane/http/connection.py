@@ -360,6 +360,7 @@ class HttpConnection(asyncio.Protocol):
         self._resume_reading()
 
     async def _wake_drain(self) -> None:
+        """Wait until the client has caught up."""
         self._room = asyncio.get_running_loop().create_future()
         await self._room
 

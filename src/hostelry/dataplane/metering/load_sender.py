@@ -62,7 +62,7 @@ class LoadBacklog:
             self._compact()
 
     def report(self) -> LoadReport | None:
-        """The report to send, which stays the same until `delivered`. None without a backlog."""
+        """The report to send, the same until `drop_report` is called. None without a backlog."""
         if self._under_way is None and self._spans:
             span = self._cut(self._spans.popleft())
             self._sequence += 1
@@ -114,13 +114,11 @@ def _span(spans: tuple[ClosedSeconds, ClosedSeconds]) -> ClosedSeconds:
     return ClosedSeconds(first=one.first, through=other.through, loads=(*one.loads, *other.loads))
 
 
-# A process without requests reports that each `IDLE_S`, and reports at once when a request arrives.
-# Control waits for its seconds again from then on.
-
-
 TIMEOUTS = Timeouts(total_s=5.0, connect_s=1.0)
 LAST_TIMEOUTS = Timeouts(total_s=1.0, connect_s=0.5)
 MAX_ANSWER_BYTES = 64 * 1024
+# A process without requests reports that each `IDLE_S`, and reports at once when a request arrives.
+# Control waits for its seconds again from then on.
 IDLE_S = 5.0
 MOST_REPORTS_AT_ONCE = 20  # of a backlog, each second
 

@@ -54,7 +54,7 @@ def find_surrogate_tokens(texts: Sequence[bytes]) -> SurrogateTokens:
 
 
 class SurrogateMask:
-    """Forbids the second byte after the first. `words` is the number of words of a mask."""
+    """Forbids the second byte after the first. A mask has `num_words` words."""
 
     def __init__(self, tokens: SurrogateTokens, num_words: int) -> None:
         self._ending = frozenset(tokens.ending)

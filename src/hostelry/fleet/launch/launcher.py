@@ -111,8 +111,9 @@ class Launcher(Protocol):
 class ProcessLauncher:
     """Starts built-in model servers and operators' commands as plain processes.
 
-    Control groups are made below `cgroup_parents`. With `warm` they are forked from an interpreter
-    that has imported their libraries, if possible. They run as `user`, by default the agent's own.
+    Control groups are made below `cgroup_parents`. With `warm` a program is forked from an
+    interpreter that has imported its libraries, if possible. It runs as `user`, by default the
+    agent's own.
     """
 
     def __init__(
@@ -182,7 +183,7 @@ class ProcessLauncher:
             return None
 
     def _lend(self, order: LaunchOrder, run_as: RunAs | None) -> LentZygote | None:
-        """Prepare the fork that its server gets. None if it imports its framework itself."""
+        """Prepare the fork that the server gets. None if the server imports its framework."""
         if self._runtimes is None:
             return None
         try:

@@ -44,7 +44,7 @@ class Completions:
         routes: the copies of each model.
         copies: chooses a copy.
         pending_queue: holds requests for which no copy is ready.
-        timeout_s: limit of a request, from its arrival to the last byte of its answer.
+        timeout_s: limit of the wait for a copy, and then of the answer to its last byte.
     """
 
     def __init__(

@@ -6,7 +6,7 @@ the first batch comes up     batch 1                     N
 batch k bakes                batches 1 to k              N, less those that batches 1 to k-1 replace
 its old instances leave      batches 1 to k              N, less those that batches 1 to k replace
 the next batch comes up      batches 1 to k+1            as before
-goes back                    those that the up old ones  N
+goes back                    those that old instances    N
                              do not replace yet
 ... with                     the same                    the present ones. Once no instance leaves,
 RollbackMaximumBatchSize                                 also those that replace another such batch
@@ -14,8 +14,8 @@ goes back, no old one        the present ones            as in the two rows abov
 serves
 
 On the way back no new instance is launched and no old one terminated. An old instance came up once
-all its copies have served. An instance that restarts counts, so that it does not prolong the way
-back.
+all its copies have served. It replaces new ones from then on. It counts while it restarts, so that
+a restart does not prolong the way back.
 """
 
 from collections.abc import Iterable

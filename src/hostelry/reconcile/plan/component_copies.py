@@ -7,9 +7,7 @@ alive, the copy FAILED long enough ago       stopped, so that another one is tri
 alive, the copy is surplus                   drains, or stopped at once if it FAILED
 alive, a copy is missing, it fits            a new copy, if possible not on an instance on which
                                              one FAILED before
-... it fits once draining copies are gone    waits
-... old copies may make way for it           these drain first (`exchange`)
-... it fits nowhere                          another instance (`growth`), or a note that says why
+alive, a copy is missing, it fits nowhere    see the next table, and a note has the reason
 
 a missing copy that fits nowhere             result
 -----------------------------------------    ------------------------------------------------

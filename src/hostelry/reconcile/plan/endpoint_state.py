@@ -171,9 +171,9 @@ NO_INSTANCES = InstanceSet({})
 class EndpointState:
     """An endpoint (None once it is deleted) and every record on it.
 
-    A family is a base component, its adapters and their copies. `dirty` names the families that a
-    plan must look at by their bases (None among them: the copies of the model), `news` the
-    instances whose reports it must read. None stands for all of them: see `dirty_families`.
+    A family is a base component, its adapters and their copies. It has the name of its base, and
+    None is the name of the copies of the endpoint's model. `dirty` has the families that a plan
+    must look at, `news` the instances whose reports it must read. As a whole, None means all.
     """
 
     endpoint: Endpoint | None

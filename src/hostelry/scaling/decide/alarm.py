@@ -154,30 +154,6 @@ def _were(num: int, noun: str) -> str:
     return f"{num} {noun} was" if num == 1 else f"{num} {noun}s were"
 
 
-# A metric alarm's state from the datapoints of its evaluation range.
-#
-# More periods are looked at than an alarm evaluates, so that a late or missing one does not matter
-# at once. Source: Amazon CloudWatch User Guide, "How alarm state is evaluated when data is missing"
-# and "Avoiding premature transitions to alarm state".
-#
-# Of the last N real datapoints (EvaluationPeriods), M (DatapointsToAlarm) have to breach. Missing
-# datapoints are filled, by TreatMissingData, only if the real ones do not decide:
-#
-# | real datapoints | missing | state |
-# | --- | --- | --- |
-# | M or more breach | any | ALARM |
-# | with missing ones as breaching: M or more breach | breaching | ALARM |
-# | fewer breach, none is missing | | OK |
-# | fewer breach | breaching, notBreaching | OK |
-# | fewer breach, one or more do not | missing, ignore | OK |
-# | all breach, or none | ignore | kept |
-# | all breach, the oldest M periods ago or more | missing | ALARM |
-# | all breach, but are younger | missing | INSUFFICIENT_DATA |
-# | no datapoint | missing | INSUFFICIENT_DATA |
-#
-# A percentile of too few samples keeps the state if the rule ignores low sample counts.
-
-
 SPARE_PERIODS = 2  # AWS: 5 datapoints are retrieved for an alarm that evaluates 3
 FEW_SAMPLES = 10
 
@@ -232,6 +208,11 @@ def evaluate(
 ) -> AlarmVerdict:
     """Evaluate an alarm on `datapoints`. Values that are not finite numbers count as missing.
 
+    More periods are looked at than an alarm evaluates, so that a late or missing one does not
+    matter at once. A percentile of too few samples keeps the state if the rule ignores low sample
+    counts. Source: Amazon CloudWatch User Guide, "How alarm state is evaluated when data is
+    missing" and "Avoiding premature transitions to alarm state".
+
     `num_samples` is the number of samples in the evaluated periods. Only rules that ignore
     percentiles of few samples need it.
     """
@@ -285,7 +266,23 @@ def _collect_evidence(rule: AlarmRule, evaluated: Sequence[Datapoint]) -> Eviden
 def _decide_state(
     rule: AlarmRule, evidence: Evidence, now_in: AlarmState, end: float
 ) -> AlarmState:
-    """The state by the table at the top of the module."""
+    """The state by the last N real datapoints (EvaluationPeriods).
+
+    M of them (DatapointsToAlarm) have to breach. Missing datapoints are filled, by
+    TreatMissingData, only if the real ones do not decide:
+
+    | real datapoints | missing | state |
+    | --- | --- | --- |
+    | M or more breach | any | ALARM |
+    | with missing ones as breaching: M or more breach | breaching | ALARM |
+    | fewer breach, none is missing | | OK |
+    | fewer breach | breaching, notBreaching | OK |
+    | fewer breach, one or more do not | missing, ignore | OK |
+    | all breach, or none | ignore | kept |
+    | all breach, the oldest M periods ago or more | missing | ALARM |
+    | all breach, but are younger | missing | INSUFFICIENT_DATA |
+    | no datapoint | missing | INSUFFICIENT_DATA |
+    """
     num_breaching = len(evidence.breaching)
     if rule.missing is MissingData.BREACHING:
         num_breaching += evidence.num_filled

@@ -60,18 +60,6 @@ from hostelry.scaling.decide.load_signals import (
 )
 from hostelry.scaling.decide.tracking_alarms import AlarmSide, find_alarm_side
 
-# Votes of a target's policies when an alarm triggers one of them.
-#
-# | policy | its alarm | vote |
-# | --- | --- | --- |
-# | target tracking | AlarmHigh in ALARM | the number that scaling out needs |
-# | target tracking | only AlarmLow in ALARM | the number that scaling in allows |
-# | target tracking | none in ALARM, or no trigger known | the present number |
-# | step | the one that triggers now | its step's number |
-# | step | any other | none: a step counts once for each trigger |
-#
-# A proposal of the last `PROPOSAL_S` votes, too, within the bounds that the target has now.
-
 
 def collect_votes(
     policies: Sequence[ScalingPolicy],
@@ -79,7 +67,16 @@ def collect_votes(
     trigger: Trigger,
     at: Situation,
 ) -> list[Vote]:
-    """The vote of every policy. `standing` has the triggers of the other policies by ARN."""
+    """The vote of every policy. `standing` has the triggers of the other policies by ARN.
+
+    | policy | its alarm | vote |
+    | --- | --- | --- |
+    | target tracking | AlarmHigh in ALARM | the number that scaling out needs |
+    | target tracking | only AlarmLow in ALARM | the number that scaling in allows |
+    | target tracking | none in ALARM, or no trigger known | the present number |
+    | step | the one that triggers now | its step's number |
+    | step | any other | none: a step counts once for each trigger |
+    """
     found: list[Vote] = []
     for policy in policies:
         is_triggered = policy.arn == trigger.policy_arn

@@ -88,9 +88,10 @@ class TimedProposal:
 
 
 class RecentRequests:
-    """Kept in memory only: an alarm that lasts triggers again within a minute. Thread-safe.
+    """The newest triggers and proposals, kept in memory only. Thread-safe.
 
-    Until then a policy whose trigger is not known votes against scaling in.
+    After a restart, an alarm that lasts triggers again within a minute. Until then a policy whose
+    trigger is not known votes against scaling in.
     """
 
     def __init__(self, state: State) -> None:
@@ -179,9 +180,9 @@ class LastDecision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retry:
-    """A request that may have to be handled again. `is_desired` says whether it still should be.
+    """A request that is handled again, by `attempt`, while `is_desired` is true.
 
-    Of several `by` the same policy, for the same target, the newest is kept.
+    Of several requests `by` one policy for one target, the newest is kept.
     """
 
     by: str
@@ -248,9 +249,9 @@ class TargetScaler:
             self._request(wake.key.scope, build_component_id(name), Dimension.COPIES, wake, retry)
 
     def settle(self, scope: Scope, name: str) -> None:
-        """Move a target's capacity inside its bounds, or as soon as its resource can take that.
+        """Move a target's capacity inside its bounds, at once or when its resource can take that.
 
-        No cooldown and no suspension holds that up.
+        Cooldowns and suspensions do not delay it.
         """
         self._unsettled.discard((scope, name))
         if not self._handle((scope, name), BoundsCheck(), NO_POLICIES, None):
