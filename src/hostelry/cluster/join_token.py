@@ -11,21 +11,6 @@ import msgspec
 
 from hostelry.base.errors import RetryableError, TerminalError, UsageError
 
-# Tokens by which a host joins: their form, their records, and who is let in. Pure.
-#
-# A token is ``h1.FINGERPRINT.SECRET``: the SHA-256 of the authority's certificate, by which the
-# joining host knows the cluster, and 32 random bytes, by which the cluster knows the token. Only
-# the secret's digest is kept.
-#
-# a request with                               is
-# ------------------------------------------   -------------------------------------------------
-# a token that is kept, not used, in time      let in, and the token is used by its key
-# the same token and the same key, in time     let in again: the first answer may have been lost
-# the same token and another key               refused: it is used
-# a token after its time                       refused: expired
-# any other                                    refused: unknown
-
-
 FORM = re.compile(r"h1\.([0-9a-f]{64})\.([A-Za-z0-9_-]{43})")
 DEFAULT_S, MIN_S, MAX_S = 900.0, 10.0, 7 * 86400.0
 UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -41,7 +26,11 @@ class TokenRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class JoinToken:
-    """A token as a person copies it."""
+    """A token as a person copies it: ``h1.FINGERPRINT.SECRET``.
+
+    By the SHA-256 of the authority's certificate, the joining host knows the cluster. By 32 random
+    bytes, the cluster knows the token, and keeps only their digest.
+    """
 
     fingerprint: str
     secret: str
@@ -72,7 +61,16 @@ def get_digest(secret: str) -> str:
 
 
 def refusal(record: TokenRecord | None, key_digest: str, now: float) -> str | None:
-    """The reason to refuse a request with the token. None if it is admitted."""
+    """The reason to refuse a request with the token. None if it is admitted.
+
+    a request with                               is
+    ------------------------------------------   -------------------------------------------------
+    a token that is kept, not used, in time      let in, and the token is used by its key
+    the same token and the same key, in time     let in again: the first answer may have been lost
+    the same token and another key               refused: it is used
+    a token after its time                       refused: expired
+    any other                                    refused: unknown
+    """
     if record is None:
         return "the token is unknown here: it was printed by another cluster, or is mistyped"
     if now >= record.expires_at:
@@ -89,17 +87,6 @@ def parse_seconds(text: str) -> float:
     if not MIN_S <= seconds <= MAX_S:
         raise UsageError(f"--expires {text}: expected a time from 10s to 7d, such as 15m")
     return seconds
-
-
-# Hosts that have joined, by the names in their certificates: whose a name is. Pure.
-#
-# a host joins under a name                          then
-# ------------------------------------------------   ---------------------------------------------
-# that no host has                                   it is its own
-# that it has itself: it joins again                 it stays its own
-# of another that runs, or joined a minute ago       refused
-# of another that does not run                       it is its own from now on
-# of another, and who runs is not known yet          refused with 503: a new leader knows soon
 
 
 KIND = "joined_host"
@@ -125,6 +112,14 @@ def check_name(
 
     `live`: ids of hosts that run. None: not known yet. Raises TerminalError with the way out, or
     RetryableError.
+
+    a host joins under a name                          then
+    ------------------------------------------------   ---------------------------------------------
+    that no host has                                   it is its own
+    that it has itself: it joins again                 it stays its own
+    of another that runs, or joined a minute ago       refused
+    of another that does not run                       it is its own from now on
+    of another, and who runs is not known yet          refused with 503: a new leader knows soon
     """
     if holder is None or holder.host_id == asked.host_id:
         return

@@ -19,16 +19,6 @@ from hostelry.http1.reply import ConnectError, Reply, UpstreamError
 from hostelry.http1.upstream import Timeouts, Upstream
 
 LOG = logging.getLogger(__name__)
-# `GET /internal/leader` of any control answers the leader's address, its epoch and all controls.
-# Most of the time only the leader is asked. If it does not confirm that it leads, all are asked.
-#
-# answers of the controls asked            view
-# ---------------------------------------  -------------------------------------------------------
-# some have a leader                       the one of the highest epoch
-# none has one                             no leader, and why
-# an epoch below the present view's        not used: a control that was cut off or frozen answered
-
-
 POLL_S = 0.4
 SUSPECT_PAUSE_S = 0.1
 ASK_TIMEOUTS = Timeouts(total_s=0.5, connect_s=0.4)
@@ -42,6 +32,15 @@ class LeaderView:
     """The leader's address and epoch, and the addresses of all controls.
 
     `leader`: None without one, for the reason `cause`.
+
+    `GET /internal/leader` of any control answers the leader's address, its epoch and all controls.
+    Most of the time only the leader is asked. If it does not confirm that it leads, all are asked.
+
+    answers of the controls asked            view
+    ---------------------------------------  -------------------------------------------------------
+    some have a leader                       the one of the highest epoch
+    none has one                             no leader, and why
+    an epoch below the present view's        not used: a control that was cut off or frozen answered
     """
 
     leader: str | None = None

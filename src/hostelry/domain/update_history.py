@@ -107,17 +107,6 @@ def _stage_text(
     return f"baking {max(0.0, now - since):.0f} s of {wait_s:g} s"
 
 
-# The history of an endpoint's updates, derived from the endpoint before and after a change. Pure.
-#
-# the update before   the update after      the record
-# -----------------   -------------------   --------------------------------------------------
-# in a step           in the same step      nothing
-# in a step           in another step       the end of the one, the begin of the other
-# in a step           over                  the end of the step and of the update, its outcome
-#
-# A step of a rolling update is one batch: it bakes, old instances leave, and the next one comes up.
-
-
 # The update is rolled back. Until the old fleet is ready, the rest of the new fleet serves.
 RETURNING = "returning"
 MAX_UPDATES = 5
@@ -131,6 +120,15 @@ def append_history(
 
     `verdict` is the verdict on the step of `old`, if any. The newest `MAX_UPDATES` are kept. A step
     that did not change is not written again.
+
+    the update before   the update after      the record
+    -----------------   -------------------   --------------------------------------------------
+    in a step           in the same step      nothing
+    in a step           in another step       the end of the one, the begin of the other
+    in a step           over                  the end of the step and of the update, its outcome
+
+    A step of a rolling update is one batch: it bakes, old instances leave, and the next one comes
+    up.
     """
     if old is None or new is None or (before := present_step(old)) is None:
         return new

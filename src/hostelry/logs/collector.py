@@ -61,24 +61,6 @@ def _folders(root: Path) -> list[Path]:
         return []
 
 
-# Each look turns the new lines of copies' log files into log events.
-#
-# Lines and the position after them are stored in one transaction, so each line is stored once, even
-# if a process is killed. Positions count all output of a copy. So reading continues at the right
-# place after an agent has cut the log, and the number of bytes that were cut unread is known.
-#
-#     a file                        result
-#     ---------------------------   ------------------------------------------------------------
-#     has new lines                 events, with the time of the file's last write
-#     ends in a part of a line      the part waits, or becomes an event after IDLE_S
-#     was cut beyond the position   a line with the number of lost bytes
-#     became shorter otherwise      the copy itself cut it: read from its start, after a line
-#     of a copy that is gone        read to its end, then removed
-#     cannot be read or stored      stays as it is, and is tried again at the next look
-#
-# Each look stores at most LOOK_BYTES of a file and MAX_LOOK_BYTES in all. Files take turns.
-
-
 LOOK_BYTES = 256 * 1024
 MAX_LOOK_BYTES = 1024 * 1024
 IDLE_S = 2.0
@@ -98,6 +80,24 @@ class Collector:
     """Collects the files that `find` returns into `store`. `look` is called periodically.
 
     `shown` converts a line for callers.
+
+    Each look turns the new lines of copies' log files into log events.
+
+    Lines and the position after them are stored in one transaction, so each line is stored once,
+    even if a process is killed. Positions count all output of a copy. So reading continues at the
+    right place after an agent has cut the log, and the number of bytes that were cut unread is
+    known.
+
+        a file                        result
+        ---------------------------   ------------------------------------------------------------
+        has new lines                 events, with the time of the file's last write
+        ends in a part of a line      the part waits, or becomes an event after IDLE_S
+        was cut beyond the position   a line with the number of lost bytes
+        became shorter otherwise      the copy itself cut it: read from its start, after a line
+        of a copy that is gone        read to its end, then removed
+        cannot be read or stored      stays as it is, and is tried again at the next look
+
+    Each look stores at most LOOK_BYTES of a file and MAX_LOOK_BYTES in all. Files take turns.
     """
 
     def __init__(

@@ -108,15 +108,6 @@ def _url(gateway_url: str, fields: Mapping[str, str]) -> str:
     return f"{gateway_url}/?{urlencode({**fields, 'Version': '2010-03-31'})}"
 
 
-# The content that each subscription gets:
-#
-# subscription                  content
-# not confirmed                 nothing
-# its filter policy fails       nothing
-# with raw delivery             the message's text, and for a queue its attributes
-# any other                     SNS's JSON
-
-
 MAX_RAW_ATTRIBUTES = 10
 
 
@@ -138,7 +129,16 @@ def fan_out(
     gateway_url: str,
     check: Callable[[], None] = lambda: None,
 ) -> Sequence[Outgoing]:
-    """Build the message for each subscription that gets one. `check` may raise between steps."""
+    """Build the message for each subscription that gets one. `check` may raise between steps.
+
+    The content that each subscription gets:
+
+    subscription                  content
+    not confirmed                 nothing
+    its filter policy fails       nothing
+    with raw delivery             the message's text, and for a queue its attributes
+    any other                     SNS's JSON
+    """
     return [
         outgoing(message, subscription, gateway_url)
         for subscription in subscriptions

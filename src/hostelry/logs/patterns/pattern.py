@@ -156,20 +156,6 @@ def _step(value: Any, step: str | int | None) -> Sequence[Any]:
     return value if step is None else value[step : step + 1]
 
 
-# A filter pattern is parsed to a function that selects events.
-#
-# Source: CloudWatch Logs user guide, "Filter pattern syntax".
-#
-#     pattern                        selects
-#     ----------------------------   ---------------------------------------------------------
-#     nothing                        every event
-#     ``{ ... }``                    JSON objects that meet the condition
-#     ``[ ... ]``                    events with these fields
-#     terms, "quoted phrases"        events that contain all of them, in their case
-#     -term, -"a phrase"             ... and none of these
-#     ?term ?"a phrase"              events that contain any. Ignored with the other kinds
-
-
 Selects = Callable[[str], bool]
 _TERM = re.compile(r'\s*([-?]?)("(?:[^"\\]|\\.)*"|[^\s"]+)\s*')
 
@@ -178,6 +164,17 @@ def parse_pattern(pattern: str, check: Callable[[], None] = lambda: None) -> Sel
     """Build the test for messages that `pattern` selects. Raises ValueError if it is invalid.
 
     The function calls `check` between its steps on a JSON event, which may raise.
+
+    Source: CloudWatch Logs user guide, "Filter pattern syntax".
+
+        pattern                        selects
+        ----------------------------   ---------------------------------------------------------
+        nothing                        every event
+        ``{ ... }``                    JSON objects that meet the condition
+        ``[ ... ]``                    events with these fields
+        terms, "quoted phrases"        events that contain all of them, in their case
+        -term, -"a phrase"             ... and none of these
+        ?term ?"a phrase"              events that contain any. Ignored with the other kinds
     """
     text = pattern.strip()
     if text.startswith("{"):

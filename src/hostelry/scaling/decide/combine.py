@@ -7,20 +7,6 @@ from enum import Enum
 from hostelry.domain.scaling import Suspended
 from hostelry.scaling.decide.decision import Capacity, Decision, keep_capacity
 
-# Combination of the votes of a target's policies, and of a proposal, into one decision.
-#
-# | votes | decision |
-# | --- | --- |
-# | any for more | the largest |
-# | all tracking policies that may scale in for less | the largest of those, and of steps for less |
-# | a step for less, tracking policies not all | the largest number of the steps |
-# | some tracking policies for less, others not, no step | unchanged. The reason names the others |
-# | none for another number | unchanged, with every refusal |
-#
-# A proposal never lowers, and a decision for less does not fall below it. Source: "Target
-# tracking scaling policies" (Multiple target tracking scaling policies) in the Application Auto
-# Scaling user guide.
-
 
 class Voter(Enum):
     """The kind of a vote."""
@@ -53,7 +39,20 @@ class CombinedDecision:
 
 
 def combine(votes: Sequence[Vote], capacity: Capacity) -> CombinedDecision:
-    """One decision of all `votes`."""
+    """One decision of all `votes`.
+
+    | votes | decision |
+    | --- | --- |
+    | any for more | the largest |
+    | all tracking policies that may scale in for less | the largest of these and of the steps |
+    | a step for less, tracking policies not all | the largest number of the steps |
+    | some tracking policies for less, others not, no step | unchanged: the reason names others |
+    | none for another number | unchanged, with every refusal |
+
+    A proposal never lowers, and a decision for less does not fall below it. Source: "Target
+    tracking scaling policies" (Multiple target tracking scaling policies) in the Application Auto
+    Scaling user guide.
+    """
     outwards = [it for it in votes if it.decision.desired > capacity.desired]
     if outwards:
         return choose_vote(outwards)
@@ -119,25 +118,6 @@ def apply_suspension(
     return CombinedDecision(decision=keep_capacity(capacity, reason, outcome.decision.signal))
 
 
-# The crash guard: a load that falls because copies fail must not cause a scale-in.
-#
-# A copy that dies or answers with errors frees its requests at once, so that concurrency looks low
-# just when capacity is short. Source: "Amazon SageMaker inference launches faster auto scaling for
-# generative AI models" (2024-07-26), which pairs two policies against this. The guard reads the
-# crashes and errors themselves.
-#
-# | in the guard's window | scale-in |
-# | --- | --- |
-# | a copy died | vetoed |
-# | 2 failures or more, over 5 % of the requests that ended | vetoed |
-# | the oldest request without a copy waits over 1 s | vetoed |
-# | an update's two fleets served, up to 150 s ago | vetoed |
-# | otherwise | allowed |
-#
-# While two fleets serve, a mean over the instances of both is low. By the end of 150 s a minute
-# that began later has been published and looked at.
-
-
 SHIFT_WINDOW_S = 150.0
 
 
@@ -179,7 +159,26 @@ class GuardLimits:
 
 
 def find_veto(health: TargetHealth, limits: GuardLimits | None = None) -> str | None:
-    """Why capacity must not be taken away now. None if it may."""
+    """Why capacity must not be taken away now. None if it may.
+
+    The crash guard: a load that falls because copies fail must not cause a scale-in.
+
+    A copy that dies or answers with errors frees its requests at once, so that concurrency looks
+    low just when capacity is short. Source: "Amazon SageMaker inference launches faster auto
+    scaling for generative AI models" (2024-07-26), which pairs two policies against this. The guard
+    reads the crashes and errors themselves.
+
+    | in the guard's window | scale-in |
+    | --- | --- |
+    | a copy died | vetoed |
+    | 2 failures or more, over 5 % of the requests that ended | vetoed |
+    | the oldest request without a copy waits over 1 s | vetoed |
+    | an update's two fleets served, up to 150 s ago | vetoed |
+    | otherwise | allowed |
+
+    While two fleets serve, a mean over the instances of both is low. By the end of 150 s a minute
+    that began later has been published and looked at.
+    """
     limits = limits or GuardLimits()
     window = f"in the last {health.window_s:.0f} s"
     if health.num_crashed > limits.max_crashed:

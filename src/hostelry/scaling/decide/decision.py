@@ -220,18 +220,6 @@ class Resource:
         return self.may_grow and (desired > self.desired or self.problem is not None)
 
 
-# The acts that cooldowns count from, by a target's activities.
-#
-# | newest act that way | counts |
-# | --- | --- |
-# | successful, or unfulfilled | from its end |
-# | pending, or in progress | as done now: its cooldown cannot have ended |
-# | failed, overridden, not scaled | not at all, but the one before it may |
-# | of bounds, or of a scheduled action | not at all: no cooldown begins with them |
-#
-# An act that replaced others while they were under way began where the first of those began.
-
-
 WAKE = "wake"
 UNDER_WAY = frozenset({ActivityStatus.PENDING, ActivityStatus.IN_PROGRESS})
 DONE = frozenset({ActivityStatus.SUCCESSFUL, ActivityStatus.UNFULFILLED, *UNDER_WAY})
@@ -253,7 +241,17 @@ def find_last_wake(activities: Sequence[ScalingActivity], now: float) -> LastAct
 def find_newest_act(
     activities: Sequence[ScalingActivity], now: float, *, outwards: bool
 ) -> LastAct | None:
-    """The newest act that way."""
+    """The newest act that way.
+
+    | newest act that way | counts |
+    | --- | --- |
+    | successful, or unfulfilled | from its end |
+    | pending, or in progress | as done now: its cooldown cannot have ended |
+    | failed, overridden, not scaled | not at all, but the one before it may |
+    | of bounds, or of a scheduled action | not at all: no cooldown begins with them |
+
+    An act that replaced others while they were under way began where the first of those began.
+    """
     mine = list(select_acts(activities, outwards=outwards))
     act = next((it for it in mine if it.status in DONE), None)
     if act is None:
@@ -288,19 +286,6 @@ def find_start_capacity(act: ScalingActivity, acts: Sequence[ScalingActivity]) -
     return start.from_capacity
 
 
-# Cooldowns: which earlier act still counts, and for how long.
-#
-# | last act that way | in force |
-# | --- | --- |
-# | none, or an act the other way came later | no |
-# | its cooldown / pace is over | no |
-# | further in the future than a cooldown: the clock was set back | no |
-# | otherwise | yes |
-#
-# Source: "Target tracking scaling policies" and "Step scaling policies" (Cooldown period) in the
-# Application Auto Scaling user guide.
-
-
 def find_act_in_force(
     acts: LastActs, direction: Direction, cooldown_s: float, pace: float, now: float
 ) -> LastAct | None:
@@ -308,6 +293,16 @@ def find_act_in_force(
 
     An act in the other direction ends it: scaling out aborts the cooldown of scaling in. The
     cooldown counts from the act's success, and `pace` divides it.
+
+    | last act that way | in force |
+    | --- | --- |
+    | none, or an act the other way came later | no |
+    | its cooldown / pace is over | no |
+    | further in the future than a cooldown: the clock was set back | no |
+    | otherwise | yes |
+
+    Source: "Target tracking scaling policies" and "Step scaling policies" (Cooldown period) in the
+    Application Auto Scaling user guide.
     """
     outwards = direction is Direction.OUT
     act = acts.scale_out if outwards else acts.scale_in

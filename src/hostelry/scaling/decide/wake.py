@@ -15,20 +15,6 @@ from hostelry.scaling.decide.decision import (
     keep_capacity,
 )
 
-# Waking: how many copies a name without one gets because requests wait for it.
-#
-# | requests wait, MaxCapacity | service time | copies |
-# | --- | --- | --- |
-# | none, or MaxCapacity is 0 | any | unchanged |
-# | some | not known | 1 |
-# | some | known | as many as answer them in `CLEAR_S`, `MAX_FIRST` at most |
-# | fewer are needed than are desired already | any | unchanged |
-#
-# A wake raises and never lowers. What takes the copies away again are the target's own policies,
-# but none of them all at once while the wake is young: an alarm that was low before still is low
-# then.
-
-
 CLEAR_S = 10.0  # in which what waits should be answered, once copies serve
 MAX_FIRST = 4  # copies that one wake starts: a burst may be over before they serve
 
@@ -62,6 +48,16 @@ def decide(waiting: Waiting, capacity: Capacity) -> Decision:
 
     Without a known service time there is one copy, because the number needed is unknown. Copies
     that are on their way count. A repeated wake asks for no more than the first.
+
+    | requests wait, MaxCapacity | service time | copies |
+    | --- | --- | --- |
+    | none, or MaxCapacity is 0 | any | unchanged |
+    | some | not known | 1 |
+    | some | known | as many as answer them in `CLEAR_S`, `MAX_FIRST` at most |
+    | fewer are needed than are desired already | any | unchanged |
+
+    A wake raises and never lowers. The target's policies take the copies away again, but not all of
+    them while the wake is young (`explain_awake`): an alarm that was low before still is low then.
     """
     signal = build_signal(waiting, capacity)
     if waiting.held < 1:
@@ -111,21 +107,6 @@ def build_signal(waiting: Waiting, capacity: Capacity) -> Mapping[str, float]:
     return {name: value for name, value in signal.items() if math.isfinite(value)}
 
 
-# Number of environments of a serverless variant: more as requests come, fewer in idleness. Pure.
-#
-# | environments now, requests under way, MaxConcurrency | environments after a wake |
-# | --- | --- |
-# | as many as the requests, or more | unchanged |
-# | fewer | one for each request, MaxConcurrency at most |
-#
-# | an environment | result |
-# | --- | --- |
-# | had a request, or was waited for, within the idle time-out | stays |
-# | idle for longer, more than ProvisionedConcurrency are there | ends, the longest idle first |
-# | idle for longer, no more than those | stays |
-# | is one that ends already | not counted |
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnvironmentUse:
     """An environment, and when it last had a request, was started or, not ready yet, waited for."""
@@ -146,7 +127,15 @@ def list_ended_environments(
     idle_s: float,
     now: float,
 ) -> tuple[str, ...]:
-    """The ids of the environments to end now, the longest idle first."""
+    """The ids of the environments to end now, the longest idle first.
+
+    | an environment | result |
+    | --- | --- |
+    | had a request, or was waited for, within the idle time-out | stays |
+    | idle for longer, more than ProvisionedConcurrency are there | ends, the longest idle first |
+    | idle for longer, no more than those | stays |
+    | is one that ends already | not counted |
+    """
     staying = [it for it in environments if it.copy_id not in ending]
     idle = [it for it in staying if now - it.used_at >= idle_s]
     idle.sort(key=lambda it: (it.used_at, it.copy_id))

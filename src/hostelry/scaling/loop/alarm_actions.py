@@ -155,24 +155,6 @@ def build_stat(stat: MetricStat) -> Mapping[str, Any]:
     }
 
 
-# Web addresses to notify of alarms: the operator's actions.toml, and those that alarms name.
-#
-#     [topics]
-#     alerts = "http://127.0.0.1:9000/alerts"
-#     "arn:aws:sns:us-west-2:123456789012:pages" = ["https://a.example/", "https://b.example/"]
-#
-#     [webhooks]
-#     allow = ["https://hooks.example", "http://127.0.0.1:9000"]
-#     confirmed = ["https://hooks.example"]
-#
-#     [files]
-#     folder = "topics"
-#
-# A topic is named by its ARN, or by its last part for every account and region. Without `allow`, an
-# alarm or a subscription may name any address. A subscription of an origin of `confirmed` needs no
-# confirmation. `folder`, in the home, has the files that subscribe to topics.
-
-
 DEFAULT_PORTS = {"http": 80, "https": 443}
 DEFAULT_FOLDER = "topics"
 FOLDER = re.compile(r"[A-Za-z0-9_-]{1,100}")
@@ -187,7 +169,23 @@ class AddressError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Addresses:
-    """Content of actions.toml. `allowed` None allows every address."""
+    """Content of actions.toml. `allowed` None allows every address.
+
+        [topics]
+        alerts = "http://127.0.0.1:9000/alerts"
+        "arn:aws:sns:us-west-2:123456789012:pages" = ["https://a.example/", "https://b.example/"]
+
+        [webhooks]
+        allow = ["https://hooks.example", "http://127.0.0.1:9000"]
+        confirmed = ["https://hooks.example"]
+
+        [files]
+        folder = "topics"
+
+    A topic is named by its ARN, or by its last part for every account and region. Without `allow`,
+    an alarm or a subscription may name any address. A subscription of an origin of `confirmed`
+    needs no confirmation. `folder`, in the home, has the files that subscribe to topics.
+    """
 
     topics: Mapping[str, Sequence[str]] = field(default_factory=dict)
     allowed: frozenset[Origin] | None = None

@@ -192,22 +192,6 @@ def count_needed_copies(need: CapacityNeed, options: ResponsiveOptions) -> int:
     return max(need.least, math.ceil(need.concurrency / options.target - 1e-9))
 
 
-# The responsive policy: one second's load in, a new state and sometimes a decision out.
-#
-# It acts when the expected load is more than the capacity carries, and when that is certain enough.
-# A change of arrivals alone does not make it act. It leaves scale-in to others, unless
-# `scale_in_after_s` is set.
-#
-# | need | decision |
-# | --- | --- |
-# | a call waits too long (`find_age_need`) | more copies, at once, also during the warm-up |
-# | arrivals rose for certain (`find_rise_need`) | copies for the new rate |
-# | averages surely above capacity (`find_sustained_need`) | copies for them |
-# | any of these, within `APART_S` of an act or with too many acts this minute | nothing |
-# | any of these at the maximum | AlreadyAtMaxCapacity, once a minute |
-# | none, `scale_in_after_s` of too little load | one copy less |
-
-
 RECENT_S = 10  # a second that lies no further back was reported late, or twice
 MOST_TIMES = 1.5  # the factor by which a single wild second may move the base rate
 KEPT_S = 900.0  # as long as AWS's policies look back before they scale in
@@ -223,6 +207,19 @@ def step(
     Seconds come in order. An earlier second changes nothing. Missing seconds were not seen, and are
     not zeros. Numbers that are not finite count as missing. `signal["rose_s_ago"]` of a decision is
     how long before the end of this second the load rose.
+
+    The policy acts when the expected load is surely more than the capacity carries. A change of
+    arrivals alone does not make it act. It leaves scale-in to others, unless `scale_in_after_s` is
+    set.
+
+    | need | decision |
+    | --- | --- |
+    | a call waits too long (`find_age_need`) | more copies, at once, also during the warm-up |
+    | arrivals rose for certain (`find_rise_need`) | copies for the new rate |
+    | averages surely above capacity (`find_sustained_need`) | copies for them |
+    | any of these, within `APART_S` of an act or with too many acts this minute | nothing |
+    | any of these at the maximum | AlreadyAtMaxCapacity, once a minute |
+    | none, `scale_in_after_s` of too little load | one copy less |
     """
     known = learn(state, second_load)
     if known is state:
