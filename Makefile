@@ -89,7 +89,7 @@ check: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
-	$(BIN)/mypy
+	$(BIN)/mypy --num-workers 2
 	$(BIN)/python tests/words.py
 	$(BIN)/python -m tests.constructions --check
 

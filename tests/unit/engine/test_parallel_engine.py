@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 from tests.models import random_adapter, tiny_llama
+from tests.selection import first_alone
 from tests.unit.engine.oracle import PROMPTS, drain, greedy, run, variant
 
 from hostelry.engine.engine import AdapterError, Engine, EngineConfig, UnsupportedModelError
@@ -315,7 +316,7 @@ sys.stdin.read()
 """
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, None], ids=str)
+@pytest.mark.parametrize("how", first_alone([signal.SIGKILL, signal.SIGTERM, None]), ids=str)
 def test_followers_end_with_rank_0(how: signal.Signals | None, folders: dict[str, Path]) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", RANK_0, str(folders[""])],
