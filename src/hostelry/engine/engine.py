@@ -53,7 +53,7 @@ __all__ = [
     "UnsupportedModelError",
 ]
 
-_log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 
 _TOO_LATE = "no first token within the request's deadline; the server is busy"
 _LOAD_WAIT_S = 0.005  # how long a step with nothing to compute waits for an adapter's load
@@ -190,8 +190,8 @@ class Engine:
         for part in self._fused.split_chunks(plan.chunks):
             try:
                 sampled += self._compute(part)
-            except Exception:  # noqa: BLE001 - an outermost edge, see test_broad_excepts
-                _log.exception("a step of %d requests failed", len(part))
+            except Exception:
+                LOG.exception("a step of %d requests failed", len(part))
                 sampled += self._compute_singly(part)
         self._scheduler.commit(plan, self._clock.now())
         self._counts.steps += 1
@@ -357,7 +357,7 @@ class Engine:
             try:
                 sampled += self._compute([chunk])
             except Exception as error:  # noqa: BLE001 - an outermost edge, see test_broad_excepts
-                _log.warning("request %s: %s: %s", chunk.request_id, type(error).__name__, error)
+                LOG.warning("request %s: %s: %s", chunk.request_id, type(error).__name__, error)
                 reason = f"the step failed: {type(error).__name__}: {error}"
                 self._end_outside_step(chunk.request_id, FinishReason.ERROR, reason)
         return sampled

@@ -19,7 +19,7 @@ from hostelry.engine.lora.errors import AdapterError
 from hostelry.engine.lora.image import HostAdapter
 from hostelry.engine.scheduler.decisions import Chunk
 
-_log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -124,7 +124,7 @@ class FusedAdapter:
             self._merging = None
         if self._merged is not None and self._merged[0] != self._wanted and not self._holders:
             self._merged = None
-            _log.info("the merged weights of adapter %s are dropped", self._name)
+            LOG.info("the merged weights of adapter %s are dropped", self._name)
         is_idle = self._merging is None and self._merged is None
         if is_idle and self._adapter is not None and self._merge is not None:
             future = self._executor.submit(self._merge, self._adapter)
@@ -138,7 +138,7 @@ class FusedAdapter:
         error = future.exception()
         if error is None:
             self._merged = (content_id, future.result())
-            _log.info("adapter %s is merged; it takes %d bytes", self._name, self.num_bytes)
+            LOG.info("adapter %s is merged; it takes %d bytes", self._name, self.num_bytes)
         else:
             self._failed = (content_id, f"{type(error).__name__}: {error}")
-            _log.warning("%s", self.warnings[0])
+            LOG.warning("%s", self.warnings[0])

@@ -10,7 +10,7 @@ from hostelry.engine.runner.rows import PageRow
 from hostelry.engine.sampling.history import TokenHistory
 from hostelry.engine.sampling.sampler import Sampled
 
-_log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -67,7 +67,7 @@ class RequestState:
             return sampled
         try:
             self.history.append(sampled.token_id)
-        except Exception as error:  # noqa: BLE001 - an outermost edge, see test_broad_excepts
-            _log.exception("request %s: its token cannot be recorded", self.request.id)
+        except Exception as error:
+            LOG.exception("request %s: its token cannot be recorded", self.request.id)
             return Sampled(None, error=f"{type(error).__name__}: {error}")
         return sampled

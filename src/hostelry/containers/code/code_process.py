@@ -51,7 +51,7 @@ LINES_PER_PERIOD = 500
 PERIOD_S = 10.0
 READ_BYTES = 64 * 1024
 FRAME = re.compile(r'  File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>[^"]*)')
-log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 NEUTRAL = (
     "LANG", "LANGUAGE", "LC_*", "TZ", "PATH", "LD_LIBRARY_PATH", "PYTHONSAFEPATH",
     "PYTHONNOUSERSITE", "PYTHONPATH", "PYTHONUSERBASE", "OMP_NUM_THREADS",
@@ -116,14 +116,14 @@ class CodeOutput(asyncio.Protocol):
         now = self._loop.time()
         if now > self._period_ends_at:
             if self._num_lines > LINES_PER_PERIOD:
-                log.warning(
+                LOG.warning(
                     "%s: %d lines left out", self._author, self._num_lines - LINES_PER_PERIOD
                 )
             self._period_ends_at, self._num_lines = now + PERIOD_S, 0
         self._num_lines += 1
         if self._num_lines <= LINES_PER_PERIOD and text.strip():
             shown = "".join(it if it.isprintable() else "?" for it in text[:MAX_LINE_CHARACTERS])
-            log.info("%s: %s", self._author, shown)
+            LOG.info("%s: %s", self._author, shown)
 
 
 def code_environment(
@@ -341,12 +341,12 @@ class CodeProcess:
         cause = f"by signal {-code}" if code < 0 else f"with status {code}"
         self._fault = self._fault or f"{self._launch.author} ended {cause} during {during}"
         if not self._is_closing:
-            log.warning("%s", self._fault)
+            LOG.warning("%s", self._fault)
 
     def _end(self, fault: str) -> None:
         if self._fault is None:
             self._fault = fault
-            log.warning("%s", fault)
+            LOG.warning("%s", fault)
         self._process.kill()
 
 

@@ -36,7 +36,7 @@ from hostelry.graph.steps import CacheAction, GraphDocumentError, GraphPlan
 MAX_FILE_BYTES = 1 << 20
 DEFAULT_PAYLOAD_MB = 25
 
-log = logging.getLogger("hostelry.containers.graph")
+LOG = logging.getLogger("hostelry.containers.graph")
 
 
 def main() -> int:
@@ -112,7 +112,7 @@ async def serve(plan: GraphPlan, functions: FunctionProcesses, key: str | None) 
     async def load() -> None:
         await functions.start()
         is_loaded.set()
-        log.info("ready: %d steps, output %s", len(plan.steps), plan.output)
+        LOG.info("ready: %d steps, output %s", len(plan.steps), plan.output)
 
     app = GraphApp(deps, targets, max_mb * MIB, clock, find_fault)
     try:

@@ -31,7 +31,7 @@ LOAD_LIMIT_S = 60.0
 DEFAULT_LIMIT_S = 30.0
 MAX_PROCESSES = 4
 
-log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 
 
 class FunctionError(HostelryError):

@@ -28,7 +28,7 @@ from hostelry.containers.variables import whole
 DRAIN_S = 8.0
 EXIT_FAILURE, EXIT_CONFIGURATION = 1, 2
 
-log = logging.getLogger("hostelry.containers")
+LOG = logging.getLogger("hostelry.containers")
 
 
 class RefusedRequestError(HostelryError):
@@ -88,11 +88,11 @@ class ServingApp(ABC):
     async def drain(self) -> None:
         """Fail /ping, and return once no request is in flight, after at most DRAIN_S."""
         self.is_draining = True
-        log.info("draining %d requests", self.in_flight)
+        LOG.info("draining %d requests", self.in_flight)
         try:
             await asyncio.wait_for(self.idle.wait(), DRAIN_S)
         except TimeoutError:
-            log.warning("%d requests did not end within %g s", self.in_flight, DRAIN_S)
+            LOG.warning("%d requests did not end within %g s", self.in_flight, DRAIN_S)
 
     async def ping(self, _request: Request) -> Response:
         """200 while it serves, otherwise 503 with the cause."""
@@ -227,8 +227,8 @@ def run_server(serve: Callable[[], str | None]) -> int:
     try:
         failure = serve()
     except TerminalError as error:
-        log.error("%s", error)  # noqa: TRY400 - the message needs no traceback
+        LOG.error("%s", error)  # noqa: TRY400 - the message needs no traceback
         return EXIT_CONFIGURATION
     if failure:
-        log.error("the server ends: %s", " ".join(failure.split()))
+        LOG.error("the server ends: %s", " ".join(failure.split()))
     return EXIT_FAILURE if failure else 0

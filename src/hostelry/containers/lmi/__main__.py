@@ -34,7 +34,7 @@ MODEL_VARIABLES = ("OPTION_MODEL_ID", "OPTION_MODEL", "SM_VLLM_MODEL", "HF_MODEL
 EXIT_FAILURE = 1
 EXIT_CONFIGURATION = 2
 
-log = logging.getLogger("hostelry.containers.lmi")
+LOG = logging.getLogger("hostelry.containers.lmi")
 
 
 def arguments(argv: Sequence[str], env: Mapping[str, str]) -> argparse.Namespace:
@@ -91,7 +91,7 @@ def read_config(
     if model_dir.is_dir():
         model_dir = nested_model(model_dir)
     if model_dir != outer:
-        log.info("the model is in the folder %s of its archive", model_dir.name)
+        LOG.info("the model is in the folder %s of its archive", model_dir.name)
     listing = [path.name for path in model_dir.iterdir()] if model_dir.is_dir() else []
     if image is ImageKind.TGI:
         env = as_lmi(env)
@@ -125,15 +125,15 @@ def main(argv: Sequence[str] | None = None) -> int:
             return run_engine(engine)
         listener = listen(given.host, int(given.port))
     except (ConfigurationError, TerminalError) as error:
-        log.error("%s", error)  # noqa: TRY400 - the message needs no traceback
+        LOG.error("%s", error)  # noqa: TRY400 - the message needs no traceback
         return EXIT_CONFIGURATION
     for warning in config.warnings:
-        log.warning("%s", warning)
+        LOG.warning("%s", warning)
     server = LmiServer(config=config, clock=SystemClock(), environment=dict(os.environ))
     failure = uvloop.run(serve(server, listener, engine, key))
     if failure:
         # On one last line, because a copy's FailureReason has the last lines of its log.
-        log.error("the server ends: %s", " ".join(failure.split()))
+        LOG.error("the server ends: %s", " ".join(failure.split()))
     return EXIT_FAILURE if failure else 0
 
 

@@ -42,7 +42,7 @@ from hostelry.containers.lmi.vllm.launch import ChosenEngine
 DRAIN_S = 8.0
 FAILED_ANSWERS_S = 1.0  # a failed server still responds this long, so that clients get the reason
 
-log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 
 
 async def serve(
@@ -130,8 +130,8 @@ async def load(server: LmiServer, chosen: ChosenEngine, scratch: Path) -> Loaded
     code = server.code = await load_code(server, folder, adapters)
     defaults = model_defaults(config, folder)
     if defaults != NEUTRAL:
-        log.info("defaults of sampling by the model or its options: %s", defaults)
-    log.info("loading %s with %d adapters", folder, len(adapters))
+        LOG.info("defaults of sampling by the model or its options: %s", defaults)
+    LOG.info("loading %s with %d adapters", folder, len(adapters))
     read_folder = await asyncio.to_thread(overlay, folder, config.config_overrides, scratch)
     named = tuple((name, str(path)) for name, path in adapters)
     await chosen.start(StartEngine(str(read_folder), config.engine, named))
@@ -145,7 +145,7 @@ async def load(server: LmiServer, chosen: ChosenEngine, scratch: Path) -> Loaded
             f"the model did not load within {config.loading_timeout_s:g} s (model_loading_timeout)"
         ) from None
     for warning in facts.warnings:
-        log.warning("%s", warning)
+        LOG.warning("%s", warning)
     registry = AdapterRegistry(
         chosen.backend,
         enabled=config.engine.enable_lora,
@@ -157,7 +157,7 @@ async def load(server: LmiServer, chosen: ChosenEngine, scratch: Path) -> Loaded
     registry.adopt(adapters)
     await register_remote(registry, remote_adapters)
     await check_vectors(config, code, codec, chosen.backend)
-    log.info("ready: %s, at most %d tokens a request", facts.dtype, facts.max_model_len)
+    LOG.info("ready: %s, at most %d tokens a request", facts.dtype, facts.max_model_len)
     return LoadedModel(
         backend=chosen.backend,
         codec=codec,
@@ -172,7 +172,7 @@ async def load(server: LmiServer, chosen: ChosenEngine, scratch: Path) -> Loaded
 def image_limits(config: LmiConfig, most: int, chat: ChatTemplate | None) -> ImageLimits:
     """Which images the model reads, by its engine's `most` and its template."""
     if most and (chat is None or not chat.places_images()):
-        log.warning("images are refused: the model's chat template does not place them")
+        LOG.warning("images are refused: the model's chat template does not place them")
         return ImageLimits(why_none="the model's chat template does not place images")
     return ImageLimits(most=most, domains=config.media_domains)
 
@@ -189,7 +189,7 @@ def model_conventions(
         auto_calls=config.tools.auto_choice,
     )
     names = [it.name if it else OFF for it in (conventions.tools, conventions.reasoning)]
-    log.info("tool calls are read as %s, reasoning as %s", *names)
+    LOG.info("tool calls are read as %s, reasoning as %s", *names)
     return conventions
 
 
@@ -282,16 +282,16 @@ def check_fused(name: str | None, first: list[str]) -> None:
             f"option.fuse_adapter is {name[:80]!r}, which is none of this model's adapters: "
             f"{', '.join(first[:10])}"
         )
-    log.warning("option.fuse_adapter is %s: it is merged once it is registered", name[:80])
+    LOG.warning("option.fuse_adapter is %s: it is merged once it is registered", name[:80])
 
 
 def folder_adapters(config: LmiConfig, folder: Path) -> list[tuple[str, Path]]:
     """The adapters in the folder of serving.properties and in the model's folder."""
     found = adapter_folders((config.model_dir, folder), config.adapters)
     if not found and config.adapters != DEFAULT_ADAPTERS:
-        log.warning("option.adapters names %s, which holds no adapter", config.adapters)
+        LOG.warning("option.adapters names %s, which holds no adapter", config.adapters)
     if found and not config.engine.enable_lora:
-        log.warning(
+        LOG.warning(
             "%d folders in %s are not used: option.enable_lora is false",
             len(found),
             config.adapters,
@@ -303,15 +303,15 @@ def folder_adapters(config: LmiConfig, folder: Path) -> list[tuple[str, Path]]:
 async def drain(server: LmiServer) -> None:
     """Refuse new requests and wait for those in flight, at most DRAIN_S."""
     server.phase = ServerPhase.DRAINING
-    log.info("draining %d requests", server.in_flight)
+    LOG.info("draining %d requests", server.in_flight)
     try:
         await asyncio.wait_for(server.idle.wait(), DRAIN_S)
     except TimeoutError:
-        log.warning("%d requests did not end within %g s", server.in_flight, DRAIN_S)
+        LOG.warning("%d requests did not end within %g s", server.in_flight, DRAIN_S)
 
 
 async def fail(server: LmiServer, reason: str) -> None:
     """Wait for the error responses of requests in flight before the server ends."""
     server.phase = ServerPhase.FAILED
-    log.error("%s", reason)
+    LOG.error("%s", reason)
     await asyncio.sleep(FAILED_ANSWERS_S if server.model else 0)

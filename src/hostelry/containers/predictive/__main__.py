@@ -47,7 +47,7 @@ from hostelry.containers.variables import OWN_MODEL_DIR
 
 LOAD_S = 3600.0  # longer than the platform's limit for a start
 
-log = logging.getLogger("hostelry.containers.predictive")
+LOG = logging.getLogger("hostelry.containers.predictive")
 
 
 def parse_arguments(argv: Sequence[str], env: Mapping[str, str]) -> argparse.Namespace:
@@ -140,7 +140,7 @@ async def serve(
     async def load() -> None:
         await zygote.start(lent)
         await served.start()
-        log.info("ready: %d workers, %s", len(served.pids), dict(zygote.versions))
+        LOG.info("ready: %d workers, %s", len(served.pids), dict(zygote.versions))
 
     async with serve_http(app, listener, key):
         try:

@@ -49,7 +49,7 @@ MULTI_MODEL_MODULES: Mapping[str, tuple[str, ...]] = {
 # A worker's body lengths are 32-bit numbers.
 LARGEST_PAYLOAD_MB = 2047
 
-log = logging.getLogger("hostelry.containers.predictive")
+LOG = logging.getLogger("hostelry.containers.predictive")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,5 +148,5 @@ def find_interpreter(env: Mapping[str, str], runtime: str | None, python: str | 
             f"{runtime.replace('-', ':', 1)}"
         )
     if record.lacks:
-        log.warning("the runtime %s is not AWS's: %s", runtime, record.lacks)
+        LOG.warning("the runtime %s is not AWS's: %s", runtime, record.lacks)
     return runtime_python(folder, runtime)

@@ -22,7 +22,7 @@ from hostelry.containers.predictive.zygote_process import ZygoteError, ZygotePro
 KIB = 1024
 UNLOAD_LOOK_S = 0.02
 WATCH_EVERY_S = 2.0
-log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 
 
 class ModelProcesses(Protocol):
@@ -256,7 +256,7 @@ class ModelTable:
             f"{model.memory_bytes} bytes, and {used_bytes} bytes are in use; the copy has "
             f"{self._limit_bytes} (HOSTELRY_MEMORY_BYTES)"
         )
-        log.warning("%s", reason)
+        LOG.warning("%s", reason)
         self._metrics.count_models(len(self._models))
         await self._end(model.pool, reason)
 

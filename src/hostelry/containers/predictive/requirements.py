@@ -27,7 +27,7 @@ INSTALL_S = 1800.0
 MAX_BYTES = 64 * 1024
 SHOWN_LINES = 20
 
-log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 
 
 @contextmanager
@@ -64,7 +64,7 @@ def install_requirements(
     if file.stat().st_size > MAX_BYTES:
         raise TerminalError(f"{FILE} has more than {MAX_BYTES} bytes")
     target = Path(tempfile.mkdtemp(prefix="hostelry-packages-"))
-    log.info("installing %s of the model's code", FILE)
+    LOG.info("installing %s of the model's code", FILE)
     try:
         install(file, target, python, environment)
     except BaseException:
@@ -98,4 +98,4 @@ def install(file: Path, target: Path, python: Path, environment: Mapping[str, st
     if done.returncode:
         raise TerminalError(f"{FILE} cannot be installed: " + " ".join(it.strip() for it in lines))
     for line in lines:
-        log.info("%s: %s", FILE, line)
+        LOG.info("%s: %s", FILE, line)

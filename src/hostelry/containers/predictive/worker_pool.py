@@ -23,7 +23,7 @@ from hostelry.containers.predictive.worker_process import (
 from hostelry.containers.predictive.zygote_process import ZygoteError, ZygoteProcess
 
 FIRST_PAUSE_S, MAX_PAUSE_S = 0.1, 30.0
-log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,7 +191,7 @@ class WorkerPool:
                 return await self._start_worker()
             except (ModelLoadError, WorkerLostError, ZygoteError) as error:
                 self._fault = str(error)
-                log.warning("a worker cannot be replaced: %s; again in %g s", error, pause_s)
+                LOG.warning("a worker cannot be replaced: %s; again in %g s", error, pause_s)
             if not self.pids:
                 while self._queue:
                     refuse(self._queue.popleft(), WorkerLostError(self._fault))

@@ -19,7 +19,7 @@ from hostelry.containers.predictive.zygote_process import (
     receive_message,
 )
 
-log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 
 
 class WorkerLostError(RefusedRequestError):
@@ -154,7 +154,7 @@ class WorkerProcess:
     def _lose(self, cause: str, *, timed_out: bool = False) -> WorkerLostError:
         self.end()
         text = f"worker {self.pid} is lost: {cause}"
-        log.warning("%s", text)
+        LOG.warning("%s", text)
         return WorkerLostError(text, timed_out=timed_out)
 
 

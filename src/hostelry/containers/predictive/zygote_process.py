@@ -33,7 +33,7 @@ THREADS = (
     "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS",
     "TF_NUM_INTRAOP_THREADS",
 )  # fmt: skip
-log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
@@ -163,7 +163,7 @@ class ZygoteProcess:
         Raises ZygoteError.
         """
         if lent is not None and not await is_answering(lent, self._environment):
-            log.info("no process with an imported framework was lent; it is imported here")
+            LOG.info("no process with an imported framework was lent; it is imported here")
             lent.close()
             lent = None
         ours = self._start_process() if lent is None else lent

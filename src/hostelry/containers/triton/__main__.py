@@ -52,7 +52,7 @@ MAX_PAGE_BYTES = 8 * 1024 * 1024
 LEFT_OUT = ("nv_cpu_", "nv_gpu_", "nv_energy_", "nv_pinned_")
 RESERVED = ("hostelry_",)  # for the front's metrics, because a model's code can add others
 
-log = logging.getLogger("hostelry.containers.triton")
+LOG = logging.getLogger("hostelry.containers.triton")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +80,7 @@ class TritonPlaces:
         used = find_needed(chosen, folders)
         for model in used:
             check_folder(model, self.program.backend_names, str(self.program.path))
-        log.info("requests are for the model %s (%s)", chosen.name, chosen.backend)
+        LOG.info("requests are for the model %s (%s)", chosen.name, chosen.backend)
         return TritonOrder(
             program=self.program,
             repository=repository,
@@ -115,7 +115,7 @@ def start(key: str | None, scratch: Path, regions: str) -> str | None:
     settings = resolve(os.environ)
     ignored = list_without_effect(os.environ)
     if ignored:
-        log.info("without effect here: %s", ", ".join(ignored))
+        LOG.info("without effect here: %s", ", ".join(ignored))
     places = TritonPlaces(
         program=find_program(os.environ, scratch.absolute()),
         settings=settings,
@@ -164,7 +164,7 @@ async def serve(places: TritonPlaces, folder: Path, key: str | None) -> str | No
 
     async def load() -> None:
         await served.start()
-        log.info("ready")
+        LOG.info("ready")
 
     async with serve_http(app, listener, key):
         try:

@@ -39,7 +39,7 @@ JSON = "application/json"
 LENGTH = "Inference-Header-Content-Length"
 FIRST_PAUSE_S, MAX_PAUSE_S = 0.1, 30.0
 LOOK_EVERY_S = 1.0
-log = logging.getLogger("hostelry.containers.triton")
+LOG = logging.getLogger("hostelry.containers.triton")
 
 
 def get_error_status(words: str) -> int:
@@ -213,7 +213,7 @@ class TritonModels:
         """Start to replace a lost process, unless another caller did."""
         if self._process is not process or self._is_closed:
             return
-        log.warning("%s; it is started again", " ".join(reason.split()))
+        LOG.warning("%s; it is started again", " ".join(reason.split()))
         self._process, self._fault = None, reason
         self._changed.clear()
         self._replacing = asyncio.create_task(
@@ -230,7 +230,7 @@ class TritonModels:
                 self._process = await self._start_process(self._order)
             except (ModelLoadError, RefusedRequestError) as error:
                 self._fault = str(error)
-                log.warning("the model cannot be loaded: %s; again in %g s", error, pause_s)
+                LOG.warning("the model cannot be loaded: %s; again in %g s", error, pause_s)
             else:
                 self._fault = ""
                 self._changed.set()

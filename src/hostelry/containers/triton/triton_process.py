@@ -54,7 +54,7 @@ TIMEOUTS = Timeouts(total_s=24 * 3600.0)  # the callers' limits are shorter
 MAX_ANSWER_BYTES = (1 << 31) - 1
 OK, UNAVAILABLE = 200, 503
 _libc = ctypes.CDLL(None)
-log = logging.getLogger("hostelry.containers.triton")
+LOG = logging.getLogger("hostelry.containers.triton")
 
 
 def list_environments(place: Path = PLACE) -> set[str]:
@@ -366,7 +366,7 @@ class TritonProcess:
             )
         zeros = build_zero_request(config) if self._order.is_stateless else None
         if zeros is None or self._order.inference != "infer":
-            log.info("%s: no request of zeros fits, so none was tried", self._order.model)
+            LOG.info("%s: no request of zeros fits, so none was tried", self._order.model)
             return
         try:
             async with asyncio.timeout(self._order.proof_limit_s):
@@ -377,7 +377,7 @@ class TritonProcess:
             limit_s = self._order.proof_limit_s
             raise ModelLoadError(f"a request of zeros had no answer within {limit_s:g} s") from None
         if answer.status != OK:
-            log.warning("a request of zeros was answered with %s", self.get_error(answer.body))
+            LOG.warning("a request of zeros was answered with %s", self.get_error(answer.body))
 
     async def _unload(self) -> None:
         path = f"/v2/repository/models/{quote(self._order.model, safe='')}/unload"

@@ -32,7 +32,7 @@ from hostelry.engine.kernels.triton.tables import StepAdapters
 from hostelry.engine.kernels.weights import DecoderWeights
 from hostelry.engine.layers.decoder import TorchDecoder
 
-_log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 
 _USES_BEFORE_CAPTURE = 2
 
@@ -236,7 +236,7 @@ class GraphedDecoder(LogitsDecoder):
         there = len(self._graphs)
         message = f"decode steps beyond {there} graphs are computed launch by launch: {reason}"
         self.warnings = (*self.warnings, message)
-        _log.warning(message)
+        LOG.warning(message)
 
     def _get_block(self, bucket: int, layout: PoolLayout) -> StepBlock:
         block = self._blocks.get(bucket)

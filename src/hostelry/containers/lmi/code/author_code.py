@@ -58,7 +58,7 @@ LOAD_LIMIT_S = 60.0
 FIRST_CALL_LIMIT_S = 60.0
 REQUIREMENTS = "requirements.txt"
 
-log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 
 
 class RequirementsError(HostelryError):
@@ -204,7 +204,7 @@ class CodeHost:
         try:
             await process.call(lambda it: Handle(it, options, ()), HANDLE, FIRST_CALL_LIMIT_S)
         except CodeError as error:
-            log.warning("the first call, without a request, failed: %s", error)
+            LOG.warning("the first call, without a request, failed: %s", error)
 
     def end(self) -> None:
         """End the process. The next call starts another process."""
@@ -246,7 +246,7 @@ class AuthorCode:
         launch = self._launch(FILE, folder, self._scratch, await self._packages(folder))
         self._base = await self._ensure_started(CodeHost(launch, lambda: None, None))
         if not self._base.hooks:
-            log.warning("%s has no handle and no formatter; it changes no answer", FILE)
+            LOG.warning("%s has no handle and no formatter; it changes no answer", FILE)
 
     async def _packages(self, folder: Path) -> Path | None:
         """The folder of installed requirements. None without requirements. Raises Refusal."""

@@ -63,7 +63,7 @@ MAX_WAITING = 1000
 
 Send = Callable[[FromEngine], None]
 
-log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 
 
 class HostedEngine(Protocol):
@@ -209,7 +209,7 @@ class MessageLoop:
         text = str(error)
         if fault == "failed":
             text = f"{type(error).__name__}: {error}"
-            log.error("requests could not be added: %s", text, exc_info=error)
+            LOG.error("requests could not be added: %s", text, exc_info=error)
         retry_after_s = getattr(error, "retry_after_s", 0.0)
         self._send(Refused(tuple(it.id for it in requests), fault, text, retry_after_s))
 
@@ -237,11 +237,11 @@ class MessageLoop:
                 message.name, outcome, pin=message.pin, replace=message.replace
             )
         except Exception as error:  # noqa: BLE001 - fetchers are others' code; the client gets the reason
-            log.warning("adapter %s from %s: %s", message.name, message.src, error)
+            LOG.warning("adapter %s from %s: %s", message.name, message.src, error)
             return Done(message.call, classify_adapter_error(error), to_client_text(error))
         view = self._engine.adapter(message.name)
         for warning in view.warnings:
-            log.warning("adapter %s: %s", message.name, warning)
+            LOG.warning("adapter %s: %s", message.name, warning)
         return Done(message.call, adapter=view)
 
     def _answer(
@@ -265,7 +265,7 @@ class MessageLoop:
         except (AdapterError, PinBudgetError) as error:
             return Done(call, classify_adapter_error(error), str(error))
         except Exception as error:
-            log.exception("a call failed: %s", message)
+            LOG.exception("a call failed: %s", message)
             return Done(call, "failed", f"{type(error).__name__}: {error}")
         return Done(call)
 

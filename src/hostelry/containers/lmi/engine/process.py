@@ -46,7 +46,7 @@ PR_SET_PDEATHSIG = 1
 RECEIVE_BYTES = 1 << 20
 SILENT_S = 10.0  # without outputs for that long, an empty `Stepped` is sent as a heartbeat
 
-log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 
 
 class ParentGoneError(Exception):
@@ -107,7 +107,7 @@ def load(start: StartEngine) -> Engine:
             engine.load_adapter(name, Path(folder))
         except (AdapterError, OSError) as error:
             raise AdapterError(f"adapter {name} in {folder} cannot be loaded: {error}") from error
-        log.info("Registered adapter %s from %s successfully", name, folder)
+        LOG.info("Registered adapter %s from %s successfully", name, folder)
     engine.await_fused()
     return engine
 
@@ -132,7 +132,7 @@ def serve(channel: EngineChannel) -> int:
     except ParentGoneError:
         return 0
     except Exception as error:
-        log.exception("the engine failed")
+        LOG.exception("the engine failed")
         with suppress(ParentGoneError):
             is_unsupported = isinstance(error, UnsupportedModelError)
             channel.send(Failed(f"{type(error).__name__}: {error}", is_unsupported))

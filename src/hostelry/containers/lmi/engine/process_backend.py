@@ -69,7 +69,7 @@ ERRORS: Mapping[Fault, type[BackendError]] = {
     "failed": EngineFailedError,
 }
 
-log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 
 
 class RequestGroup:
@@ -245,7 +245,7 @@ class ProcessBackend:
                 for body in unframer.feed(data):
                     self._take(FROM_ENGINE.decode(body))
         except ConnectionError:
-            log.warning("the connection to the engine process broke")
+            LOG.warning("the connection to the engine process broke")
         self._fail("the engine process ended" + ("" if self._closing else " unexpectedly"))
 
     def _take(self, message: FromEngine) -> None:
@@ -284,7 +284,7 @@ class ProcessBackend:
         if self._failure:
             return
         self._failure = reason
-        log.log(logging.INFO if self._closing else logging.ERROR, "engine: %s", reason)
+        LOG.log(logging.INFO if self._closing else logging.ERROR, "engine: %s", reason)
         if not self._facts.done():
             self._facts.set_exception(kind(reason))
         for future in self._calls.values():

@@ -36,7 +36,7 @@ CAUSES: Mapping[type[BackendError], Cause] = {
     AdapterCapacityError: Cause.NO_MEMORY,
 }
 
-log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +112,7 @@ class AdapterRegistry:
                 if record.preload:
                     await self._load(with_src)
                 self._records[record.name] = with_src
-        log.info("Registered adapter %s from %s successfully", record.alias, src)
+        LOG.info("Registered adapter %s from %s successfully", record.alias, src)
 
     async def update(
         self, name: str, *, src: str | None, preload: bool | None, pin: bool | None
@@ -164,12 +164,12 @@ class AdapterRegistry:
                 try:
                     await self._backend.unload_adapter(name)
                 except AdapterMissingError:
-                    log.warning("adapter %s was not loaded in the engine", name)
+                    LOG.warning("adapter %s was not loaded in the engine", name)
                 except BackendError as error:
                     raise Refusal(Cause.ENGINE, str(error)) from error
             del self._records[name]
             await self._adopt(name, None)
-        log.info("Unregistered adapter %s", record.alias)
+        LOG.info("Unregistered adapter %s", record.alias)
         return record
 
     async def ensure_loaded(self, names: Iterable[str | None]) -> None:

@@ -23,7 +23,7 @@ LOGGED = (Cause.ENGINE, Cause.TIMEOUT)  # the server's own failures, not the cli
 Answering = Callable[[Send], Awaitable[None]]
 PlainEndpoint = Callable[[Request], Awaitable[Response]]
 
-log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 
 
 async def read_body(request: Request, limit_bytes: int) -> bytes:
@@ -84,7 +84,7 @@ async def respond(
         status, content = server.refused(refusal, surface)
         server.measured.refused[status] += 1
         if refusal.cause in LOGGED:
-            log.warning("%s %s: %d %s", request.method, request.url.path, status, refusal)
+            LOG.warning("%s %s: %d %s", request.method, request.url.path, status, refusal)
         headers = {"content-type": "application/json", **refusal.headers}
         await send_whole(send, status, headers, msgspec.json.encode(content))
 

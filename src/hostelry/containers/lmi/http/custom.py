@@ -43,7 +43,7 @@ MAX_HEADER_CHARACTERS = 4096
 EVENT_END = b"\n\n"
 FAILED_STATUS = 424
 
-log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +108,7 @@ class CustomRequest:
             async for item in items:
                 yield item.body
         except CodeError as error:
-            log.warning("a stream broke: %s", error)
+            LOG.warning("a stream broke: %s", error)
             yield self.format_failure(self.shown(f"Custom handler failed: {error}"))
 
     def format_failure(self, message: str) -> bytes:
@@ -192,7 +192,7 @@ class OutputFormatter:
                 async for chunk in chunks:
                     yield await self.events(chunk)
             except Refusal as refusal:
-                log.warning("a stream broke: %s", refusal.message)
+                LOG.warning("a stream broke: %s", refusal.message)
                 yield self.custom.format_failure(refusal.message)
 
     async def _event(self, event: bytes) -> bytes:

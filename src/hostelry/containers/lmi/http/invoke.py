@@ -66,7 +66,7 @@ MAX_NOTED_FIELDS = 1000  # names of ignored fields that are logged
 
 Steps = AsyncGenerator[list[tuple[RunningSequence, Piece]]]
 
-log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 FETCH_S = 10.0
 MAX_AT_ONCE = 8
 
@@ -229,7 +229,7 @@ class InvocationHandler:
             cut = name[:SHOWN_CHARACTERS]
             if cut not in noted and len(noted) < MAX_NOTED_FIELDS:
                 noted.add(cut)
-                log.warning("requests have a field %r, which is ignored", cut)
+                LOG.warning("requests have a field %r, which is ignored", cut)
         return ignored_header(invocation.ignored_fields)
 
     async def _stream(
@@ -261,13 +261,13 @@ class InvocationHandler:
             while (pieces := await self._next(steps)) is not None:
                 yield form.step(generated, pieces)
         except Refusal as refusal:
-            log.warning("a stream broke: %s", refusal.message)
+            LOG.warning("a stream broke: %s", refusal.message)
             measure.end("error")
             status = get_status(refusal.cause, self.route.surface, self.server.config.codes)
             yield form.broken(generated, status, self.server.shown(refusal.message))
             return
         except Exception:
-            log.exception("a stream broke by a defect of the server")
+            LOG.exception("a stream broke by a defect of the server")
             measure.end("error")
             yield form.broken(
                 generated, 500, "the server failed at this response; its log has the reason"

@@ -18,7 +18,7 @@ MODEL_FILES = ("*.json", "*.jinja", "*.safetensors")
 MODEL_MARKS = ("serving.properties", "config.json", "model.py")
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(@[\w.-]+)?")
 
-log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 
 
 def model_folder(config: LmiConfig) -> Path:
@@ -69,7 +69,7 @@ def download(model_id: str, config: LmiConfig) -> Path:
     """
     if config.hub_folder is not None:
         return Path(config.hub_folder)
-    log.info("fetching %s (revision %s) from the hub", model_id, config.revision or "main")
+    LOG.info("fetching %s (revision %s) from the hub", model_id, config.revision or "main")
     try:
         return Path(
             snapshot_download(

@@ -53,7 +53,7 @@ MAX_SOCKET_FOLDER = 70
 PRELOADED = ("libtcmalloc_minimal.so.4",)  # used if installed, as vLLM advises for CPUs
 LIBRARY_FOLDERS = ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64")
 DROPPED = ("PYTHONHOME", "PYTHONPATH", "PYTHONSTARTUP", "VIRTUAL_ENV")
-log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, eq=False)
@@ -200,7 +200,7 @@ class ChosenEngine:
         self._left = backends_to_try(config, self._missing)
         if config.rolling_batch_is_vllm and self._left == (Backend.HOSTELRY,):
             reason = self._missing or "option.backend is hostelry"
-            log.warning("rolling_batch=vllm runs on our own engine: %s", reason)
+            LOG.warning("rolling_batch=vllm runs on our own engine: %s", reason)
         await self._start_next(start)
 
     async def wait_ready(self) -> ModelFacts:
@@ -211,7 +211,7 @@ class ChosenEngine:
         except ModelUnsupportedError as error:
             if not self._left:
                 raise EngineFailedError(f"{error}{self._advice()}") from error
-            log.warning("our own engine does not read this model: %s; vLLM is asked", error)
+            LOG.warning("our own engine does not read this model: %s; vLLM is asked", error)
             refusal = str(error)
         await self.backend.close()
         await self._start_next(self._start)
@@ -236,7 +236,7 @@ class ChosenEngine:
             self._chosen = ProcessBackend(spawn=spawn)
         else:
             self._chosen = ProcessBackend(spawn=self._ours())
-        log.info("the engine is %s", self.name.value)
+        LOG.info("the engine is %s", self.name.value)
         await self._chosen.start(start)
 
     def _ours(self) -> Spawn:

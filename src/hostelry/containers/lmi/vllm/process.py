@@ -53,7 +53,7 @@ RECEIVE_BYTES = 1 << 18
 MEMORY_VARIABLE = "HOSTELRY_MEMORY_BYTES"
 READY_WAIT_S = 0.1
 
-log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 
 
 def end_token_ids(folder: Path) -> tuple[int, ...]:
@@ -105,7 +105,7 @@ async def serve(stream: socket.socket, place: Path) -> int:
     except ConnectionError:
         return 0
     except Exception as error:
-        log.exception("the engine failed")
+        LOG.exception("the engine failed")
         send(Failed(failure_text(error, first_error(place))))
         await writer.drain()
         return 1
@@ -148,7 +148,7 @@ async def run(reader: asyncio.StreamReader, send: Send, place: Path) -> int:
         except (AdapterError, OSError, ValueError) as error:
             raise AdapterError(f"adapter {name} in {source} cannot be loaded: {error}") from error
         engine.register_adapter(name, adapter, pin=False, replace=False)
-        log.info("Registered adapter %s from %s successfully", name, source)
+        LOG.info("Registered adapter %s from %s successfully", name, source)
     event_loop = asyncio.get_running_loop()
     loop = MessageLoop(engine, send, lambda: event_loop.call_soon_threadsafe(loop.settle))
     send(ModelLoaded(llm.facts))

@@ -21,7 +21,7 @@ from hostelry.engine.scheduler.records import RequestStatus, Tenant
 from hostelry.engine.scheduler.records import Sequence as QueuedSequence
 from hostelry.engine.scheduler.tenants import CompletionInterval, TenantPolicies
 
-log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 
 
 class VllmAdmission:
@@ -245,11 +245,11 @@ class VllmRequests:
                     return
             self._fail(held, "vLLM ended it without a reason")
         except EngineFailedError:
-            log.exception("request %s ends with the engine", request.id)
+            LOG.exception("request %s ends with the engine", request.id)
         except ValueError as error:  # before its first token: vLLM refuses the request
             self._fail(held, str(error), FinishReason.REFUSED)
         except Exception as error:
-            log.exception("request %s failed", request.id)
+            LOG.exception("request %s failed", request.id)
             self._fail(held, f"{type(error).__name__}: {error}")
 
     def _take(self, held: VllmRequest, outputs: Sequence[Output]) -> None:
