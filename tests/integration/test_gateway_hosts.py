@@ -54,7 +54,7 @@ class LeadingControl(FakeControl):
     def __init__(self, rig: GatewayRig) -> None:
         self.url = rig.config.control_url
         self.hosts: dict[str, str] = {}
-        self.board = LoadAggregator(0.0)
+        self.aggregator = LoadAggregator(0.0)
         self._connections: set[socket.socket] = set()
         super().__init__(rig)
 
@@ -81,7 +81,7 @@ class LeadingControl(FakeControl):
             return
         body = handler.rfile.read(int(handler.headers["Content-Length"]))
         if handler.path == "/internal/load":
-            self.board.take(decode(body, LoadReport), SystemClock().now())
+            self.aggregator.take(decode(body, LoadReport), SystemClock().now())
             self._send(handler, 204, b"")
             return
         host = json.loads(body)
@@ -215,13 +215,13 @@ def test_requests_of_both_hosts_spread_as_if_they_were_one(cluster: Cluster) -> 
         assert [it.result() for it in asking] == [b"hello"] * 8
 
     def most_at_once() -> float:
-        board = cluster.control.board
-        board.tick(SystemClock().now())
+        aggregator = cluster.control.aggregator
+        aggregator.tick(SystemClock().now())
         loads = [
             load
-            for key in board.keys()  # noqa: SIM118 - it is not a mapping
+            for key in aggregator.keys()  # noqa: SIM118 - it is not a mapping
             if key.endpoint_name == "echo"
-            for load in board.recent(key, began)
+            for load in aggregator.recent(key, began)
         ]
         return max((it.in_flight_mean for it in loads), default=0.0)
 

@@ -66,7 +66,7 @@ class ControlDeps:
     """Dependencies of control's application.
 
     `on_keys_issued` is called with temporary keys before the caller gets them. `wake` is called in
-    a thread for each name without a copy for which requests wait. `board` aggregates the load that
+    a thread for each name without a copy for which requests wait. `aggregator` gets the load that
     gateway workers report. These functions return data for `hostelry status`:
 
     - `last_used`: the time at which each environment was last used
@@ -83,7 +83,7 @@ class ControlDeps:
     get_shape: Callable[[str], Shape]
     max_body_bytes: int
     wake: Callable[[Wake], None] = lambda _: None
-    board: LoadAggregator = field(default_factory=lambda: LoadAggregator(0.0))
+    aggregator: LoadAggregator = field(default_factory=lambda: LoadAggregator(0.0))
     metrics: MetricStore
     pace: float = 1.0
     root_key: RootKey = field(default_factory=RootKey)
@@ -120,7 +120,7 @@ def build_app(deps: ControlDeps) -> ASGIApp:
     """Build the ASGI application, which refuses every request without the internal key."""
     routes = InternalApi(deps)
     wakes = WakeRoutes(deps.state, deps.wake)
-    loads = LoadRoutes(deps.board, deps.clock)
+    loads = LoadRoutes(deps.aggregator, deps.clock)
     transforms = TransformRoutes(deps.reconciler.transforms)
     app = Starlette(
         routes=[

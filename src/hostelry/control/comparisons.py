@@ -53,17 +53,19 @@ class _Counted:
 class Comparisons:
     """Evidence on pairs of names, and the route. Thread-safe.
 
-    `board` delivers the loads of each second. A pair is kept for `FORGET_S` after a question.
+    `aggregator` delivers the loads of each second. A pair is kept for `FORGET_S` after a question.
     """
 
-    def __init__(self, scope: Scope, state: State, board: LoadAggregator, clock: Clock) -> None:
+    def __init__(
+        self, scope: Scope, state: State, aggregator: LoadAggregator, clock: Clock
+    ) -> None:
         self._scope = scope
         self._state = state
-        self._board = board
+        self._aggregator = aggregator
         self._clock = clock
         self._lock = threading.Lock()
         self._pairs: dict[Pair, _Counted] = {}
-        board.subscribe(self._take)
+        aggregator.subscribe(self._take)
 
     def routes(self) -> tuple[Route, ...]:
         """The route."""
@@ -143,11 +145,11 @@ class Comparisons:
             if counted is None:
                 if len(self._pairs) >= MAX_PAIRS:
                     del self._pairs[min(self._pairs, key=lambda it: self._pairs[it].asked_at)]
-                through = self._board.closed_through
+                through = self._aggregator.closed_through
                 since = max(0, through - DETAILS_S + 1)
                 counted = self._pairs[pair] = _Counted(since=since, seeded=through, asked_at=now)
                 for key in pair:
-                    seen = self._board.recent(key, since)
+                    seen = self._aggregator.recent(key, since)
                     _add(counted, pair, [it for it in seen if it.second <= through])
             counted.asked_at = now
             return replace(counted)

@@ -74,14 +74,14 @@ class Exposition(Collector):
     def __init__(
         self,
         totals: Totals,
-        board: LoadAggregator,
+        aggregator: LoadAggregator,
         census: Callable[[], Census],
         state: State,
         clock: Clock,
         metrics: DurableMetrics | SharedMetrics,
     ) -> None:
         self._totals = totals
-        self._board = board
+        self._aggregator = aggregator
         self._census = census
         self._state = state
         self._clock = clock
@@ -100,7 +100,7 @@ class Exposition(Collector):
         yield from _capacity(self._census())
         yield self._alarms()
         reporting = GaugeMetricFamily("hostelry_gateway_reporting", "1 while gateways report.")
-        reporting.add_metric((), float(self._board.is_reporting(self._clock.now())))
+        reporting.add_metric((), float(self._aggregator.is_reporting(self._clock.now())))
         yield reporting
         yield from _store(self._metrics)
         build = GaugeMetricFamily("hostelry_build_info", "The version.", labels=("version",))

@@ -77,10 +77,10 @@ class RouteRoutes:
 
 
 class LoadRoutes:
-    """Handlers that pass reports of load to `board`, and show its loads."""
+    """Handlers that pass reports of load to `aggregator`, and show its loads."""
 
-    def __init__(self, board: LoadAggregator, clock: Clock) -> None:
-        self._board = board
+    def __init__(self, aggregator: LoadAggregator, clock: Clock) -> None:
+        self._aggregator = aggregator
         self._clock = clock
 
     async def take(self, request: Request) -> Response:
@@ -104,25 +104,25 @@ class LoadRoutes:
     def _summarize(
         self, endpoint: str | None, variant: str | None, component: str | None
     ) -> dict[str, Any]:
-        through = self._board.closed_through
+        through = self._aggregator.closed_through
         wanted = [
             key
-            for key in (self._board.keys() if variant or component else ())
+            for key in (self._aggregator.keys() if variant or component else ())
             if key.endpoint_name == endpoint
             and key.component_name == component
             and variant in (None, key.variant_name)
         ]
-        loads = self._board.recent(wanted[0], through - HISTORY_S) if wanted else []
+        loads = self._aggregator.recent(wanted[0], through - HISTORY_S) if wanted else []
         return {
             "now": self._clock.now(),
             "through": through,
-            "is_reporting": self._board.is_reporting(self._clock.now()),
-            "names": summarize_names(self._board.seconds(through - LATENCY_S), endpoint),
+            "is_reporting": self._aggregator.is_reporting(self._clock.now()),
+            "names": summarize_names(self._aggregator.seconds(through - LATENCY_S), endpoint),
             "series": summarize_buckets(loads, BUCKET_S),
         }
 
     def _take(self, body: bytes) -> None:
-        self._board.take(decode(body, LoadReport), self._clock.now())
+        self._aggregator.take(decode(body, LoadReport), self._clock.now())
 
 
 def summarize_names(seconds: Seconds, endpoint: str | None) -> list[dict[str, Any]]:

@@ -122,7 +122,7 @@ async def _lead(
     ):
         asynchronous = AsyncRoutes(state, scaling.messages.services.topics, scaling.metrics)
         usage = UsageRoutes(owner, scaling.metrics, clock)
-        comparisons = Comparisons(owner, state, scaling.board, clock)
+        comparisons = Comparisons(owner, state, scaling.aggregator, clock)
         gateway_hosts = GatewayHostRoutes(monotonic_s)
         captured = CaptureBoard(scaling.metrics)
         agent = partial(
@@ -145,7 +145,7 @@ async def _lead(
                 get_shape=get_shape,
                 max_body_bytes=config.max_body_bytes,
                 wake=scaling.wake,
-                board=scaling.board,
+                aggregator=scaling.aggregator,
                 metrics=scaling.metrics,
                 checks_roles=not config.any_role,
                 pace=config.pace,

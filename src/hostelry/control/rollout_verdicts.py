@@ -51,15 +51,15 @@ class _Watched:
 class RolloutVerdicts:
     """The evidence on each update under way. Thread-safe.
 
-    `board` delivers the loads of each second. `clock` decides when an update is forgotten.
+    `aggregator` delivers the loads of each second. `clock` decides when an update is forgotten.
     """
 
-    def __init__(self, board: LoadAggregator, clock: Clock) -> None:
-        self._board = board
+    def __init__(self, aggregator: LoadAggregator, clock: Clock) -> None:
+        self._aggregator = aggregator
         self._clock = clock
         self._lock = threading.Lock()
         self._watched: dict[GroupKey, _Watched] = {}
-        board.subscribe(self._take)
+        aggregator.subscribe(self._take)
 
     def decide(self, update: WatchedUpdate) -> StepVerdict:
         """Return the verdict on the update's present step. From now on its requests are counted."""
@@ -102,7 +102,7 @@ class RolloutVerdicts:
 
     def _watch(self, update: WatchedUpdate) -> _Watched:
         """The evidence on the update's present step, counted from now on."""
-        now, key, closed_through = self._clock.now(), _key(update), self._board.closed_through
+        now, key, closed_through = self._clock.now(), _key(update), self._aggregator.closed_through
         watched = self._watched.get(key)
         if watched is None or watched.update.generation != update.generation:
             watched = _Watched(update=update, through=closed_through, asked_at=now, evidence={})
@@ -120,9 +120,9 @@ class RolloutVerdicts:
         return watched
 
     def _seed(self, watched: _Watched, since: int, *, of_update: bool) -> None:
-        """Count the seconds since `since` that the board has already delivered."""
+        """Count the seconds since `since` that the aggregator has already delivered."""
         for name in watched.update.variants:
-            for load in self._board.recent(_load_key(watched.update, name), since):
+            for load in self._aggregator.recent(_load_key(watched.update, name), since):
                 if load.second <= watched.through:
                     _add(watched, name, load, of_update=of_update)
 

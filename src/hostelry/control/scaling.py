@@ -63,12 +63,12 @@ class Scaling:
         self._clock = clock
         self.metrics = data.metrics
         self._context_of = self._bind_contexts(credentials, get_shape, config)
-        self.board = LoadAggregator(clock.now())
-        self.board.restore(data.receipts)
+        self.aggregator = LoadAggregator(clock.now())
+        self.aggregator.restore(data.receipts)
         self.scaler = TargetScaler(
             ScalerDeps(
                 state=state,
-                loads=self.board,
+                aggregator=self.aggregator,
                 clock=clock,
                 steady=MonotonicClock(),
                 refuse_fewer=self._explain_refusal,
@@ -77,14 +77,14 @@ class Scaling:
         )
         self.environments = Environments(
             state,
-            self.board,
+            self.aggregator,
             clock,
             MonotonicClock(),
             idle_s=config.serverless_idle_s / config.pace,
             empty_s=EMPTY_S / config.pace,
         )
-        self.history = History(state, self.metrics, self.board, self.scaler.capacities)
-        self.verdicts = RolloutVerdicts(self.board, clock)
+        self.history = History(state, self.metrics, self.aggregator, self.scaler.capacities)
+        self.verdicts = RolloutVerdicts(self.aggregator, clock)
         self.routes = ScalingRoutes(
             state, self.scaler, self.history, clock, config.pace, self.verdicts.describe
         ).routes()
@@ -101,9 +101,11 @@ class Scaling:
                 publish=self.messages.publish_alarm,
             ),
         )
-        self._publisher = Publisher(self.board, self.metrics, census, clock, data.keep_receipts)
+        self._publisher = Publisher(
+            self.aggregator, self.metrics, census, clock, data.keep_receipts
+        )
         self.exposition = Exposition(
-            self._publisher.totals, self.board, census, state, clock, self.metrics
+            self._publisher.totals, self.aggregator, census, state, clock, self.metrics
         )
         scrape = Route("/internal/metrics", self.exposition.serve, methods=["GET"])
         self._responsive = ResponsiveWatch(
@@ -115,7 +117,7 @@ class Scaling:
                 metrics=self.metrics,
             )
         )
-        self._responsive.listen(self.board)
+        self._responsive.listen(self.aggregator)
         self._rescheduled = asyncio.Event()
         self._scheduled_actions = ScheduleWatch(state, clock, self.scaler.record_bounds)
         self._schedules = build_schedule_runner(
@@ -199,11 +201,11 @@ class Scaling:
     def _pass_second(self) -> None:
         """Do all work of one second. Then raise the first failure, if there was any."""
         with contextlib.ExitStack() as each:
-            # The stack calls in reverse order, so the board comes first.
+            # The stack calls in reverse order, so the aggregator comes first.
             each.callback(self.scaler.tick)
             each.callback(self.environments.tick)
             each.callback(self.history.write, self._clock.now())
-            each.callback(self.board.tick, self._clock.now())
+            each.callback(self.aggregator.tick, self._clock.now())
 
     async def _respond(self) -> None:
         while True:

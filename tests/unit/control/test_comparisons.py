@@ -35,8 +35,8 @@ class Rig:
         found = endpoint(active=both)
         self.name = found.name
         self.state.endpoints.put(SCOPE, found.name, found, expect=None)
-        self.board = LoadAggregator(self.clock.now() - 100)
-        self.routes = Comparisons(SCOPE, self.state, self.board, self.clock)
+        self.aggregator = LoadAggregator(self.clock.now() - 100)
+        self.routes = Comparisons(SCOPE, self.state, self.aggregator, self.clock)
         self.sequence = 0
 
     def mirror(self) -> None:
@@ -75,7 +75,7 @@ class Rig:
         report = LoadReport(
             worker="w", started_at=1.0, sequence=self.sequence, seconds=loads, first=at, through=at
         )
-        self.board.take(report, self.clock.now())
+        self.aggregator.take(report, self.clock.now())
 
     def get(self, **asked: str) -> httpx.Response:
         async def main() -> httpx.Response:

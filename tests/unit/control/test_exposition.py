@@ -31,10 +31,10 @@ CHAT = {
 
 
 class Page:
-    """A page over a board with the reports of one second."""
+    """A page over an aggregator with the reports of one second."""
 
     def __init__(self, folder: Path) -> None:
-        board, totals = LoadAggregator(T0 - 60), Totals()
+        aggregator, totals = LoadAggregator(T0 - 60), Totals()
         second = load(
             T0,
             arrivals=7,
@@ -44,12 +44,12 @@ class Page:
             in_flight_mean=1.5,
             model_latency_us=Distribution(values=(300_000.0,), counts=(4,)),
         )
-        board.take(report("gateway-1", 1, second), T0 + 1)
+        aggregator.take(report("gateway-1", 1, second), T0 + 1)
         totals.take(T0, [second])
         state = open_state(MemoryStore())
         self.clock = ManualClock(T0 + 1.0)
         self.metrics = DurableMetrics(folder, self.clock)
-        self.exposition = Exposition(totals, board, census, state, self.clock, self.metrics)
+        self.exposition = Exposition(totals, aggregator, census, state, self.clock, self.metrics)
 
     def put(self, scope: Scope, name: str) -> None:
         metric = Metric.of("Mine", name, {})

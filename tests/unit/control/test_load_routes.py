@@ -16,9 +16,9 @@ from hostelry.metrics.sagemaker.load_aggregator import LoadAggregator
 GOOD = msgspec.json.encode(report("gateway-1", 1, load(T0, arrivals=3)))
 
 
-def answers(board: LoadAggregator, *bodies: bytes) -> list[int]:
+def answers(aggregator: LoadAggregator, *bodies: bytes) -> list[int]:
     async def main() -> list[int]:
-        routes = LoadRoutes(board, ManualClock(T0 + 1.0))
+        routes = LoadRoutes(aggregator, ManualClock(T0 + 1.0))
         app = Starlette(routes=[Route("/internal/load", routes.take, methods=["POST"])])
         transport = httpx.ASGITransport(app=app)
         async with httpx.AsyncClient(transport=transport, base_url="http://control") as client:
@@ -28,10 +28,10 @@ def answers(board: LoadAggregator, *bodies: bytes) -> list[int]:
 
 
 def test_a_report_is_taken_and_again_taken_for_counted() -> None:
-    board = LoadAggregator(T0 - 60.0)
-    assert answers(board, GOOD, GOOD) == [204, 204]
-    board.tick(T0 + 60)
-    assert [it.arrivals for it in board.recent(CHAT, T0)] == [3]
+    aggregator = LoadAggregator(T0 - 60.0)
+    assert answers(aggregator, GOOD, GOOD) == [204, 204]
+    aggregator.tick(T0 + 60)
+    assert [it.arrivals for it in aggregator.recent(CHAT, T0)] == [3]
 
 
 @cases(
@@ -44,20 +44,22 @@ def test_a_report_is_taken_and_again_taken_for_counted() -> None:
     case("no finite number", GOOD.replace(b'"arrivals":3', b'"arrivals":1e999')),
 )
 def test_what_is_no_report_is_refused_and_counts_nothing(body: bytes) -> None:
-    board = LoadAggregator(T0 - 60.0)
-    assert answers(board, body) == [400]
-    board.tick(T0 + 60)
-    assert board.keys() == []
+    aggregator = LoadAggregator(T0 - 60.0)
+    assert answers(aggregator, body) == [400]
+    aggregator.tick(T0 + 60)
+    assert aggregator.keys() == []
 
 
 def test_the_load_of_one_name_is_shown_by_time() -> None:
-    board = LoadAggregator(T0 - 60.0)
+    aggregator = LoadAggregator(T0 - 60.0)
     for number in range(1, 9):
-        board.take(report("gateway-1", number, load(T0 + number, arrivals=3)), T0 + number + 1.0)
-    board.tick(T0 + 60)
+        aggregator.take(
+            report("gateway-1", number, load(T0 + number, arrivals=3)), T0 + number + 1.0
+        )
+    aggregator.tick(T0 + 60)
 
     async def main() -> list[httpx.Response]:
-        routes = LoadRoutes(board, ManualClock(T0 + 60.0))
+        routes = LoadRoutes(aggregator, ManualClock(T0 + 60.0))
         app = Starlette(routes=[Route("/internal/load", routes.show_recent, methods=["GET"])])
         transport = httpx.ASGITransport(app=app)
         async with httpx.AsyncClient(transport=transport, base_url="http://control") as client:

@@ -34,8 +34,8 @@ class Rig:
         self.restart()
 
     def restart(self) -> None:
-        self.board = LoadAggregator(self.clock.now() - 100)
-        self.verdicts = RolloutVerdicts(self.board, self.clock)
+        self.aggregator = LoadAggregator(self.clock.now() - 100)
+        self.verdicts = RolloutVerdicts(self.aggregator, self.clock)
 
     def become(self, **changes: object) -> Endpoint:
         self.endpoint = replace(self.endpoint, **changes)  # type: ignore[arg-type] # fields by name
@@ -72,7 +72,7 @@ class Rig:
                 first=at,
                 through=at,
             )
-            self.board.take(report, self.clock.now())
+            self.aggregator.take(report, self.clock.now())
 
     def verdict(self) -> StepVerdict:
         update = find_watched_update(self.endpoint)

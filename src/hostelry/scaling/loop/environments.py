@@ -52,7 +52,7 @@ class Environments:
     def __init__(
         self,
         state: State,
-        loads: LoadReader,
+        aggregator: LoadReader,
         clock: Clock,
         steady: Clock,
         *,
@@ -60,7 +60,7 @@ class Environments:
         empty_s: float = EMPTY_S,
     ) -> None:
         self._state = state
-        self._loads = loads
+        self._aggregator = aggregator
         self._clock = clock
         self._steady = steady
         self._idle_s = idle_s
@@ -114,7 +114,7 @@ class Environments:
         with self._lock:
             before = self._seen.get(key) or _Seen(used_at={}, woken_at=now)
         since = int(self._clock.now()) - LOOK_BACK_S
-        busy = {it for load in self._loads.recent(key, since) for it in _list_busy(load)}
+        busy = {it for load in self._aggregator.recent(key, since) for it in _list_busy(load)}
         used_at = {}
         for copy in copies:
             copy_id = copy.spec.id

@@ -52,11 +52,11 @@ class History:
     """Writes and reads the history. One thread writes."""
 
     def __init__(
-        self, state: State, metrics: MetricStore, loads: LoadReader, capacities: Capacities
+        self, state: State, metrics: MetricStore, aggregator: LoadReader, capacities: Capacities
     ) -> None:
         self._state = state
         self._metrics = metrics
-        self._loads = loads
+        self._aggregator = aggregator
         self._capacities = capacities
         self._written: dict[tuple[Scope, str], Written] = {}
 
@@ -98,7 +98,7 @@ class History:
         through = known.load_through if known is not None else since - 1
         if is_due:
             last = math.floor(now) - SETTLED_S
-            seconds = add_loads(self._loads, found.keys, max(since, last - int(2 * EVERY_S)))
+            seconds = add_loads(self._aggregator, found.keys, max(since, last - int(2 * EVERY_S)))
             reported = [it for it in seconds if it.second <= last]
             mine += build_load_samples(target, reported)
             through = max([through, *(it.second for it in reported)])

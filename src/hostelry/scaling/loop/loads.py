@@ -21,13 +21,13 @@ class LoadReader(Protocol):
         ...
 
 
-def add_loads(loads: LoadReader, keys: Iterable[LoadKey], since: float) -> list[SecondLoad]:
+def add_loads(aggregator: LoadReader, keys: Iterable[LoadKey], since: float) -> list[SecondLoad]:
     """The seconds of several names together, oldest first."""
     by_second: dict[int, SecondLoad] = {}
     for key in keys:
-        for one in loads.recent(key, int(since)):
-            known = by_second.get(one.second)
-            by_second[one.second] = one if known is None else side_by_side(known, one)
+        for load in aggregator.recent(key, int(since)):
+            known = by_second.get(load.second)
+            by_second[load.second] = load if known is None else side_by_side(known, load)
     return [by_second[second] for second in sorted(by_second)]
 
 

@@ -76,9 +76,9 @@ class ResponsiveWatch:
         self._learnt: dict[LoadKey, ResponsiveState] = {}
         self._complained_at: dict[str, float] = {}
 
-    def listen(self, board: Seconds) -> None:
-        """Record every second that `board` closes from now on."""
-        board.subscribe(self.record)
+    def listen(self, aggregator: Seconds) -> None:
+        """Record every second that `aggregator` closes from now on."""
+        aggregator.subscribe(self.record)
 
     def record(self, second: int, loads: Sequence[SecondLoad]) -> None:
         """Take a second. `loads` leaves out names without load. Quick, and never raises."""

@@ -162,7 +162,7 @@ class ScalerDeps:
     """Dependencies of the scaler. `steady` never jumps, and `pace` divides cooldowns."""
 
     state: State
-    loads: LoadReader
+    aggregator: LoadReader
     clock: Clock
     steady: Clock
     refuse_fewer: RefuseFewer
@@ -199,7 +199,7 @@ class TargetScaler:
         self.book = ActivityBook(deps.state)
         self.capacities = Capacities(deps.state, deps.refuse_fewer)
         self._executor = ScalingExecutor(self.book, self.capacities, deps.clock, deps.new_id)
-        self._tracker = ActivityTracker(self.book, self.capacities, deps.loads, self._executor)
+        self._tracker = ActivityTracker(self.book, self.capacities, deps.aggregator, self._executor)
         self._recent = RecentRequests(deps.state)
         self._crashes = Crashes()
         self._shifts = RecentShifts()
@@ -345,7 +345,7 @@ class TargetScaler:
         if found is None or not span_s:
             return known
         since = max(now - span_s, made_at)
-        return replace(known, seconds=add_loads(self._deps.loads, found.keys, since))
+        return replace(known, seconds=add_loads(self._deps.aggregator, found.keys, since))
 
     def _act(self, known: TargetSnapshot, plan: ScalingPlan) -> bool:
         """Carry out a plan. False if its resource takes no such number now."""

@@ -259,11 +259,15 @@ class ActivityTracker:
     """
 
     def __init__(
-        self, book: ActivityBook, capacities: Capacities, loads: LoadReader, acts: ScalingExecutor
+        self,
+        book: ActivityBook,
+        capacities: Capacities,
+        aggregator: LoadReader,
+        acts: ScalingExecutor,
     ) -> None:
         self._book = book
         self._capacities = capacities
-        self._loads = loads
+        self._aggregator = aggregator
         self._executor = acts
         self._seen_at: dict[str, float] = {}
 
@@ -325,7 +329,7 @@ class ActivityTracker:
             return
         begun = receipt.decided_at if receipt.load_rose_at is None else receipt.load_rose_at
         since = max(begun, receipt.decided_at - LOOK_BACK_S)
-        seconds = add_loads(self._loads, found.keys, since)
+        seconds = add_loads(self._aggregator, found.keys, since)
         seen = find_first_answer(seconds, receipt.copies_before, since, receipt.decided_at)
         if seen.at is None and activity.status in UNDER_WAY:
             return

@@ -128,7 +128,7 @@ def test_load_on_a_variant_with_pools_scales_by_the_weighted_expression(
     scaler = TargetScaler(
         ScalerDeps(
             state=api.state,
-            loads=FakeLoads(),
+            aggregator=FakeLoads(),
             clock=api.clock,
             steady=steady,
             refuse_fewer=lambda *_: None,

@@ -93,7 +93,7 @@ class ScalingTown:
         self.scaler = TargetScaler(
             ScalerDeps(
                 state=self.state,
-                loads=self.loads,
+                aggregator=self.loads,
                 clock=self.clock,
                 steady=self.steady,
                 refuse_fewer=lambda *_: self.refusal,
