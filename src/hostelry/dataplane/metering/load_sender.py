@@ -22,7 +22,7 @@ from hostelry.http1.upstream import Timeouts, Upstream
 LOG = logging.getLogger(__name__)
 MAX_LOADS = 20_000  # seconds of names, about 20 MB
 MAX_LOADS_A_REPORT = 5_000
-MAX_SPANS = 300
+MAX_CLOSED = 300
 
 
 class LoadBacklog:
@@ -41,60 +41,60 @@ class LoadBacklog:
         self._worker = worker
         self._started_at = started_at
         self._max_loads = max_loads
-        self._spans: deque[ClosedSeconds] = deque()
+        self._closed: deque[ClosedSeconds] = deque()
         self._sequence = 0
-        self._under_way: LoadReport | None = None
+        self._report: LoadReport | None = None
 
     @property
     def num_loads(self) -> int:
         """Number of waiting seconds of names, without the report under way."""
-        return sum(len(it.loads) for it in self._spans)
+        return sum(len(it.loads) for it in self._closed)
 
-    def add(self, spans: Iterable[ClosedSeconds]) -> None:
+    def add(self, seconds: Iterable[ClosedSeconds]) -> None:
         """Keep closed seconds until they are delivered."""
-        for span in spans:
-            last = self._spans[-1] if self._spans else None
-            if last is None or last.through + 1 != span.first:
-                self._spans.append(span)
+        for closed in seconds:
+            last = self._closed[-1] if self._closed else None
+            if last is None or last.through + 1 != closed.first:
+                self._closed.append(closed)
             else:
-                self._spans[-1] = _span((last, span))
-        if self.num_loads > self._max_loads or len(self._spans) > MAX_SPANS:
+                self._closed[-1] = _join(last, closed)
+        if self.num_loads > self._max_loads or len(self._closed) > MAX_CLOSED:
             self._compact()
 
     def report(self) -> LoadReport | None:
         """The report to send, the same until `drop_report` is called. None without a backlog."""
-        if self._under_way is None and self._spans:
-            span = self._cut(self._spans.popleft())
+        if self._report is None and self._closed:
+            closed = self._cut(self._closed.popleft())
             self._sequence += 1
-            self._under_way = LoadReport(
+            self._report = LoadReport(
                 worker=self._worker,
                 started_at=self._started_at,
                 sequence=self._sequence,
-                seconds=span.loads,
-                first=span.first,
-                through=span.through,
+                seconds=closed.loads,
+                first=closed.first,
+                through=closed.through,
             )
-        return self._under_way
+        return self._report
 
     def drop_report(self) -> None:
         """Drop the report, because control has taken it or never will."""
-        self._under_way = None
+        self._report = None
 
-    def _cut(self, span: ClosedSeconds) -> ClosedSeconds:
-        """Take whole seconds from the beginning of `span`. The rest waits."""
-        if len(span.loads) <= MAX_LOADS_A_REPORT or span.first == span.through:
-            return span
-        last = min(span.loads[MAX_LOADS_A_REPORT].second, span.through)
-        until = max(last, span.first + 1)
-        now = tuple(it for it in span.loads if it.second < until)
-        rest = tuple(it for it in span.loads if it.second >= until)
-        self._spans.appendleft(ClosedSeconds(first=until, through=span.through, loads=rest))
-        return ClosedSeconds(first=span.first, through=until - 1, loads=now)
+    def _cut(self, closed: ClosedSeconds) -> ClosedSeconds:
+        """Take whole seconds from the beginning of `closed`. The rest waits."""
+        if len(closed.loads) <= MAX_LOADS_A_REPORT or closed.first == closed.through:
+            return closed
+        last = min(closed.loads[MAX_LOADS_A_REPORT].second, closed.through)
+        until = max(last, closed.first + 1)
+        now = tuple(it for it in closed.loads if it.second < until)
+        rest = tuple(it for it in closed.loads if it.second >= until)
+        self._closed.appendleft(ClosedSeconds(first=until, through=closed.through, loads=rest))
+        return ClosedSeconds(first=closed.first, through=until - 1, loads=now)
 
     def _compact(self) -> None:
         """Merge the older half of the backlog into one second, at its end."""
-        loads = [load for span in self._spans for load in span.loads]
-        first, through = self._spans[0].first, self._spans[-1].through
+        loads = [load for closed in self._closed for load in closed.loads]
+        first, through = self._closed[0].first, self._closed[-1].through
         half = loads[: len(loads) // 2]
         at = half[-1].second if half else first
         merged: dict[LoadKey, SecondLoad] = {}
@@ -103,15 +103,15 @@ class LoadBacklog:
             both = load if known is None else one_after_the_other(known, load)
             merged[load.key] = replace(both, second=at)
         rest = [it for it in loads if it.second > at]
-        self._spans.clear()
-        self._spans.append(
+        self._closed.clear()
+        self._closed.append(
             ClosedSeconds(first=at, through=max(at, through), loads=(*merged.values(), *rest))
         )
 
 
-def _span(spans: tuple[ClosedSeconds, ClosedSeconds]) -> ClosedSeconds:
-    one, other = spans
-    return ClosedSeconds(first=one.first, through=other.through, loads=(*one.loads, *other.loads))
+def _join(first: ClosedSeconds, later: ClosedSeconds) -> ClosedSeconds:
+    loads = (*first.loads, *later.loads)
+    return ClosedSeconds(first=first.first, through=later.through, loads=loads)
 
 
 TIMEOUTS = Timeouts(total_s=5.0, connect_s=1.0)

@@ -72,25 +72,25 @@ class Measurement:
         "_container",
         "_containers_ns",
         "_copy",
+        "_counters",
         "_ended",
         "_hop_ns",
         "_meter",
         "_model_ns",
         "_outcome",
         "_since_ns",
-        "_tally",
         "trace",
     )
 
     def __init__(
         self,
         meter: "Meter",
-        tally: RequestCounters,
+        counters: RequestCounters,
         now_ns: int,
         trace: CallTrace = NO_TRACE,
     ) -> None:
         self._meter = meter
-        self._tally = tally
+        self._counters = counters
         self._began_ns = now_ns
         self._chosen_ns = self._hop_ns = 0
         self._model_ns = -1
@@ -110,17 +110,17 @@ class Measurement:
         if self._copy is not None:
             self._copy[0] -= 1
             self._copy = self._config = None
-        tally = self._tally
-        tally.held[self] = self._began_ns
-        tally.base.hold()
+        counters = self._counters
+        counters.held[self] = self._began_ns
+        counters.base.hold()
 
     def release(self) -> None:
         """Record the end of the wait. It is counted once."""
         now_ns = self._meter.now_ns()
-        if self._tally.held.pop(self, None) is not None:
+        if self._counters.held.pop(self, None) is not None:
             self.trace.note(RELEASED, now_ns)
-            self._tally.delayed += 1
-            self._tally.base.held_on_copies -= 1
+            self._counters.delayed += 1
+            self._counters.base.held_on_copies -= 1
 
     def record_copy(
         self,
@@ -142,7 +142,7 @@ class Measurement:
         self.trace.note(CHOSEN, now_ns, copy_id, config, route)
         if self._copy is not None:
             self._copy[0] -= 1
-        copies = self._tally.copies
+        copies = self._counters.copies
         copy = copies.get(copy_id)
         if copy is None:
             copy = copies[copy_id] = [0, 0, *NONE_YET]
@@ -153,8 +153,8 @@ class Measurement:
         self._copy = copy
         self._config = config
         if config is not None:
-            self._tally.get_config(config).numbers[ARRIVALS] += 1
-        base = self._tally.base
+            self._counters.get_config(config).numbers[ARRIVALS] += 1
+        base = self._counters.base
         if num_on_copies > base.seen_on_copies:
             base.seen_on_copies = num_on_copies
 
@@ -164,9 +164,9 @@ class Measurement:
         """Record the lease of a model on a multi-model endpoint, with times from the copy."""
         now_ns = self._meter.now_ns()
         self.trace.note(LEASED, now_ns, hit, waited_s)
-        models = self._tally.models
+        models = self._counters.models
         if models is None:
-            models = self._tally.models = ModelCounters()
+            models = self._counters.models = ModelCounters()
         models.count_lease(hit=hit, waited_s=waited_s, times=times)
 
     def enter_container(self, name: str | None, copy_id: str = "") -> None:
@@ -181,7 +181,7 @@ class Measurement:
             return
         self.trace.note(CONTAINER, now_ns, name, copy_id)
         self._container = name
-        self._tally.get_container(name).numbers[ARRIVALS] += 1
+        self._counters.get_container(name).numbers[ARRIVALS] += 1
 
     def leave_container(self, num_bytes: int = 0) -> None:
         """Record the whole answer of `num_bytes` of a container before the last one."""
@@ -200,10 +200,10 @@ class Measurement:
         """Count the time of the container. `took_ns` below 0 means no whole answer."""
         if self._container is None:
             return
-        counters = self._tally.get_container(self._container)
-        counters.numbers[FINISHED] += 1
+        container = self._counters.get_container(self._container)
+        container.numbers[FINISHED] += 1
         if took_ns >= 0:
-            counters.latency(took_ns, overhead_ns)
+            container.latency(took_ns, overhead_ns)
         self._container = None
 
     def record_first_chunk(self) -> None:
@@ -211,9 +211,9 @@ class Measurement:
         now_ns = self._meter.now_ns()
         self.trace.set_first(now_ns)
         model_ns, overhead_ns = now_ns - self._chosen_ns, self._chosen_ns - self._began_ns
-        self._tally.first_chunk(model_ns, overhead_ns)
+        self._counters.first_chunk(model_ns, overhead_ns)
         if self._config is not None:
-            self._tally.get_config(self._config).first_chunk(model_ns, overhead_ns)
+            self._counters.get_config(self._config).first_chunk(model_ns, overhead_ns)
 
     def record_chunk(self, chunk: bytes) -> None:
         """Record a piece of a streamed answer in the trace."""
@@ -230,8 +230,8 @@ class Measurement:
 
     def add_bytes(self, bytes_in: int, bytes_out: int) -> None:
         """Record bytes of the request's body and of the answer's body. Calls add up."""
-        self._tally.bytes_in += bytes_in
-        self._tally.bytes_out += bytes_out
+        self._counters.bytes_in += bytes_in
+        self._counters.bytes_out += bytes_out
 
     def record_model_error(self, status: int) -> None:
         """Record an error answer of the copy."""
@@ -246,7 +246,7 @@ class Measurement:
 
     def record_no_capacity(self) -> None:
         """Record that the request was refused for lack of a copy."""
-        self._tally.no_capacity += 1
+        self._counters.no_capacity += 1
 
     def record_broken_stream(self) -> None:
         """Record a streamed answer that broke off."""
@@ -256,28 +256,28 @@ class Measurement:
     def _count(self, what: int) -> None:
         """Count an outcome, also for the copy of the request."""
         name = OUTCOMES[what]
-        setattr(self._tally, name, getattr(self._tally, name) + 1)
+        setattr(self._counters, name, getattr(self._counters, name) + 1)
         if self._copy is not None:
             self._copy[what] += 1
         if self._config is not None:
-            self._tally.get_config(self._config).numbers[what] += 1
+            self._counters.get_config(self._config).numbers[what] += 1
         if self._container is not None:
-            self._tally.get_container(self._container).numbers[what] += 1
+            self._counters.get_container(self._container).numbers[what] += 1
 
     def end(self) -> None:
         """End the measurement after the last byte, or when the client has gone. Idempotent."""
         if self._ended:
             return
         self._ended = True
-        meter, tally = self._meter, self._tally
+        meter, counters = self._meter, self._counters
         now_ns = meter.clock_ns()
         if now_ns >= meter.ends_ns:
             meter.now_ns()
         for what in self._outcome:  # counted in the second in which the request ends
             self._count(what)
-        tally.count_end(now_ns)
-        if tally.held and tally.held.pop(self, None) is not None:
-            tally.base.held_on_copies -= 1
+        counters.count_end(now_ns)
+        if counters.held and counters.held.pop(self, None) is not None:
+            counters.base.held_on_copies -= 1
         if self._container is not None:
             took_ns = -1 if self._model_ns < 0 else self._model_ns - self._containers_ns
             self._leave_container(took_ns, now_ns - self._since_ns - took_ns)
@@ -285,14 +285,14 @@ class Measurement:
         if copy is not None:
             copy[0] -= 1
             copy[FINISHED] += 1
-            configs = None if self._config is None else tally.get_config(self._config)
+            configs = None if self._config is None else counters.get_config(self._config)
             if configs is not None:
                 configs.numbers[FINISHED] += 1
-            tally.service_ns += now_ns - self._chosen_ns
-            tally.billed_ms += -((self._chosen_ns - now_ns) // NS_PER_MS)
+            counters.service_ns += now_ns - self._chosen_ns
+            counters.billed_ms += -((self._chosen_ns - now_ns) // NS_PER_MS)
             if self._model_ns >= 0:
                 overhead_ns = now_ns - self._began_ns - self._model_ns
-                tally.latency(self._model_ns, overhead_ns)
+                counters.latency(self._model_ns, overhead_ns)
                 count_answer(copy, self._model_ns, overhead_ns)
                 if configs is not None:
                     configs.latency(self._model_ns, overhead_ns)
@@ -315,7 +315,7 @@ class Meter:
         self._wall_s = wall_s
         self.clock_ns = clock_ns
         self.began: Callable[[], None] = lambda: None
-        self._tallies: dict[LoadKey, RequestCounters] = {}
+        self._counters_by_key: dict[LoadKey, RequestCounters] = {}
         self._closed: list[ClosedSeconds] = []
         self._loads: list[SecondLoad] = []
         self._first = self._second = 0
@@ -332,35 +332,35 @@ class Meter:
         now_ns = self.clock_ns()
         if now_ns >= self.ends_ns:
             self._pass(now_ns)
-        tally = self._tallies.get(key)
-        if tally is None:
-            base = None if base_key is None else self._tally(base_key, now_ns)
-            tally = self._new_tally(key, now_ns, base)
-        tally.count_arrival(now_ns)
+        counters = self._counters_by_key.get(key)
+        if counters is None:
+            base = None if base_key is None else self._get_counters(base_key, now_ns)
+            counters = self._new_counters(key, now_ns, base)
+        counters.count_arrival(now_ns)
         base_component = None if base_key is None else base_key.component_name
         trace.set_destination(
             now_ns, key.endpoint_name, key.variant_name, key.component_name, base_component
         )
-        return Measurement(self, tally, now_ns, trace)
+        return Measurement(self, counters, now_ns, trace)
 
     def count_throttled(self, key: LoadKey) -> None:
         """Count a request for `key` that was refused because too many are in flight."""
-        self._tally(key, self.now_ns()).throttled += 1
+        self._get_counters(key, self.now_ns()).throttled += 1
 
     def count_dropped(self, key: LoadKey) -> None:
         """Count a request that the shadow `key` did not get."""
-        self._tally(key, self.now_ns()).dropped += 1
+        self._get_counters(key, self.now_ns()).dropped += 1
 
     def count_pair(self, key: LoadKey, *, exact: bool, close: bool, distance: float) -> None:
         """Count an answer of the shadow `key` that was compared with production's answer."""
-        tally = self._tally(key, self.now_ns())
-        if tally.pairs is None:
-            tally.pairs = PairCounters()
-        tally.pairs.count_pair(exact=exact, close=close, distance=distance)
+        counters = self._get_counters(key, self.now_ns())
+        if counters.pairs is None:
+            counters.pairs = PairCounters()
+        counters.pairs.count_pair(exact=exact, close=close, distance=distance)
 
     def count_spilled(self, key: LoadKey) -> None:
         """Count a request for `key` that is beyond the provisioned environments."""
-        self._tally(key, self.now_ns()).spilled += 1
+        self._get_counters(key, self.now_ns()).spilled += 1
 
     def now_ns(self) -> int:
         """Close the seconds that are over, and return the current time."""
@@ -385,7 +385,7 @@ class Meter:
     @property
     def is_idle(self) -> bool:
         """True if no request is in flight, and none was in the last closed second."""
-        return not self._tallies
+        return not self._counters_by_key
 
     def nothing(self) -> ClosedSeconds:
         """Build a span without seconds, just before the current second."""
@@ -396,19 +396,19 @@ class Meter:
         """Seconds until the current second is over."""
         return max(0, self.ends_ns - self.clock_ns()) / SECOND_NS
 
-    def _tally(self, key: LoadKey, now_ns: int) -> RequestCounters:
-        tally = self._tallies.get(key)
-        if tally is None:
-            tally = self._new_tally(key, now_ns)
-        return tally
+    def _get_counters(self, key: LoadKey, now_ns: int) -> RequestCounters:
+        counters = self._counters_by_key.get(key)
+        if counters is None:
+            counters = self._new_counters(key, now_ns)
+        return counters
 
-    def _new_tally(
+    def _new_counters(
         self, key: LoadKey, now_ns: int, base: RequestCounters | None = None
     ) -> RequestCounters:
-        if not self._tallies:
+        if not self._counters_by_key:
             self.began()
-        tally = self._tallies[key] = RequestCounters(key, now_ns, base)
-        return tally
+        counters = self._counters_by_key[key] = RequestCounters(key, now_ns, base)
+        return counters
 
     def _pass(self, now_ns: int) -> None:
         """Close every second that is over."""
@@ -433,13 +433,13 @@ class Meter:
         """End the current second at `at_ns`."""
         length_ns = max(1, at_ns - self._begins_ns)
         idle = []
-        for key, tally in self._tallies.items():
-            if tally.is_idle:
+        for key, counters in self._counters_by_key.items():
+            if counters.is_idle:
                 idle.append(key)
             else:
-                self._loads.append(tally.close(self._second, at_ns, length_ns))
+                self._loads.append(counters.close(self._second, at_ns, length_ns))
         for key in idle:
-            del self._tallies[key]
+            del self._counters_by_key[key]
         if len(self._loads) > MAX_LOADS:
             del self._loads[: len(self._loads) // 2]
 
@@ -459,5 +459,5 @@ class Meter:
         self._second = self._first = wall_ns // SECOND_NS
         self._begins_ns = now_ns
         self.ends_ns = now_ns + SECOND_NS - wall_ns % SECOND_NS
-        for tally in self._tallies.values():
-            tally.restart(now_ns)
+        for counters in self._counters_by_key.values():
+            counters.restart(now_ns)
