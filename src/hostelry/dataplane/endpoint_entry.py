@@ -11,7 +11,7 @@ from hostelry.domain.routes import ComponentRoute, EndpointRoute, FailedComponen
 NAME = attrgetter("name")
 
 
-class KnownEndpoint:
+class EndpointEntry:
     """An endpoint: its `head` has no components. The components are apart, sorted by name."""
 
     __slots__ = ("components", "failed", "head")

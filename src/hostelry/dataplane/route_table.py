@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, KeysView, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 
-from hostelry.dataplane.known_endpoint import KnownEndpoint
+from hostelry.dataplane.endpoint_entry import EndpointEntry
 from hostelry.domain.at_zero import AtZero, Wakeable
 from hostelry.domain.data_capture import DataCapture
 from hostelry.domain.endpoint_config import RoutingStrategy
@@ -117,7 +117,7 @@ class RouteTable:
 
     def __init__(self, snapshot: RouteSnapshot) -> None:
         self.version = snapshot.version
-        self._endpoints: dict[EndpointId, KnownEndpoint] = {}
+        self._endpoints: dict[EndpointId, EndpointEntry] = {}
         self._counted: dict[str, int] = {}  # the number of routes with the copy of each id
         # By account and region, then name. A destination is made once it is asked for, because a
         # process never needs most of a hundred thousand adapters.
@@ -185,8 +185,8 @@ class RouteTable:
 
     def find_failed_on(self, endpoint: EndpointRoute, name: str) -> FailedComponent | None:
         """Find the component of `endpoint` if its status is Failed."""
-        known = self._endpoints.get(endpoint_id(endpoint))
-        return None if known is None else known.find_failed(name)
+        entry = self._endpoints.get(endpoint_id(endpoint))
+        return None if entry is None else entry.find_failed(name)
 
     def variant(
         self, endpoint: EndpointRoute, variant: VariantRoute, container: str | None = None
@@ -249,11 +249,11 @@ class RouteTable:
         for address in set(delta.removed) & self._endpoints.keys():
             total -= endpoint_total(self._endpoints[address].route())
         for address, change in changed.items():
-            known = self._endpoints.get(address)
-            if known is None or change.is_whole:
-                total += total_change(None if known is None else known.route(), change)
+            entry = self._endpoints.get(address)
+            if entry is None or change.is_whole:
+                total += total_change(None if entry is None else entry.route(), change)
             else:
-                total += known.total_change(change)
+                total += entry.total_change(change)
         if get_version(total) != delta.version:
             raise ValueError(
                 f"the changes since {delta.since!r} lead to {get_version(total)!r}, not to"
@@ -262,17 +262,17 @@ class RouteTable:
 
     def _add_changed(self, change: EndpointDelta) -> None:
         """Add the changed parts of an endpoint. `_drop_changed` removed the old parts."""
-        known = self._endpoints.get(endpoint_id(change.head))
-        if known is None:
+        entry = self._endpoints.get(endpoint_id(change.head))
+        if entry is None:
             self._add(replace(change.head, components=change.components, failed=change.failed))
             return
-        if known.head != change.head:
+        if entry.head != change.head:
             self._add_head(change.head)
-        known.apply(change)
+        entry.apply(change)
         self._add_components(change.head, change.components, change.failed)
 
     def _add(self, endpoint: EndpointRoute) -> None:
-        self._endpoints[endpoint_id(endpoint)] = KnownEndpoint(endpoint)
+        self._endpoints[endpoint_id(endpoint)] = EndpointEntry(endpoint)
         self._add_head(endpoint)
         self._add_components(endpoint, endpoint.components, endpoint.failed)
 
@@ -314,23 +314,23 @@ class RouteTable:
 
     def _drop(self, address: EndpointId) -> None:
         """Remove an endpoint."""
-        known = self._endpoints.pop(address, None)
-        if known is not None:
-            self._drop_head(known.head)
-            self._drop_components(known.head.scope, known.components, known.failed)
+        entry = self._endpoints.pop(address, None)
+        if entry is not None:
+            self._drop_head(entry.head)
+            self._drop_components(entry.head.scope, entry.components, entry.failed)
 
     def _drop_changed(self, change: EndpointDelta) -> None:
         """Remove the changed parts of an endpoint."""
         address = endpoint_id(change.head)
-        known = self._endpoints.get(address)
-        if known is None:
+        entry = self._endpoints.get(address)
+        if entry is None:
             return
         if change.is_whole:
             self._drop(address)
             return
-        if known.head != change.head:
-            self._drop_head(known.head)
-        self._drop_components(change.head.scope, *known.find_replaced(change))
+        if entry.head != change.head:
+            self._drop_head(entry.head)
+        self._drop_components(change.head.scope, *entry.find_replaced(change))
 
     def _drop_head(self, endpoint: EndpointRoute) -> None:
         address = endpoint_id(endpoint)

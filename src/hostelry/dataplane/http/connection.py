@@ -282,19 +282,19 @@ class HttpConnection(asyncio.Protocol):
     async def _serve(self) -> None:
         handler = self._server.handler
         while True:
-            item = await self._next()
-            if isinstance(item, HttpRefusedError):
-                self._answer_refusal(item)
+            received = await self._next()
+            if isinstance(received, HttpRefusedError):
+                self._answer_refusal(received)
                 return
             self._state = self._state.next["serve"]
             self._server.idle_sweeps = 0
             exchange = Exchange(
-                self, item, self._server.common_head, self._server.draining, self._note_verified
+                self, received, self._server.common_head, self._server.draining, self._note_verified
             )
-            if item.body is not None:
-                item.body.attach(self._pause_reading, self._read_on)
+            if received.body is not None:
+                received.body.attach(self._pause_reading, self._read_on)
             await handler(exchange)
-            if item.body is not None and exchange.finished and not item.body.is_whole:
+            if received.body is not None and exchange.finished and not received.body.is_whole:
                 self._linger("answered_early")
                 return
             if self.held_bytes and not self._reader.requests:
@@ -309,7 +309,7 @@ class HttpConnection(asyncio.Protocol):
                 await self._wake_drain()
             self._state = self._state.next["answered"]
             self._phase_since_s = self._now_s()
-            del item, exchange  # an idle connection must not hold the body of its last request
+            del received, exchange  # an idle connection must not hold the body of its last request
 
     def _end_after_defect(self, task: asyncio.Task[None]) -> None:
         """Cut the connection after a defect of the handler, so that its client does not wait."""

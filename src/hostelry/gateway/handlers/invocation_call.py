@@ -199,41 +199,41 @@ class InvocationCall:
     max_answer_bytes: int
 
     async def send(
-        self, fleet: Destination, chosen: Chosen, measured: Measurement
+        self, destination: Destination, chosen: Chosen, measured: Measurement
     ) -> InFlightRequest:
-        """Send the invocation to a copy of `fleet`, and on through the containers of a pipeline.
+        """Send the invocation to a copy, and on through the containers of a pipeline.
 
         The result is in flight on the last container, or on the container that refused it. Raises
         as the balancers and `through_pipeline` do.
         """
-        if not fleet.copies or fleet.copies[0].container is None:
-            return await self._send_first(fleet, chosen, measured)
-        measured.enter_container(fleet.copies[0].container)
-        first = await self._send_first(fleet, chosen, measured)
-        if not fleet.is_pipeline:
-            return first
+        if not destination.copies or destination.copies[0].container is None:
+            return await self._send_first(destination, chosen, measured)
+        measured.enter_container(destination.copies[0].container)
+        in_flight = await self._send_first(destination, chosen, measured)
+        if not destination.is_pipeline:
+            return in_flight
 
         async def send_on(step: PipelineStep) -> InFlightRequest:
-            return await self._send_on(fleet, first, step, measured)
+            return await self._send_on(destination, in_flight, step, measured)
 
         limits = PipelineLimits(total_s=self.timeouts.total_s, max_body_bytes=self.max_answer_bytes)
-        return await through_pipeline(first, send_on, limits, measured)
+        return await through_pipeline(in_flight, send_on, limits, measured)
 
     async def _send_first(
-        self, fleet: Destination, chosen: Chosen, measured: Measurement
+        self, destination: Destination, chosen: Chosen, measured: Measurement
     ) -> InFlightRequest:
         """Send the invocation to a copy, or to the first container of a pipeline."""
         invocation, request = self.tapped.invocation, self.tapped.request
-        streams = invocation.stream and not fleet.is_pipeline
+        streams = invocation.stream and not destination.is_pipeline
         whole_below_bytes = None if streams else self.max_answer_bytes
         copies, request_id = self.balancers.copies, self.tapped.request_id
-        if invocation.target_model is not None and fleet.begins_with_models:
+        if invocation.target_model is not None and destination.begins_with_models:
             return await self.balancers.models.send(
-                fleet.copies,
+                destination.copies,
                 ModelRequest(
-                    key=fleet.key,
+                    key=destination.key,
                     target=invocation.target_model,
-                    head=partial(invocation_head, invocation, fleet, request, request_id),
+                    head=partial(invocation_head, invocation, destination, request, request_id),
                     body=request.body,
                     timeouts=self.timeouts,
                     whole_below_bytes=whole_below_bytes,
@@ -243,23 +243,27 @@ class InvocationCall:
                     ),
                 ),
             )
-        parts = (self.tapped.head(fleet), request.body)
-        if fleet.serverless is not None:
+        parts = (self.tapped.head(destination), request.body)
+        if destination.serverless is not None:
             return await copies.send_to_free(
-                fleet.copies, parts, self.timeouts, whole_below_bytes, chosen
+                destination.copies, parts, self.timeouts, whole_below_bytes, chosen
             )
         return await copies.send(
-            fleet.copies,
-            fleet.routing,
+            destination.copies,
+            destination.routing,
             parts,
             self.timeouts,
             whole_below_bytes,
-            fleet.adapter_id,
+            destination.adapter_id,
             chosen,
         )
 
     async def _send_on(
-        self, fleet: Destination, first: InFlightRequest, step: PipelineStep, measured: Measurement
+        self,
+        destination: Destination,
+        in_flight: InFlightRequest,
+        step: PipelineStep,
+        measured: Measurement,
     ) -> InFlightRequest:
         """Send the invocation to a further container of the pipeline. It may host many models."""
         invocation, request = self.tapped.invocation, self.tapped.request
@@ -270,7 +274,7 @@ class InvocationCall:
             return await self.balancers.models.send(
                 (step.copy,),
                 ModelRequest(
-                    key=fleet.key,
+                    key=destination.key,
                     target=invocation.target_model,
                     head=head,
                     body=step.body,
@@ -283,7 +287,7 @@ class InvocationCall:
                 ),
             )
         reply = await self.balancers.copies.send_on(
-            first.copy, step.copy, (head(), step.body), step.timeouts, whole_below_bytes
+            in_flight.copy, step.copy, (head(), step.body), step.timeouts, whole_below_bytes
         )
         return InFlightRequest(step.copy, reply, skip_count)
 
