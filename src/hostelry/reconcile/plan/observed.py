@@ -101,43 +101,43 @@ def _observe_copy(
     return copy if after == copy else after
 
 
-def _find_status(copy: Copy, facts: InstanceFacts, seen: CopyStatus | None) -> CopyStatus:
+def _find_status(copy: Copy, facts: InstanceFacts, status: CopyStatus | None) -> CopyStatus:
     if facts.observation is None:
         return copy.status
-    if seen is None:
+    if status is None:
         lost = copy.spec.id in facts.applied
         return CopyStatus(id=copy.spec.id, phase=CopyPhase.PENDING) if lost else copy.status
-    return _keep_if_steady(_set_addresses(seen, facts.address), copy.status)
+    return _keep_if_steady(_set_addresses(status, facts.address), copy.status)
 
 
-def _set_addresses(seen: CopyStatus, agent_address: str | None) -> CopyStatus:
-    """`seen`, with the addresses for other hosts if the agent is on another host.
+def _set_addresses(status: CopyStatus, agent_address: str | None) -> CopyStatus:
+    """`status`, with the addresses for other hosts if the agent is on another host.
 
     An agent reports addresses on its own host. Its node proxy there knows the copy by its id.
     """
-    if agent_address is None or agent_address.startswith("http://") or seen.address is None:
-        return seen
-    models = seen.models_address
+    if agent_address is None or agent_address.startswith("http://") or status.address is None:
+        return status
+    models = status.models_address
     if models is not None:
         models = f"{agent_address}/{models.partition('://')[2].partition('/')[2]}"
-    return replace(seen, address=on_host(agent_address, seen.id), models_address=models)
+    return replace(status, address=on_host(agent_address, status.id), models_address=models)
 
 
-def _keep_if_steady(seen: CopyStatus, known: CopyStatus) -> CopyStatus:
-    """`seen`, or `known` if no change is worth a write to the store.
+def _keep_if_steady(status: CopyStatus, known: CopyStatus) -> CopyStatus:
+    """`status`, or `known` if no change is worth a write to the store.
 
     Memory in use is not, nor the number of open connections while some are open.
     """
-    if seen == known:
+    if status == known:
         return known
-    both_open = known.open_connections and seen.open_connections
+    both_open = known.open_connections and status.open_connections
     unmoved = replace(
-        seen,
+        status,
         memory_bytes=known.memory_bytes,
         peak_memory_bytes=known.peak_memory_bytes,
-        open_connections=known.open_connections if both_open else seen.open_connections,
+        open_connections=known.open_connections if both_open else status.open_connections,
     )
-    return known if unmoved == known else seen
+    return known if unmoved == known else status
 
 
 def adapters_settled(desired: tuple[AdapterPlacement, ...], status: CopyStatus) -> bool:

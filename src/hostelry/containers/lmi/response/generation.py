@@ -103,7 +103,7 @@ def build_sequences(
     scores = invocation.form.scores
     scored: list[PromptLogprobs] = []
     offsets = prompt_offsets(encoded, token_ids, codec) if scores.is_echoed else ()
-    first = Request(
+    request = Request(
         id=new_request_id(),
         prompt_token_ids=token_ids,
         sampling=sampling,
@@ -116,18 +116,18 @@ def build_sequences(
     return [
         RunningSequence(
             index=number * count + position,
-            request=request,
+            request=each,
             text=SequenceText(codec, token_ids, invocation.texts),
             generated=GeneratedSequence(
                 prompt_text=text,
                 prompt_token_ids=token_ids,
-                seed=request.sampling.seed,
+                seed=each.sampling.seed,
                 shares_prompt=position > 0,
                 prompt_offsets=offsets,
                 prompt_logprobs=scored,
             ),
         )
-        for position, request in enumerate(fan_out(first, count))
+        for position, each in enumerate(fan_out(request, count))
     ]
 
 
