@@ -83,7 +83,7 @@ class Completions:
             return await self._send(head, request.body, destination, measured)
 
         limit_s = self._timeouts.total_s
-        pending = self._pending_queue.arrived(find, len(request.body), limit_s, trace)
+        pending = self._pending_queue.begin_request(find, len(request.body), limit_s, trace)
         try:
             return await admit(self._pending_queue, pending, send)
         except NotServedError as error:

@@ -170,15 +170,15 @@ class RuntimeHandler:
         try:
             leave = enter(serverless, self._counts)
         except ConcurrencyError:
-            self._pending_queue.throttled(serverless.key)
+            self._pending_queue.count_throttled(serverless.key)
             raise
         if is_beyond_provisioned(serverless, self._counts):
-            self._pending_queue.spilled(serverless.key)
+            self._pending_queue.count_spilled(serverless.key)
         try:
             await self._serve(exchange, scope, invocation, self._serverless_limits)
         finally:
             leave()
-            self._pending_queue.freed(serverless.key)
+            self._pending_queue.release_next(serverless.key)
 
     async def _serve(
         self,
@@ -294,7 +294,7 @@ class RuntimeHandler:
                 raise build_no_copy_answer_error(destination, error) from error
 
         limit_s = 0.0 if has_session else timeouts.total_s
-        pending = self._pending_queue.arrived(
+        pending = self._pending_queue.begin_request(
             lambda: self._find(scope, invocation), len(request.body), limit_s, trace
         )
         return await admit(self._pending_queue, pending, send)

@@ -85,7 +85,7 @@ class PendingRequest:
         if self.measured is not None:
             self.measured.end()
 
-    def found(self) -> Destination | ServiceError:
+    def try_find(self) -> Destination | ServiceError:
         """Look the destination up in the newest routes, with the error as a value."""
         try:
             return self.find()
@@ -156,7 +156,7 @@ class PendingQueue:
         """Number of waiting requests."""
         return self._queues.num_held
 
-    def arrived(
+    def begin_request(
         self, find: Find, num_bytes: int, limit_s: float, trace: CallTrace = NO_TRACE
     ) -> PendingRequest:
         """Begin a request of `num_bytes`. It may wait `limit_s` at most, and 0 means not at all."""
@@ -209,7 +209,7 @@ class PendingQueue:
             return self.decide(pending)
         measured.release()
         measured.record_no_capacity()
-        found = pending.found()
+        found = pending.try_find()
         if isinstance(found, NoCopyError):
             found = found.destination
         elif isinstance(found, ServiceError):
@@ -227,15 +227,15 @@ class PendingQueue:
             return self.decide(pending)
         return self._refuse(pending, ask.error)
 
-    def throttled(self, key: LoadKey) -> None:
+    def count_throttled(self, key: LoadKey) -> None:
         """Count a request for `key` that was refused because too many are in flight."""
         self._meter.count_throttled(key)
 
-    def spilled(self, key: LoadKey) -> None:
+    def count_spilled(self, key: LoadKey) -> None:
         """Count a request for `key` that is beyond the provisioned environments."""
         self._meter.count_spilled(key)
 
-    def freed(self, key: LoadKey) -> None:
+    def release_next(self, key: LoadKey) -> None:
         """Release a request that waits for `key`, because a copy has finished another request."""
         if self._queues.num_waiting(key):
             self._release(key)
@@ -322,7 +322,7 @@ class PendingQueue:
         wait = self._waits[first]
         if wait.table is self._routes.table and self._now_s() < wait.not_before_s:
             return
-        found = wait.pending.found()
+        found = wait.pending.try_find()
         count = num_released(found, wait.syncing, self._counts.of)
         if not count:
             if not isinstance(found, Destination):
@@ -353,7 +353,7 @@ class PendingQueue:
             if first is None:
                 del self._notified_counts[key]
                 continue
-            lacking = lacking_copies(self._waits[first].pending.found())
+            lacking = lacking_copies(self._waits[first].pending.try_find())
             if num_waiting > notified or lacking is not None:
                 due.append((key, num_waiting, self._concurrency(lacking)))
         for key, num_waiting, concurrency in due[:MAX_WAKES]:

@@ -111,7 +111,7 @@ class Rig:
 
         trace = self.calls.begin(who, HERE.account, HttpRequest("POST", "/"))
         try:
-            pending = self.pending_queue.arrived(find, num_bytes, limit_s, trace)
+            pending = self.pending_queue.begin_request(find, num_bytes, limit_s, trace)
             admitted = await admit(self.pending_queue, pending, send)
         except ServiceError as error:
             self.answers.append(f"{who} {error.http_status} {error.message}")
