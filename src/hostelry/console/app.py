@@ -86,7 +86,7 @@ def console_app(deps: ConsoleDeps) -> ASGIApp:
             Route("/console", page.page, methods=["GET"]),
             Route("/console/{path:path}", page.page, methods=["GET"]),
         ],
-        exception_handlers={HTTPException: _refused},
+        exception_handlers={HTTPException: _answer_refusal},
     )
     refusal = Response("The internal key is missing or wrong.", 403)
     return SecurityHeaders(KeyGuard(app, INTERNAL_KEY_HEADER, deps.internal_key, refusal))
@@ -202,7 +202,7 @@ async def _no_such(request: Request) -> Response:
     raise HTTPException(404, f"{request.url.path[:100]}: there is no such thing here.")
 
 
-async def _refused(request: Request, error: Exception) -> Response:
+async def _answer_refusal(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException), "it is registered for these only"
     body: dict[str, Any] = {"message": error.detail}
     return ConsoleJson(body, error.status_code, error.headers)

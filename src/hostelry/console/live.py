@@ -138,7 +138,7 @@ class TopicWatch:
         """Compute the document again and again, until cancelled."""
         while True:
             began = monotonic()
-            self.publish(await self._computed())
+            self.publish(await self._compute_document())
             await self._clock.sleep(pause_s(monotonic() - began))
 
     def publish(self, document: dict[str, Any]) -> None:
@@ -159,7 +159,7 @@ class TopicWatch:
             return b"".join(it for number, it in self._patches if number > version)
         return event("snapshot", self._document)
 
-    async def _computed(self) -> dict[str, Any]:
+    async def _compute_document(self) -> dict[str, Any]:
         now = self._clock.now()
         try:
             queries = self._view.sources(self._params, now)
@@ -171,12 +171,12 @@ class TopicWatch:
             )
             if self.version and is_same:
                 return {**self._document, TROUBLE: {}}
-            return self._shown(queries, found, now)
+            return self._build_document(queries, found, now)
         except Exception:  # a defect of a view must not end the stream of its followers
             LOG.exception("a view failed: %s", self._params)
             return {**self._document, TROUBLE: {"console": FAILED}}
 
-    def _shown(
+    def _build_document(
         self, queries: Mapping[str, Query], found: Sequence[str | None], now: float
     ) -> dict[str, Any]:
         """Build the document from the last answers. `found` has the trouble of each source."""
@@ -192,7 +192,7 @@ class TopicWatch:
 
         While sources are late, the document says so.
         """
-        asking = [asyncio.ensure_future(self._asked(*it)) for it in queries.items()]
+        asking = [asyncio.ensure_future(self._ask_source(*it)) for it in queries.items()]
         patience = asyncio.ensure_future(self._clock.sleep(PATIENCE_S))
         everything = asyncio.gather(*asking)
         everything.add_done_callback(_looked_at)
@@ -201,16 +201,18 @@ class TopicWatch:
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
             if not everything.done():
                 late = [
-                    it.result() if it.done() else f"{_named(query)} has not answered for a while."
+                    it.result()
+                    if it.done()
+                    else f"{_get_source_name(query)} has not answered for a while."
                     for it, query in zip(asking, queries.values(), strict=True)
                 ]
-                self.publish(self._shown(queries, late, self._clock.now()))
+                self.publish(self._build_document(queries, late, self._clock.now()))
             return await everything
         finally:
             patience.cancel()
             everything.cancel()
 
-    async def _asked(self, name: str, query: Query) -> str | None:
+    async def _ask_source(self, name: str, query: Query) -> str | None:
         """Ask a source and keep its answer. Returns the reason if it does not answer now."""
         try:
             self._last[name] = await self._answers.answer(query)
@@ -219,7 +221,7 @@ class TopicWatch:
         return None
 
 
-def _named(query: Query) -> str:
+def _get_source_name(query: Query) -> str:
     return query.process if isinstance(query, ProcessQuery) else query.service
 
 

@@ -50,7 +50,7 @@ class ConsoleActs:
     async def plan(self, request: Request) -> Response:
         """Describe an act in words and as calls, without doing it. 409 if it is impossible."""
         session = self._gate.acting(request)
-        plan = await _planned(request)
+        plan = await _parse_plan(request)
         would = []
         try:
             for call in plan.calls:
@@ -59,7 +59,7 @@ class ConsoleActs:
                     would += _steps(await self._port.post(call.process, call.path, body))
         except PlatformError as error:
             raise HTTPException(409, str(error)) from None
-        calls = [_shown(it) for it in plan.calls]
+        calls = [_describe_call(it) for it in plan.calls]
         shown = {"sentence": plan.sentence, "warning": plan.warning, "calls": calls}
         return ConsoleJson({**shown, "would": would})
 
@@ -69,7 +69,7 @@ class ConsoleActs:
         The act is noted in the audit log before. If that fails, it is not done: 503.
         """
         session = self._gate.acting(request)
-        plan = await _planned(request)
+        plan = await _parse_plan(request)
         is_noted = all(isinstance(it, ProcessCommand) for it in plan.calls)
         if not is_noted:
             try:
@@ -127,14 +127,14 @@ def _steps(answer: Mapping[str, Any]) -> list[str]:
     return [answer.get("summary", ""), *steps[:MAX_STEPS], *more]
 
 
-async def _planned(request: Request) -> ActPlan:
+async def _parse_plan(request: Request) -> ActPlan:
     try:
         return act_plan(request.path_params["name"], await json_body(request))
     except ActRefusedError as error:
         raise HTTPException(400, str(error)) from None
 
 
-def _shown(call: ApiQuery | ProcessCommand) -> dict[str, Any]:
+def _describe_call(call: ApiQuery | ProcessCommand) -> dict[str, Any]:
     if isinstance(call, ApiQuery):
         return {"call": f"{call.service} {call.operation}", "parameters": call.parameters}
     return {"call": f"{call.process} {call.path}", "parameters": call.body}

@@ -27,10 +27,10 @@ class StaticFile:
 def static_files(folder: Path = FOLDER) -> Mapping[str, StaticFile]:
     """Read every file below `folder`, by its relative path with slashes."""
     paths = (it for it in sorted(folder.rglob("*")) if it.suffix in TYPES)
-    return {it.relative_to(folder).as_posix(): _loaded(it) for it in paths}
+    return {it.relative_to(folder).as_posix(): _load_file(it) for it in paths}
 
 
-def _loaded(path: Path) -> StaticFile:
+def _load_file(path: Path) -> StaticFile:
     content = path.read_bytes()
     etag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
     return StaticFile(content=content, media_type=TYPES[path.suffix], etag=etag)

@@ -32,7 +32,7 @@ class SessionFile:
     def __init__(self, path: Path, now: Callable[[], float]) -> None:
         self._path = path
         self._now = now
-        self._book = _loaded(path)
+        self._book = _load_book(path)
 
     def new_link(self, *, acts: bool) -> str:
         """Make a link, and return its code."""
@@ -96,7 +96,7 @@ class SessionFile:
             LOG.warning("%s cannot be written: %s", self._path, error)
 
 
-def _loaded(path: Path) -> SignInBook:
+def _load_book(path: Path) -> SignInBook:
     try:
         return decode(path.read_bytes(), SignInBook)
     except FileNotFoundError:

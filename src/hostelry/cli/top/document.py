@@ -67,7 +67,7 @@ def top_document(look: TopLook, choice: TopChoice) -> dict[str, Any]:
     """
     endpoints = (look.state or {}).get("endpoints", ())
     is_known = look.state is not None
-    served = [it for it in _served(look, endpoints) if choice.part in it["name"]]
+    served = [it for it in _list_served(look, endpoints) if choice.part in it["name"]]
     instances = [
         _instance(endpoint, instance, look.copy_cpu)
         for endpoint in endpoints
@@ -103,7 +103,7 @@ def _sortable(value: Any) -> Any:
     return -1.0 if value is None else value
 
 
-def _served(look: TopLook, endpoints: Iterable[Json]) -> list[dict[str, Any]]:
+def _list_served(look: TopLook, endpoints: Iterable[Json]) -> list[dict[str, Any]]:
     """One row per component, and one per variant that serves a model."""
     loads = {
         (load["endpoint"], load["component"] or load["variant"]): load

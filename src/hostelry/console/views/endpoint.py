@@ -142,7 +142,7 @@ def document(sources: Mapping[str, Any], params: Mapping[str, str], now: float) 
         "load_known": sources.get("load") is not None,
         "variants": {it["name"]: variant(it) for it in found["variants"]},
         "targets": targets,
-        "chosen": "/".join(target or suggested(targets) or ()),
+        "chosen": "/".join(target or suggest_target(targets) or ()),
         "traffic": traffic(load.get("series", ())) if minutes == 15 else coarse_traffic(points),
         "latency": percentiles(points),
         "copies": {it["id"]: copy(it) for it in found["copies"]},
@@ -259,7 +259,7 @@ def errors_per_s(load: JsonObject) -> float:
     return round(sum(float(load[f"{it}_per_s"]) for it in kinds), 3)
 
 
-def suggested(targets: Mapping[str, JsonObject]) -> tuple[str, str] | None:
+def suggest_target(targets: Mapping[str, JsonObject]) -> tuple[str, str] | None:
     """Choose the target with the most requests, or else one that is not an adapter, or None."""
     if not targets:
         return None

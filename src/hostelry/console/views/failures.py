@@ -228,7 +228,7 @@ def endpoint_failures(endpoint: JsonObject) -> Iterator[FoundFailure]:
             link=f"endpoint/{quote(name, safe='')}",
         )
     elif reason and endpoint["status"] != IN_SERVICE:  # in service: the reason of a past update
-        text, log = parted(reason)
+        text, log = split_reason(reason)
         yield FoundFailure(
             kind="endpoint",
             cause=find_cause(reason, (name,)),
@@ -243,7 +243,7 @@ def endpoint_failures(endpoint: JsonObject) -> Iterator[FoundFailure]:
         )
 
 
-def parted(reason: str) -> tuple[str, list[str]]:
+def split_reason(reason: str) -> tuple[str, list[str]]:
     """Split a failure reason into its text and the model server's lines."""
     text, _, lines = reason.partition(LAST_LINES)
     return text, tail(lines)
@@ -275,7 +275,7 @@ def component_failures(endpoint: str, component: JsonObject) -> Iterator[FoundFa
     name, note = component["name"], component["placement_note"]
     names = (name, component["base"] or "", endpoint)
     if component["failure_reason"]:
-        text, log = parted(component["failure_reason"])
+        text, log = split_reason(component["failure_reason"])
         yield FoundFailure(
             kind="component",
             cause=find_cause(component["failure_reason"], names),
@@ -288,7 +288,7 @@ def component_failures(endpoint: str, component: JsonObject) -> Iterator[FoundFa
             command=f"hostelry logs {name}",
         )
     elif note:
-        text, log = parted(note)
+        text, log = split_reason(note)
         unplaced = has_no_place(component)
         yield FoundFailure(
             kind="component",

@@ -103,7 +103,7 @@ class S3Fetcher:
     def fetch(self, uri: str, into: Path) -> None:
         """Copy the adapter's files into `into`. Raises AdapterError with URI and cause."""
         bucket, key = parse_s3_uri(uri)
-        with reported(uri):
+        with translate_errors(uri):
             if key.endswith(ARCHIVES):
                 self._fetch_archive(bucket, key, into)
             else:
@@ -166,7 +166,7 @@ def parse_s3_uri(uri: str) -> tuple[str, str]:
 
 
 @contextmanager
-def reported(uri: str) -> Iterator[None]:
+def translate_errors(uri: str) -> Iterator[None]:
     """Turn S3's errors into AdapterError with the URI."""
     try:
         yield
