@@ -13,7 +13,7 @@ from collections import OrderedDict
 
 import uvloop
 
-from benchmarks.echo_model import ATTRIBUTES, refused
+from benchmarks.echo_model import ATTRIBUTES, build_refusal
 from hostelry.base.clock import SystemClock
 from hostelry.base.http import HttpResponse
 from hostelry.dataplane.http.exchange import Exchange
@@ -67,7 +67,9 @@ async def serve(at_once: int, held: int, load_s: float) -> None:
     bound.listen(2048)
     bound.setblocking(False)
     model = AdapterModel(at_once, held, load_s)
-    server = HttpServer(model.handle, refused, HttpLimits(), SystemClock(), admit=lambda _: True)
+    server = HttpServer(
+        model.handle, build_refusal, HttpLimits(), SystemClock(), admit=lambda _: True
+    )
     await server.start(bound)
     print(f"ready {bound.getsockname()[1]}", flush=True)
     await server.sweep_forever()

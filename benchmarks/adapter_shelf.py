@@ -51,7 +51,7 @@ def make_shelf(
         rank = ranks[number % len(ranks)]
         source = files[rank][number // len(ranks) % files_per_rank]
         name = f"adapter-{number:04}"
-        folders[name] = _linked(folder / name, source, number)
+        folders[name] = _link_adapter(folder / name, source, number)
         ranks_by_name[name] = rank
     return Shelf(folders=folders, ranks=ranks_by_name)
 
@@ -66,7 +66,7 @@ def _weights(folder: Path, model: Path, rank: int, seed: int, count: int) -> Ite
         yield made
 
 
-def _linked(folder: Path, source: Path, number: int) -> Path:
+def _link_adapter(folder: Path, source: Path, number: int) -> Path:
     if (folder / CONFIG).exists():
         return folder
     folder.mkdir(parents=True)

@@ -56,9 +56,9 @@ def measure_tiers(
         for number in range(setting.num_others + setting.repeats)
     }
     taken: dict[str, Taken] = {}
-    keeping = limited(options, folders, adapter_host_bytes=GIB)
+    keeping = limit_tiers(options, folders, adapter_host_bytes=GIB)
     measure_on(model, keeping, folders, setting, (NO_ADAPTER, JUST_USED, FROM_HOST), taken)
-    forgetting = limited(options, folders, adapter_host_bytes=2 * file_bytes(folders))
+    forgetting = limit_tiers(options, folders, adapter_host_bytes=2 * file_bytes(folders))
     measure_on(model, forgetting, folders, setting, (FROM_DISK, FROM_COLD_DISK), taken)
     in_pool_s = statistics.median(taken[JUST_USED].times_s)
     return [tier_row(state, each, in_pool_s) for state, each in taken.items()]
@@ -72,7 +72,7 @@ class Taken:
     places: set[str] = field(default_factory=set)
 
 
-def limited(
+def limit_tiers(
     options: dict[str, Any], folders: dict[str, Path], *, adapter_host_bytes: int
 ) -> dict[str, Any]:
     """Settings with a pool for a few adapters, and with that much host memory for adapters."""

@@ -59,7 +59,7 @@ def main() -> None:
     setting = parser.parse_args().setting
     seconds, rounds = SETTINGS[setting]
     with running_pair() as pair:
-        rows = [measured(pair, it, seconds, rounds) for it in (1, 32)]
+        rows = [measure_pair(pair, it, seconds, rounds) for it in (1, 32)]
     print_table("A copy behind a node proxy over one on loopback, 1 KB bodies", rows)
     write_result("between_hosts", setting, 0, {"rows": rows})
 
@@ -119,7 +119,7 @@ def running_proxy(home: Home) -> Iterator[tuple[int, int]]:
         yield process.pid, int(port_file.read_text())
 
 
-def measured(pair: Pair, num_connections: int, seconds: float, rounds: int) -> dict[str, Any]:
+def measure_pair(pair: Pair, num_connections: int, seconds: float, rounds: int) -> dict[str, Any]:
     """A row: medians of alternating rounds."""
     found: dict[str, list[float]] = {}
     for _ in range(rounds):

@@ -91,8 +91,11 @@ def main() -> None:
     parser.add_argument("--setting", choices=SETTINGS, default="short")
     name = parser.parse_args().setting
     setting = SETTINGS[name]
-    with tempfile.TemporaryDirectory() as scratch, declared(Path(scratch), setting) as platform:
-        rows = compared(platform, setting)
+    with (
+        tempfile.TemporaryDirectory() as scratch,
+        declare_components(Path(scratch), setting) as platform,
+    ):
+        rows = compare_viewers(platform, setting)
         print_table(f"{setting.components} components: added to none", rows)
         pages = page_loads(platform, setting.page_loads)
     print_table("Time to interactive, s", [pages])
@@ -100,7 +103,7 @@ def main() -> None:
 
 
 @contextmanager
-def declared(scratch: Path, setting: Setting) -> Iterator[Platform]:
+def declare_components(scratch: Path, setting: Setting) -> Iterator[Platform]:
     """A platform with that many components, one of which serves."""
     write_image_rule(scratch / "home")
     with Platform(scratch / "home") as platform:
@@ -132,13 +135,13 @@ def declared(scratch: Path, setting: Setting) -> Iterator[Platform]:
         yield platform
 
 
-def compared(platform: Platform, setting: Setting) -> list[dict[str, Any]]:
+def compare_viewers(platform: Platform, setting: Setting) -> list[dict[str, Any]]:
     """A row for each number of viewers."""
     rounds: list[dict[int, Figures]] = []
     numbers = (0, *setting.viewers)
     for number in range(setting.rounds):
         order = numbers if number % 2 == 0 else tuple(reversed(numbers))
-        rounds.append({it: measured(platform, setting, it) for it in order})
+        rounds.append({it: measure_viewers(platform, setting, it) for it in order})
     return [row(rounds, it) for it in numbers]
 
 
@@ -165,7 +168,7 @@ def row(rounds: Sequence[Mapping[int, Figures]], viewers: int) -> dict[str, Any]
     }
 
 
-def measured(platform: Platform, setting: Setting, viewers: int) -> Figures:
+def measure_viewers(platform: Platform, setting: Setting, viewers: int) -> Figures:
     """Measure the platform under load with that many viewers."""
     topics = [dict(VIEWS["fleet"])] * viewers
     with watching(platform, topics) as watched:
@@ -173,7 +176,7 @@ def measured(platform: Platform, setting: Setting, viewers: int) -> Figures:
             raise RuntimeError(f"views were refused: {watched.failures}")
         before, began_s = cpu_s_by_part(platform.home), monotonic_s()
         with changing(platform):
-            outcome = loaded(platform, setting)
+            outcome = send_load(platform, setting)
         took_s = monotonic_s() - began_s
         used = used_s(before, cpu_s_by_part(platform.home))
         return figures(outcome, watched, {it: used[it] / took_s for it in PARTS}, took_s)
@@ -217,15 +220,15 @@ def changing(platform: Platform) -> Iterator[None]:
         thread.join()
 
 
-def loaded(platform: Platform, setting: Setting) -> Outcome:
+def send_load(platform: Platform, setting: Setting) -> Outcome:
     """Send signed requests to the component that serves, at even times."""
-    request = signed(platform)
+    request = sign_request(platform)
     num = int((WARM_UP_S + setting.duration_s) * setting.per_s)
     due = [Due(at_s=number / setting.per_s, message=request) for number in range(num)]
     return uvloop.run(Generator(Plan(port=platform.port, requests=due)).run())
 
 
-def signed(platform: Platform) -> bytes:
+def sign_request(platform: Platform) -> bytes:
     """An invocation as botocore would send it."""
     path, body = f"/endpoints/{FIRST}/invocations", b'{"wait_s": 0}'
     headers = {

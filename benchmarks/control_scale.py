@@ -33,7 +33,7 @@ from benchmarks.scale_platform import (
     component_route,
     simulated_fleet,
 )
-from benchmarks.scale_seed import grown, seed, staff
+from benchmarks.scale_seed import grow_endpoint, seed, staff
 from hostelry.dataplane.route_table import RouteTable
 from hostelry.dataplane.routes import decode_delta, decode_snapshot
 from hostelry.domain.routes import RouteSnapshot
@@ -190,7 +190,7 @@ class Run:
                 self._models.cloned(names, suffixes, name)
         state = open_state(self._store)
         if joined:
-            grown(state, f"{names[0]}-joined", len(joined))
+            grow_endpoint(state, f"{names[0]}-joined", len(joined))
         staff(self._fleet, state)
 
     async def _phase(self, name: str, run: Callable[[], Awaitable[None]]) -> None:

@@ -76,7 +76,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     rows = [row for it in streams for row in rows_of(it, names, SETTINGS[name], seed)]
     findings = [it for row in rows for it in findings_of(row)]
     for stream in streams:
-        print_table(stream.name, [_shown(row) for row in rows if row["stream"] == stream.name])
+        print_table(
+            stream.name, [_drop_stream(row) for row in rows if row["stream"] == stream.name]
+        )
     print_table("Against the aims", finding_rows(findings))
     if not arguments.tuning:
         measured = {"rows": rows, "findings": finding_rows(findings)}
@@ -97,12 +99,14 @@ def rows_of(
     stream: Stream, names: Sequence[str], setting: Setting, seed: int
 ) -> list[dict[str, Any]]:
     """Each detector on one kind of stream."""
-    there = provisioned(stream)
+    there = provision_copies(stream)
     delays: dict[str, list[float]] = {name: [] for name in names}
     for number in range(setting.num_steps):
         source = np.random.default_rng([seed, number, 1])
         step_at_s = BEFORE_S + 60.0 * float(source.random())
-        seconds = drawn(stream, source, step_at_s, BEFORE_S + AFTER_S - step_at_s, stream.ratio)
+        seconds = draw_stream(
+            stream, source, step_at_s, BEFORE_S + AFTER_S - step_at_s, stream.ratio
+        )
         for name in names:
             delays[name].append(delay_s(DETECTORS[name](there), seconds, step_at_s, there))
     acts, later = dict.fromkeys(names, 0), dict.fromkeys(names, 0)
@@ -110,7 +114,7 @@ def rows_of(
     hours = setting.num_hours / num_streams
     for number in range(num_streams):
         source = np.random.default_rng([seed, number, 2])
-        seconds = drawn(stream, source, SETTLED_S, hours * 3600.0, 1.0)
+        seconds = draw_stream(stream, source, SETTLED_S, hours * 3600.0, 1.0)
         for name in names:
             found = spurious(DETECTORS[name](there), seconds, there)
             acts[name] += len(found)
@@ -129,7 +133,7 @@ def rows_of(
     ]
 
 
-def provisioned(stream: Stream) -> Provisioned:
+def provision_copies(stream: Stream) -> Provisioned:
     """Copies of which the load before the step uses the share `USED`."""
     per_copy = stream.per_s / USED / COPIES
     return Provisioned(
@@ -139,7 +143,7 @@ def provisioned(stream: Stream) -> Provisioned:
     )
 
 
-def drawn(
+def draw_stream(
     stream: Stream, source: np.random.Generator, before_s: float, after_s: float, ratio: float
 ) -> Seconds:
     """One stream, as the gateway would report it."""
@@ -191,7 +195,7 @@ def _percentile(values: Sequence[float], percent: float) -> float:
     return float(np.percentile(values, percent, method="higher"))
 
 
-def _shown(row: dict[str, Any]) -> dict[str, Any]:
+def _drop_stream(row: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in row.items() if key != "stream"}
 
 

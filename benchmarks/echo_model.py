@@ -170,7 +170,7 @@ def completion_object(model: str, text: str, *, chat: bool, part: bool) -> dict[
     return {"id": "echo-1", "object": kind, "created": 0, "model": model, "choices": [choice]}
 
 
-def refused(refusal: HttpRefusedError) -> HttpResponse:
+def build_refusal(refusal: HttpRefusedError) -> HttpResponse:
     """The answer to invalid HTTP."""
     return HttpResponse(refusal.status, {}, refusal.reason.encode())
 
@@ -183,7 +183,7 @@ async def serve(port: int, model: EchoModel) -> None:
     bound.listen(2048)
     bound.setblocking(False)
     limits = HttpLimits(max_body_bytes=64 * 1024 * 1024)
-    server = HttpServer(model.handle, refused, limits, SystemClock(), admit=lambda _: True)
+    server = HttpServer(model.handle, build_refusal, limits, SystemClock(), admit=lambda _: True)
     await server.start(bound)
     print(f"ready {bound.getsockname()[1]}", flush=True)
     await server.sweep_forever()

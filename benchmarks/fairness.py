@@ -114,7 +114,7 @@ def run(plan: Plan) -> dict[str, Any]:
         HALF: (steady, half),
         FAIR: (both, {}),
         # All requests have one tenant, so that fairness between tenants has no effect.
-        IN_ORDER: ([undistinguished(each) for each in both], {}),
+        IN_ORDER: ([share_tenant(each) for each in both], {}),
     }
     steady_at_s = {each.at_s for each in steady}
     rows: list[dict[str, Any]] = []
@@ -189,7 +189,7 @@ def one(plan: Plan, source: random.Random, at_s: float, tenant: str) -> Arrival:
     )
 
 
-def undistinguished(arrival: Arrival) -> Arrival:
+def share_tenant(arrival: Arrival) -> Arrival:
     """The same request, sent by a tenant that all share."""
     return Arrival(
         at_s=arrival.at_s, prompt=arrival.prompt, max_tokens=arrival.max_tokens, tenant=SHARED

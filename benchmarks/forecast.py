@@ -117,7 +117,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     setting = SETTINGS[given.setting]
     measured: dict[str, Any] = {"setting": asdict(setting)}
     if given.only != "live":
-        measured["simulated"] = [simulated(setting, given.seed)]
+        measured["simulated"] = [simulate_forecast(setting, given.seed)]
         print_table("Simulated", measured["simulated"])
     if given.only != "simulated" and setting.shares:
         measured["live"] = live(setting, given.seed)
@@ -125,7 +125,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     write_result("forecast", given.setting, given.seed, measured)
 
 
-def simulated(setting: Setting, seed: int) -> dict[str, Any]:
+def simulate_forecast(setting: Setting, seed: int) -> dict[str, Any]:
     """The time that the simulator takes, and its forecast."""
     service, source = default_service(), np.random.default_rng(seed)
     num, copies = setting.simulated, setting.models * setting.copies_each

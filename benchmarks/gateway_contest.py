@@ -175,7 +175,7 @@ def findings(rows: Rows, contest: Contest, missing: dict[str, str]) -> list[Find
                 for name in (OURS, peer)
             )
             least = LEAST_THROUGHPUT.get(peer) if connections == max(contest.connections) else None
-            found += compared(f"{connections} connections", peer, ours, theirs, least)
+            found += compare_rows(f"{connections} connections", peer, ours, theirs, least)
     return [
         replace(finding, why="not installed")
         if finding.what.rpartition(" ")[2] in missing
@@ -184,7 +184,9 @@ def findings(rows: Rows, contest: Contest, missing: dict[str, str]) -> list[Find
     ]
 
 
-def compared(where: str, peer: str, ours: Rows, theirs: Rows, least: float | None) -> list[Finding]:
+def compare_rows(
+    where: str, peer: str, ours: Rows, theirs: Rows, least: float | None
+) -> list[Finding]:
     """Throughput and latencies, ours over the peer's."""
     speed = ratio(best(ours, "requests/s", max), best(theirs, "requests/s", max))
     found = [Finding(what=f"{where}: requests/s, ours / {peer}", value=speed, at_least=least)]

@@ -87,7 +87,7 @@ def seconds(act: Callable[[], object]) -> float:
     return time.perf_counter() - began
 
 
-def measured(places: list[Path | str], num_requests: int, prefix: str) -> tuple[float, float]:
+def measure_queues(places: list[Path | str], num_requests: int, prefix: str) -> tuple[float, float]:
     """Submissions and ends a second, by as many queues at once as there are `places`."""
     queues = [DurableQueue(open_database(it), is_shared=len(places) > 1) for it in places]
 
@@ -131,7 +131,7 @@ def main() -> None:
         rates: dict[str, list[tuple[float, float]]] = {kind: [] for kind in kinds}
         for number in range(arguments.rounds):
             for kind, places in kinds.items():
-                rates[kind].append(measured(places, arguments.requests, f"{kind}-{number}"))
+                rates[kind].append(measure_queues(places, arguments.requests, f"{kind}-{number}"))
     medians = {
         kind: tuple(statistics.median(it[side] for it in found) for side in (0, 1))
         for kind, found in rates.items()

@@ -33,7 +33,7 @@ from tests.integration.served_models import CODE, IMAGE, ROLE, Served, packed
 
 from benchmarks.aims import Finding, finding_rows, ratio
 from benchmarks.gateway_load import JSON, run_load
-from benchmarks.live_component import settled
+from benchmarks.live_component import wait_until_settled
 from benchmarks.load import Load, Measured
 from benchmarks.many_models_platform import running_platform, runtime_in
 from benchmarks.platform_cpu import (
@@ -120,7 +120,9 @@ def deploy(served: Served, folder: Path) -> None:
     for name, more in ((SYNC, {}), (QUEUED, {"AsyncInferenceConfig": output})):
         client.create_endpoint_config(EndpointConfigName=name, ProductionVariants=[variant], **more)
         client.create_endpoint(EndpointName=name, EndpointConfigName=name)
-        settled(lambda it=name: client.describe_endpoint(EndpointName=it)["EndpointStatus"])
+        wait_until_settled(
+            lambda it=name: client.describe_endpoint(EndpointName=it)["EndpointStatus"]
+        )
 
 
 def measure(served: Served, setting: Setting) -> dict[str, list[Row]]:

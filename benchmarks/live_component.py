@@ -61,7 +61,9 @@ def running_component(
             ],
         )
         client.create_endpoint(EndpointName=ENDPOINT, EndpointConfigName="config")
-        settled(lambda: client.describe_endpoint(EndpointName=ENDPOINT)["EndpointStatus"])
+        wait_until_settled(
+            lambda: client.describe_endpoint(EndpointName=ENDPOINT)["EndpointStatus"]
+        )
         client.create_inference_component(
             InferenceComponentName=COMPONENT,
             EndpointName=ENDPOINT,
@@ -75,7 +77,7 @@ def running_component(
             },
             RuntimeConfig={"CopyCount": copies},
         )
-        settled(lambda: component_status(client))
+        wait_until_settled(lambda: component_status(client))
         yield platform
 
 
@@ -106,7 +108,7 @@ def component_status(client: Any) -> str:
     return str(found["InferenceComponentStatus"])
 
 
-def settled(status: Any) -> None:
+def wait_until_settled(status: Any) -> None:
     """Wait until `status` is InService. Raises RuntimeError if it fails, or after READY_S."""
     give_up_at_s = monotonic_s() + READY_S
     while (now := status()) != "InService":

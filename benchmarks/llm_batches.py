@@ -282,7 +282,7 @@ def through_batch(platform: Platform, client: openai.OpenAI, asks: Sequence[Ask]
         }
         for number, ask in enumerate(asks)
     ]
-    file = client.files.create(file=("requests.jsonl", joined(lines)), purpose="batch")
+    file = client.files.create(file=("requests.jsonl", join_lines(lines)), purpose="batch")
     watch, began_s = Watch(platform), monotonic_s()
     batch = client.batches.create(input_file_id=file.id, endpoint=URL, completion_window="24h")
     while batch.status in ("validating", "in_progress", "finalizing"):
@@ -304,7 +304,7 @@ def through_job(platform: Platform, asks: Sequence[Ask]) -> Measured:
         for ask in asks
     ]
     s3, sagemaker = platform.boto3("s3"), platform.boto3("sagemaker")
-    s3.put_object(Bucket=BUCKET, Key=f"{name}/in.jsonl", Body=joined(lines))
+    s3.put_object(Bucket=BUCKET, Key=f"{name}/in.jsonl", Body=join_lines(lines))
     source = {"S3DataType": "S3Prefix", "S3Uri": f"s3://{BUCKET}/{name}/in.jsonl"}
     sagemaker.create_transform_job(
         TransformJobName=name,
@@ -352,7 +352,7 @@ def tokens_of(bodies: Sequence[Row], asks: Sequence[Ask]) -> int:
     return asked
 
 
-def joined(lines: Sequence[Row]) -> bytes:
+def join_lines(lines: Sequence[Row]) -> bytes:
     """The lines as JSON lines."""
     return b"".join(json.dumps(line).encode() + b"\n" for line in lines)
 

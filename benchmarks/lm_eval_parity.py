@@ -69,12 +69,12 @@ def compare(given: argparse.Namespace, scratch: Path) -> list[dict[str, Any]]:
         client.post("/adapters", params={"name": ADAPTER, "src": str(adapter)}).raise_for_status()
         for name in ("base", ADAPTER):
             peft = "" if name == "base" else f",peft={adapter}"
-            over_http = evaluated(
+            over_http = evaluate_model(
                 given.lm_eval, tasks, scratch / f"http-{name}", "local-completions",
                 f"model={name},base_url={server.url}/v1/completions,num_concurrent=2,"
                 f"tokenizer_backend=huggingface,tokenizer={model},max_length={WINDOW + 2}",
             )  # fmt: skip
-            by_transformers = evaluated(
+            by_transformers = evaluate_model(
                 given.lm_eval, tasks, scratch / f"hf-{name}", "hf",
                 f"pretrained={model},dtype=float32,max_length={WINDOW}{peft}",
             )  # fmt: skip
@@ -112,7 +112,7 @@ def row(
     }
 
 
-def evaluated(
+def evaluate_model(
     python: Path, tasks: Path, output: Path, kind: str, arguments: str
 ) -> dict[str, tuple[Mapping[str, float], Samples]]:
     """Metrics and log-likelihoods of each task by one run of lm-eval."""

@@ -77,7 +77,7 @@ def memory_of_server(bench: Bench) -> Row:
 
         def loaded(targets: Sequence[str]) -> float:
             for target in targets:
-                unpacked(bench.models / target, folder / target)
+                unpack_archive(bench.models / target, folder / target)
                 order = {"model_name": target, "url": str(folder / target)}
                 http.post("/models", json=order).raise_for_status()
                 http.post(
@@ -95,7 +95,7 @@ def memory_of_server(bench: Bench) -> Row:
     return row | {"given back, %": 100 * (full - after) / (full - before)}
 
 
-def unpacked(archive: Path, folder: Path) -> None:
+def unpack_archive(archive: Path, folder: Path) -> None:
     """Unpack an archive into `folder`."""
     with tarfile.open(archive) as members:
         members.extractall(folder, filter="data")

@@ -16,7 +16,7 @@ from botocore.credentials import Credentials as SigningCredentials
 from tests.integration.platform import CLI, Platform, clean_environment
 from tests.integration.predictive_rig import PredictiveServer, launched
 
-from benchmarks.live_component import settled
+from benchmarks.live_component import wait_until_settled
 from benchmarks.peers.model_shelf import BODY, JSON, Answered, Connections, timed_answer
 from hostelry.base.runtimes import VARIABLE, find_installed, runtime_python
 from hostelry.cli.environment import client_variables
@@ -49,7 +49,9 @@ def runtime_in(folder: Path) -> Path:
     return runtime_python(folder, RUNTIME)
 
 
-def trained(python: Path, folder: Path, num_models: int, scale: float, seed: int) -> dict[str, Any]:
+def train_archives(
+    python: Path, folder: Path, num_models: int, scale: float, seed: int
+) -> dict[str, Any]:
     """Train models into archives in `folder`, unless they exist. Returns their predictions."""
     folder.mkdir(parents=True, exist_ok=True)
     done = folder / f"done-{num_models}-{scale:g}-{seed}"
@@ -163,7 +165,7 @@ def running_endpoint(platform: Platform, name: str) -> Iterator[Endpoint]:
     }
     client.create_endpoint_config(EndpointConfigName=name, ProductionVariants=[variant])
     client.create_endpoint(EndpointName=name, EndpointConfigName=name)
-    settled(lambda: client.describe_endpoint(EndpointName=name)["EndpointStatus"])
+    wait_until_settled(lambda: client.describe_endpoint(EndpointName=name)["EndpointStatus"])
     try:
         yield Endpoint(platform, name, before)
     finally:

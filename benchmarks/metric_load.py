@@ -87,7 +87,7 @@ def measure(setting: Setting, random: Random, folder: Path | None) -> dict[str, 
     """Measure everything, and return it as tables."""
     clock = ManualClock(T)
     base_bytes = resident_bytes()
-    store = opened(setting, clock, folder)
+    store = open_store(setting, clock, folder)
     recorded = record_an_hour(store, clock, setting, random)
     stats = store.stats()
     load = {
@@ -125,7 +125,7 @@ def measure(setting: Setting, random: Random, folder: Path | None) -> dict[str, 
     return {"load": [load], "queries": queries, "aims": finding_rows(findings)}
 
 
-def opened(setting: Setting, clock: ManualClock, folder: Path | None) -> Store:
+def open_store(setting: Setting, clock: ManualClock, folder: Path | None) -> Store:
     """The store to be measured."""
     max_bytes = setting.max_mib * MIB
     if folder is None:
@@ -223,10 +223,10 @@ def ask(store: Store, clock: ManualClock, setting: Setting, random: Random) -> l
         (f"15 minutes of {setting.num_components} found by SEARCH", search, 4),
         (f"find {setting.num_components} by name", find, NUM_QUERIES // 10),
     ]
-    return [timed(name, run, count) for name, run, count in kinds]
+    return [time_query(name, run, count) for name, run, count in kinds]
 
 
-def timed(name: str, run: Callable[[], None], count: int) -> dict[str, Any]:
+def time_query(name: str, run: Callable[[], None], count: int) -> dict[str, Any]:
     """One row: the processor time of a query."""
     began = time.process_time()
     for _ in range(count):
@@ -242,7 +242,7 @@ def restart(
     assert folder is not None
     size_bytes = sum(path.stat().st_size for path in folder.iterdir())
     began = time.perf_counter()
-    again = opened(setting, clock, folder)
+    again = open_store(setting, clock, folder)
     took_s = time.perf_counter() - began
     assert again.stats().num_series == num_series
     assert isinstance(again, DurableMetrics)

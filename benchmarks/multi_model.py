@@ -42,7 +42,7 @@ from benchmarks.many_models_platform import (
     running_endpoint,
     running_platform,
     runtime_in,
-    trained,
+    train_archives,
     upload,
 )
 from benchmarks.model_trace import MB
@@ -79,7 +79,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         python = runtime_in(runtimes)
         print(f"training {setting.num_models} models", flush=True)
         models = (arguments.models_dir or scratch / "models").absolute()
-        answers = trained(python, models, setting.num_models, setting.scale, arguments.seed)
+        answers = train_archives(python, models, setting.num_models, setting.scale, arguments.seed)
         with running_platform(scratch, runtimes) as platform:
             print("uploading them", flush=True)
             upload(platform, models, sorted(answers))

@@ -111,8 +111,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     arguments = parser.parse_args(argv)
     setting = SETTINGS[arguments.setting]
     seeds = [arguments.seed + number for number in range(setting.num_seeds)]
-    memory = averaged(row for seed in seeds for row in memory_rows(setting, seed))
-    both = averaged(row for seed in seeds for row in two_tier_rows(setting, seed))
+    memory = average_rows(row for seed in seeds for row in memory_rows(setting, seed))
+    both = average_rows(row for seed in seeds for row in two_tier_rows(setting, seed))
     decisions = decision_rows(setting.timed)
     measured: dict[str, Any] = {"memory": memory, "memory and disk": both, "decisions": decisions}
     measured["findings"] = finding_rows(findings(memory, both))
@@ -223,7 +223,7 @@ def _given_out(kept: list[tuple[int, float]], area: int) -> float:
     return gained
 
 
-def averaged(rows: Iterator[dict[str, Any]]) -> list[dict[str, Any]]:
+def average_rows(rows: Iterator[dict[str, Any]]) -> list[dict[str, Any]]:
     """Means over the seeds, with the largest deviation of a hit rate from its mean."""
     groups: dict[tuple[str, float, str], list[dict[str, Any]]] = {}
     for row in rows:
@@ -342,10 +342,10 @@ def decision_rows(rounds: int) -> list[dict[str, Any]]:
         f"an instance of {TIMED_INSTANCES}": lambda: choose_for_model("m", views, 50.0),
         f"an instance of {TIMED_INSTANCES}, none has it": lambda: choose_for_model("m", cold, 1.0),
     }
-    return [{"what": what, **timed(plan, rounds)} for what, plan in plans.items()]
+    return [{"what": what, **time_plan(plan, rounds)} for what, plan in plans.items()]
 
 
-def timed(plan: Callable[[], object], rounds: int) -> dict[str, float]:
+def time_plan(plan: Callable[[], object], rounds: int) -> dict[str, float]:
     """Median and 99th percentile, in processor time of this process."""
     spent_us = []
     for _ in range(rounds):

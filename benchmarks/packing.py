@@ -228,7 +228,7 @@ def plan_rows(setting: Setting, seed: int) -> list[dict[str, Any]]:
         ),
         f"what to consolidate of {len(held)}": lambda: consolidate(hosts, held, kinds),
     }
-    return [timed(what, plan, setting.rounds) for what, plan in plans.items()]
+    return [time_plans(what, plan, setting.rounds) for what, plan in plans.items()]
 
 
 def _those_that_fit(wanted: list[CopyRequest], hosts: list[Host], count: int) -> list[CopyRequest]:
@@ -260,7 +260,7 @@ def as_held(wanted: list[CopyRequest], hosts: list[Host]) -> list[Held]:
     ]
 
 
-def timed(what: str, plan: Callable[[], object], rounds: int) -> dict[str, Any]:
+def time_plans(what: str, plan: Callable[[], object], rounds: int) -> dict[str, Any]:
     """Median and worst of several plans, in processor time of this process."""
     spent_ms: list[float] = []
     for _ in range(rounds):

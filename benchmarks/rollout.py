@@ -156,7 +156,7 @@ def load_of(platform: Platform, shape: Shape, name: str) -> tuple[Measured, floa
     """Send a load. Returns its result, and the gateway's processor time of a request in us."""
     pids = [platform.pid(worker) for worker in platform.gateway_workers]
     before_s = sum(map(cpu_s, pids))
-    request = signed(platform, f"{shape.prefix}-{name}", shape.body)
+    request = sign_request(platform, f"{shape.prefix}-{name}", shape.body)
     load = Load(
         port=platform.port,
         requests=[request] * shape.connections,
@@ -170,7 +170,7 @@ def load_of(platform: Platform, shape: Shape, name: str) -> tuple[Measured, floa
     return found, used_s / found.total * 1e6
 
 
-def signed(platform: Platform, name: str, body: bytes) -> bytes:
+def sign_request(platform: Platform, name: str, body: bytes) -> bytes:
     """A whole signed request."""
     path, keys = f"/endpoints/{name}/invocations", platform.credentials
     url = f"http://127.0.0.1:{platform.port}{path}"

@@ -158,7 +158,7 @@ class Ended:
 def update_row(truth: Truth, rate: int, runs: int, *, is_gated: bool) -> dict[str, Any]:
     """The ends of `runs` updates."""
     ends = [
-        updated(truth, rate, np.random.default_rng((SEED, rate, run)), is_gated=is_gated)
+        simulate_update(truth, rate, np.random.default_rng((SEED, rate, run)), is_gated=is_gated)
         for run in range(runs)
     ]
     full = sorted(it.full_s for it in ends if it.full_s is not None)
@@ -178,7 +178,9 @@ def update_row(truth: Truth, rate: int, runs: int, *, is_gated: bool) -> dict[st
     }
 
 
-def updated(truth: Truth, rate: int, random: np.random.Generator, *, is_gated: bool) -> Ended:
+def simulate_update(
+    truth: Truth, rate: int, random: np.random.Generator, *, is_gated: bool
+) -> Ended:
     """One update, from its first step to its end."""
     ended, guard = Ended(), UpdateVerdict() if is_gated else UpdateAlarm()
     for second in range(-COMING_S, 0):

@@ -81,14 +81,14 @@ def main() -> None:
         measured["live"] = live(setting, seed)
         tables["Over real connections, through a gateway process"] = "live"
     measured["findings"] = finding_rows(findings(measured))
-    print(f"\n{described(setting.fleet)}")
+    print(f"\n{describe_fleet(setting.fleet)}")
     for title, name in tables.items():
         print_table(title, measured[name])
     print_table("Against the aims", measured["findings"])
     write_result("routing", arguments.setting, seed, measured)
 
 
-def described(fleet: Fleet) -> str:
+def describe_fleet(fleet: Fleet) -> str:
     """The description of the tables' fleet."""
     return (
         f"{fleet.num_copies} copies, {fleet.at_once} requests at once each; service times of "

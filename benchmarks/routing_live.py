@@ -51,7 +51,7 @@ def measure(fleet: Fleet, strategy: str, asked: list[Asked], num_clients: int = 
     help the next strategy.
     """
     with running_copies(fleet) as copies, running_gateway(fleet, strategy, copies) as gateway:
-        requests = [signed(gateway, strategy, each) for each in asked]
+        requests = [sign_request(gateway, strategy, each) for each in asked]
         plan = Plan(port=gateway.port, requests=requests, num_clients=num_clients)
         done = subprocess.run(
             [sys.executable, "-m", "benchmarks.open_load"],
@@ -150,7 +150,7 @@ def routes(
     return RouteSnapshot(version="1", endpoints=(endpoint,))
 
 
-def signed(gateway: LiveGateway, strategy: str, asked: Asked) -> Due:
+def sign_request(gateway: LiveGateway, strategy: str, asked: Asked) -> Due:
     """A request as botocore would send it.
 
     For least outstanding requests, the base is called, and the copy gets the adapter in the

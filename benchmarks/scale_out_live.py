@@ -156,7 +156,7 @@ def live_run(folder: Path, model: Path, name: str, arrivals: FloatArray) -> Live
     with running_component(folder, model, cpus=1.0, copies=COPIES) as platform:
         scaled_by(platform, name)
         began_at = time.time()
-        calls = sent(platform, arrivals)
+        calls = send_calls(platform, arrivals)
         step_at = began_at + SPANS_S[name][0]
         return Lived(calls=calls, began_at=began_at, receipt=first_receipt(platform, step_at))
 
@@ -204,7 +204,7 @@ def ask(runtime: Any, num_tokens: int) -> None:
     answer["Body"].read()
 
 
-def sent(platform: Platform, arrivals: FloatArray) -> list[Call]:
+def send_calls(platform: Platform, arrivals: FloatArray) -> list[Call]:
     """Send each request at its time, whatever the outcome of earlier ones."""
     runtime = platform.boto3("sagemaker-runtime", max_pool_connections=256)
 
@@ -252,10 +252,10 @@ def receipts(platform: Platform) -> list[Mapping[str, Any]]:
 
 def instant(at: float | str) -> float:
     """Seconds since the epoch of an instant in a receipt."""
-    return float(at) if isinstance(at, float | int) else parsed(at)
+    return float(at) if isinstance(at, float | int) else parse_instant(at)
 
 
-def parsed(text: str) -> float:
+def parse_instant(text: str) -> float:
     """Seconds since the epoch of an ISO 8601 time."""
     return datetime.fromisoformat(text).timestamp()
 

@@ -34,7 +34,7 @@ def seed(
             if is_endpoint and joined is not None and suffix != suffixes[0]:
                 continue
             name = record.key.name + (joined if is_endpoint and joined is not None else suffix)
-            body = renamed(record.body, suffix, joined or suffix)
+            body = rename_record(record.body, suffix, joined or suffix)
             key = Key(kind=record.key.kind, scope=record.key.scope, name=name)
             writes.append(RecordWrite(key=key, body=body, expect=None))
         for first in range(0, len(writes), WRITTEN_TOGETHER):
@@ -46,7 +46,7 @@ def is_on(body: bytes, endpoints: Sequence[str]) -> bool:
     return any(f'"{it}"'.encode() in body for it in endpoints)
 
 
-def renamed(body: bytes, suffix: str, endpoint_suffix: str) -> bytes:
+def rename_record(body: bytes, suffix: str, endpoint_suffix: str) -> bytes:
     """A record's body with a suffix after each name in it."""
 
     def one(found: re.Match[bytes]) -> bytes:
@@ -56,7 +56,7 @@ def renamed(body: bytes, suffix: str, endpoint_suffix: str) -> bytes:
     return NAMES.sub(one, body)
 
 
-def grown(state: State, endpoint_name: str, times: int) -> None:
+def grow_endpoint(state: State, endpoint_name: str, times: int) -> None:
     """Multiply the desired number of an endpoint's instances by `times`."""
     for found in state.endpoints.list():
         endpoint = found.value

@@ -339,9 +339,9 @@ def running_platform(model: Path, scratch: Path) -> Any:
             s3 = started.boto3("s3", s3={"addressing_style": "path"})
             s3.create_bucket(Bucket="models")
             files = {it.name: it.read_bytes() for it in model.iterdir() if it.is_file()}
-            s3.put_object(Bucket="models", Key="llm.tar.gz", Body=packed(files))
+            s3.put_object(Bucket="models", Key="llm.tar.gz", Body=pack_archive(files))
             content = {"model.joblib": forest.read_bytes(), "code/inference.py": CODE}
-            s3.put_object(Bucket="models", Key="forest.tar.gz", Body=packed(content))
+            s3.put_object(Bucket="models", Key="forest.tar.gz", Body=pack_archive(content))
             return started
 
     flags = ("--pace", f"{PACE:g}", "--serverless-idle-s", f"{IDLE_S:g}")
@@ -349,7 +349,7 @@ def running_platform(model: Path, scratch: Path) -> Any:
     return WithModels(scratch / "home", *flags, environment=environment)
 
 
-def packed(files: dict[str, bytes]) -> bytes:
+def pack_archive(files: dict[str, bytes]) -> bytes:
     """A model.tar.gz."""
     content = io.BytesIO()
     with tarfile.open(fileobj=content, mode="w:gz", compresslevel=1) as archive:

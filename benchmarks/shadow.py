@@ -88,10 +88,14 @@ def measure(setting: Setting, workers: int, *, in_workers: bool) -> list[dict[st
         shadows = {name: f"http://127.0.0.1:{port}" for name, port in ports.items()}
         with running_stack(workers, shadows=shadows, mirrors_in_workers=in_workers) as stack:
             loads = ["paced", *(f"closed, {num} connections" for num in setting.connections)]
-            rows = [row for load in loads for row in compared(stack, setting, load)]
+            rows = [row for load in loads for row in compare_shadows(stack, setting, load)]
             with on_two_sides(stack, shadow.pid) as are_apart:
                 if are_apart:
-                    rows += [row for load in loads for row in compared(stack, setting, load, APART)]
+                    rows += [
+                        row
+                        for load in loads
+                        for row in compare_shadows(stack, setting, load, APART)
+                    ]
         return rows
 
 
@@ -122,7 +126,7 @@ def move(pid: int, processors: set[int]) -> None:
         os.sched_setaffinity(int(thread.name), processors)
 
 
-def compared(
+def compare_shadows(
     stack: Stack, setting: Setting, load: str, processors: str = SHARED
 ) -> list[dict[str, Any]]:
     """A row for each kind of shadow under one load."""
@@ -130,7 +134,7 @@ def compared(
     names = (ENDPOINT_NAME, *SHADOWED)
     for number in range(setting.rounds):
         order = names if number % 2 == 0 else tuple(reversed(names))
-        rounds.append({name: measured(stack, setting, load, name) for name in order})
+        rounds.append({name: measure_endpoint(stack, setting, load, name) for name in order})
     return [
         {
             "load": load,
@@ -156,12 +160,12 @@ def ratio(rounds: list[dict[str, Figures]], name: str, figure: str) -> float:
     return statistics.median(mine / alone for mine, alone in both)
 
 
-def measured(stack: Stack, setting: Setting, load: str, endpoint: str) -> Figures:
+def measure_endpoint(stack: Stack, setting: Setting, load: str, endpoint: str) -> Figures:
     """One endpoint under one load."""
     request = signed_request(stack, "invocations", BODY, {}, endpoint)
     before_s, mirror_before_s = stack.gateway_cpu_s, stack.mirror_cpu_s
     if load == "paced":
-        outcome = uvloop.run(Generator(paced(stack, setting, request)).run())
+        outcome = uvloop.run(Generator(pace_request(stack, setting, request)).run())
         kept = [it for it in outcome.answers if it.began_s >= WARM_UP_S]
         taken_ms = sorted((it.ended_s - it.began_s) * 1000 for it in kept)
         total, per_s = len(outcome.answers), len(taken_ms) / setting.duration_s
@@ -189,7 +193,7 @@ def measured(stack: Stack, setting: Setting, load: str, endpoint: str) -> Figure
     )
 
 
-def paced(stack: Stack, setting: Setting, request: bytes) -> Plan:
+def pace_request(stack: Stack, setting: Setting, request: bytes) -> Plan:
     """The same request again and again, at even times."""
     num = int((WARM_UP_S + setting.duration_s) * setting.per_s)
     due = [Due(at_s=number / setting.per_s, message=request) for number in range(num)]

@@ -29,7 +29,7 @@ from typing import Any
 from tests.integration.platform import Platform
 
 from benchmarks.aims import Finding, finding_rows, ratio
-from benchmarks.live_component import IMAGE, put_model, settled
+from benchmarks.live_component import IMAGE, put_model, wait_until_settled
 from benchmarks.models import model_folder
 from benchmarks.record import print_table, write_result
 from hostelry.base.clock import monotonic_s
@@ -124,7 +124,9 @@ class Side:
             ],
         )
         self._control.create_endpoint(EndpointName=ENDPOINT, EndpointConfigName="config")
-        settled(lambda: self._control.describe_endpoint(EndpointName=ENDPOINT)["EndpointStatus"])
+        wait_until_settled(
+            lambda: self._control.describe_endpoint(EndpointName=ENDPOINT)["EndpointStatus"]
+        )
 
     @contextlib.contextmanager
     def components(self, reserves: bool) -> Iterator[None]:
@@ -153,7 +155,7 @@ class Side:
                 RuntimeConfig={"CopyCount": 1},
             )
         for name in self._names:
-            settled(lambda name=name: self._status(name))
+            wait_until_settled(lambda name=name: self._status(name))
         yield
         for name in self._names:
             self._control.delete_inference_component(InferenceComponentName=name)
@@ -192,7 +194,7 @@ class Side:
 Samples = dict[tuple[Cell, str], list[float]]
 
 
-def measured(sides: dict[str, Side], setting: Setting) -> Samples:
+def measure_sides(sides: dict[str, Side], setting: Setting) -> Samples:
     """Tokens per second of each turn, by the case and the side."""
     samples: Samples = {}
     for reserves in (False, True):
@@ -210,7 +212,7 @@ def measured(sides: dict[str, Side], setting: Setting) -> Samples:
     return samples
 
 
-def compared(samples: Samples, setting: Setting) -> tuple[list[dict[str, Any]], list[Finding]]:
+def compare_sides(samples: Samples, setting: Setting) -> tuple[list[dict[str, Any]], list[Finding]]:
     """The table, and the findings with their aims."""
     median = {key: statistics.median(values) for key, values in samples.items()}
     rows = []
@@ -279,8 +281,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             )
             for side, python in pythons.items()
         }
-        samples = measured(sides, SETTINGS[name])
-    rows, findings = compared(samples, SETTINGS[name])
+        samples = measure_sides(sides, SETTINGS[name])
+    rows, findings = compare_sides(samples, SETTINGS[name])
     print_table("Tokens/s through the gateway, medians", rows)
     print_table("Found", finding_rows(findings))
     write_result(

@@ -114,10 +114,10 @@ def pids(home: Home) -> list[int]:
     """Every process whose command line or environment names the home."""
     name = os.fsencode(home.root)
     others = [it.pid for it in processes() if it.pid != os.getpid()]
-    return [pid for pid in others if name in first_environment(pid) or named(pid, home)]
+    return [pid for pid in others if name in first_environment(pid) or names_home(pid, home)]
 
 
-def named(pid: int, home: Home) -> bool:
+def names_home(pid: int, home: Home) -> bool:
     """Whether an argument of the process names the home."""
     return any(str(home.root) in argument for argument in arguments(pid))
 

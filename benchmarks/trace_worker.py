@@ -85,9 +85,9 @@ def perform(job: Job) -> Result:
     run_trace(engine, job.warm_up, job.give_up_after_s)
     results: list[TraceResult] = []
     for trace in job.traces:
-        before = counted(engine)
+        before = count_statistics(engine)
         served, took_s = run_trace(engine, trace, job.give_up_after_s)
-        counts = {name: value - before[name] for name, value in counted(engine).items()}
+        counts = {name: value - before[name] for name, value in count_statistics(engine).items()}
         results.append(TraceResult(served=tuple(served), took_s=took_s, counts=counts))
         abandon(engine, len(trace))
     memory = process_tree.memory(os.getpid())
@@ -97,12 +97,12 @@ def perform(job: Job) -> Result:
         register_s=registered_s - loaded_s,
         pss_bytes=memory.pss_bytes,
         peak_rss_bytes=memory.peak_rss_bytes,
-        stats=counted(engine),
+        stats=count_statistics(engine),
         warnings=tuple(engine.warnings),
     )
 
 
-def counted(engine: Engine) -> dict[str, int]:
+def count_statistics(engine: Engine) -> dict[str, int]:
     """Every whole number among the engine's statistics, by its name."""
     found: dict[str, int] = {}
     unread: list[dict[str, Any]] = [msgspec.to_builtins(engine.stats)]

@@ -105,7 +105,7 @@ BY_NAME = {drill.name: drill for drill in DRILLS}
 EVERYTHING = "everything"
 
 
-def chosen(name: str) -> Sequence[Drill]:
+def choose_drills(name: str) -> Sequence[Drill]:
     """The drills of that name. Raises TerminalError for an unknown name."""
     if name == EVERYTHING:
         return DRILLS

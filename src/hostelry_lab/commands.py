@@ -147,7 +147,7 @@ def run_drill(  # noqa: PLR0913 - each is an option of the command
 
     Example: hostelry chaos run cluster --scenarios leader-kill,store-restart
     """
-    from hostelry_lab.catalogue import chosen
+    from hostelry_lab.catalogue import choose_drills
     from hostelry_lab.context import drill_context
     from hostelry_lab.observer import PlatformObserver
 
@@ -170,7 +170,7 @@ def run_drill(  # noqa: PLR0913 - each is an option of the command
         raise UsageError(f"--store and --scenarios are options of {CLUSTER}")
     at = home_at(home)
     config, credentials = load_home(at)
-    drills = chosen(name)
+    drills = choose_drills(name)
     platform = PlatformObserver(home=at, config=config, credentials=credentials)
     sizes = jobs_sizes(name, requests, records, kills, seed)
     most = copies or MOST_COPIES

@@ -55,7 +55,7 @@ def tenant_memory(context: DrillContext) -> DrillOutcome:
 
     def do(fixture: DrillFixture, bad: str) -> AbuseReport:
         before = _check_memory_limit(fixture, bad)
-        ask(fixture, _instructed(fixture, bad, take_bytes=TAKEN_MB * MIB))
+        ask(fixture, _build_instruction(fixture, bad, take_bytes=TAKEN_MB * MIB))
         return _ended_and_back(fixture, bad, before, "memory")
 
     return _with_a_tenant(context, "tenant-memory", do, memory_mb=(128, LIMIT_MB))
@@ -72,7 +72,7 @@ def tenant_hang(context: DrillContext) -> DrillOutcome:
             fixture.load_target(bad),
             FLOOD_CALLERS // 8,
         ):
-            ask(fixture, _instructed(fixture, bad, hang=True))
+            ask(fixture, _build_instruction(fixture, bad, hang=True))
             return _ended_and_back(fixture, bad, before, "/ping")
 
     return _with_a_tenant(context, "tenant-hang", do)
@@ -95,7 +95,7 @@ def tenant_disk(context: DrillContext) -> DrillOutcome:
                 f"{folder} has {free // MIB} MB free; the drill writes {WRITTEN_MB} MB and "
                 f"needs {LEAST_FREE_MB} free"
             )
-        ask(fixture, _instructed(fixture, bad, write_bytes=WRITTEN_MB * MIB))
+        ask(fixture, _build_instruction(fixture, bad, write_bytes=WRITTEN_MB * MIB))
         report = _ended_and_back(fixture, bad, before, "disk")
         if left := sorted(it.name for it in folder.iterdir() if "ballast" in it.name):
             report.missed.append(f"what it wrote is still there: {', '.join(left)}")
@@ -116,7 +116,7 @@ def tenant_forks(context: DrillContext) -> DrillOutcome:
             )
         requested = FORKS_WITHOUT_LIMIT if limit is None else limit + FORKS_OVER
         report = AbuseReport()
-        answer = ask(fixture, _instructed(fixture, bad, fork=requested))
+        answer = ask(fixture, _build_instruction(fixture, bad, fork=requested))
         report.contained_at = monotonic_s()
         (after,) = fixture.copies_of(bad)
         forked = json.loads(answer)["forked"] if answer.startswith("{") else answer
@@ -137,7 +137,9 @@ def tenant_flood(context: DrillContext) -> DrillOutcome:
     """A tenant invokes its own component without pause."""
 
     def do(fixture: DrillFixture, bad: str) -> AbuseReport:
-        return flood_of(context, _instructed(fixture, bad, wait_s=FLOOD_WAIT_S), FLOOD_CALLERS)
+        return flood_of(
+            context, _build_instruction(fixture, bad, wait_s=FLOOD_WAIT_S), FLOOD_CALLERS
+        )
 
     return _with_a_tenant(context, "tenant-flood", do)
 
@@ -230,7 +232,7 @@ def ask(fixture: DrillFixture, load_target: LoadTarget) -> str:
         return type(error).__name__
 
 
-def _instructed(fixture: DrillFixture, name: str, **instructions: Any) -> LoadTarget:
+def _build_instruction(fixture: DrillFixture, name: str, **instructions: Any) -> LoadTarget:
     """An invocation that instructs the drill server."""
     return fixture.load_target(name, json.dumps(instructions).encode())
 

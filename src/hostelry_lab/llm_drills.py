@@ -31,40 +31,44 @@ NEIGHBOUR = {"inputs": PROMPT, "parameters": {"max_new_tokens": 4}}
 FLOOD = {"inputs": PROMPT, "parameters": {"max_new_tokens": 64}}
 
 
-def _poisoned(**parameters: str) -> bytes:
+def _build_poisoned_body(**parameters: str) -> bytes:
     """A request's body. The parameters are JSON already, since json could not write all of them."""
     members = ", ".join(f'"{name}": {value}' for name, value in parameters.items())
     return f'{{"inputs": "{PROMPT}", "parameters": {{"max_new_tokens": 48, {members}}}}}'.encode()
 
 
 POISON = {
-    "a stop token beyond 64 bits": _poisoned(stop_token_ids="[9223372036854775808]"),
-    "a negative stop token": _poisoned(stop_token_ids="[-9223372036854775808]"),
+    "a stop token beyond 64 bits": _build_poisoned_body(stop_token_ids="[9223372036854775808]"),
+    "a negative stop token": _build_poisoned_body(stop_token_ids="[-9223372036854775808]"),
     **{
-        f"a schema nested {depth} deep": _poisoned(
+        f"a schema nested {depth} deep": _build_poisoned_body(
             guided_json='{"type": "array", "items": ' * depth + '{"type": "integer"}' + "}" * depth
         )
         for depth in ARRAYS_NESTED
     },
     **{
-        f"an object nested {depth} deep": _poisoned(
+        f"an object nested {depth} deep": _build_poisoned_body(
             guided_json='{"type": "object", "properties": {"a": ' * depth + "{}" + "}}" * depth
         )
         for depth in OBJECTS_NESTED
     },
-    "a regex nested 990 deep": _poisoned(guided_regex=f'"{"(" * 990}a{")" * 990}"'),
-    "a repetition penalty of 1e-46": _poisoned(repetition_penalty="1e-46"),
-    "a repetition penalty of 1e-46, drawn": _poisoned(repetition_penalty="1e-46", do_sample="true"),
-    "a repetition penalty of 1e-38, drawn": _poisoned(repetition_penalty="1e-38", do_sample="true"),
-    "a temperature that is no number": _poisoned(temperature="NaN", do_sample="true"),
-    "an endless temperature": _poisoned(temperature="1e400", do_sample="true"),
-    "a temperature of 1e-300": _poisoned(temperature="1e-300", do_sample="true"),
-    "a top_k beyond 64 bits": _poisoned(top_k="9223372036854775808", do_sample="true"),
-    "a seed beyond 64 bits": _poisoned(seed="18446744073709551616", do_sample="true"),
-    "a million answers": _poisoned(n="1000000", do_sample="true"),
-    "a billion tokens": _poisoned(max_new_tokens="1000000000"),
-    "a billion log-probabilities": _poisoned(details="true", top_n_tokens="1000000000"),
-    "a bias of 1e308": _poisoned(logit_bias='{"5": 1e308}'),
+    "a regex nested 990 deep": _build_poisoned_body(guided_regex=f'"{"(" * 990}a{")" * 990}"'),
+    "a repetition penalty of 1e-46": _build_poisoned_body(repetition_penalty="1e-46"),
+    "a repetition penalty of 1e-46, drawn": _build_poisoned_body(
+        repetition_penalty="1e-46", do_sample="true"
+    ),
+    "a repetition penalty of 1e-38, drawn": _build_poisoned_body(
+        repetition_penalty="1e-38", do_sample="true"
+    ),
+    "a temperature that is no number": _build_poisoned_body(temperature="NaN", do_sample="true"),
+    "an endless temperature": _build_poisoned_body(temperature="1e400", do_sample="true"),
+    "a temperature of 1e-300": _build_poisoned_body(temperature="1e-300", do_sample="true"),
+    "a top_k beyond 64 bits": _build_poisoned_body(top_k="9223372036854775808", do_sample="true"),
+    "a seed beyond 64 bits": _build_poisoned_body(seed="18446744073709551616", do_sample="true"),
+    "a million answers": _build_poisoned_body(n="1000000", do_sample="true"),
+    "a billion tokens": _build_poisoned_body(max_new_tokens="1000000000"),
+    "a billion log-probabilities": _build_poisoned_body(details="true", top_n_tokens="1000000000"),
+    "a bias of 1e308": _build_poisoned_body(logit_bias='{"5": 1e308}'),
 }
 
 

@@ -98,7 +98,7 @@ def identity_of(record: RunFile) -> ProcessIdentity:
 
 
 @contextmanager
-def stopped(processes: Iterable[ProcessIdentity]) -> Iterator[None]:
+def stop_processes(processes: Iterable[ProcessIdentity]) -> Iterator[None]:
     """Stop the processes (SIGSTOP) for the block. Afterwards the living ones continue."""
     victims = tuple(processes)
     try:

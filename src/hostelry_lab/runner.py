@@ -16,7 +16,7 @@ from hostelry_lab.observer import (
     PlatformObserver,
     ready_pids,
     records_in,
-    stopped,
+    stop_processes,
     wait_for,
 )
 from hostelry_lab.outcome import DrillLimits, DrillOutcome, judge, served_calls
@@ -59,7 +59,7 @@ def run_fault(context: DrillContext, fault: Fault) -> DrillOutcome:
         with ExitStack() as hangs:
             fault_at = monotonic_s()
             if fault.hangs:
-                hangs.enter_context(stopped(fault.victims))
+                hangs.enter_context(stop_processes(fault.victims))
             else:
                 send(fault.victims, SIGKILL)
             context.progress(
@@ -85,7 +85,7 @@ def run_fault(context: DrillContext, fault: Fault) -> DrillOutcome:
         detected_s=detected_s,
         back_s=back_s,
         lost=tuple(lost),
-        kept=_kept(before, after, ledger),
+        kept=_describe_kept(before, after, ledger),
         missed=tuple(missed),
     )
     return judge(outcome, fault.limits)
@@ -116,7 +116,7 @@ def lost_between(
     return lost
 
 
-def _kept(
+def _describe_kept(
     before: Mapping[str, Any], after: Mapping[str, Any] | None, ledger: WriteLedger | None
 ) -> str:
     old, now = ready_pids(before), {} if after is None else ready_pids(after)

@@ -166,7 +166,9 @@ def report(facts: ScenarioFacts, limits: ScenarioLimits) -> ScenarioReport:
         means=facts.means,
         fault_s=facts.healed_at - since,
         calls={host: len(calls) for host, calls in touched.items()},
-        failures={host: _counted(it.outcome for it in calls) for host, calls in failed.items()},
+        failures={
+            host: _count_outcomes(it.outcome for it in calls) for host, calls in failed.items()
+        },
         slowest_s=max(well, default=0.0),
         leader_s=None if leader_at is None else leader_at - since,
         write_s=first_writes,
@@ -174,7 +176,7 @@ def report(facts: ScenarioFacts, limits: ScenarioLimits) -> ScenarioReport:
         served_s=max(0.0, last_failed - since),
         copies_s=None if facts.copies_at is None else facts.copies_at - since,
         acknowledged=len(acknowledged),
-        refused=_counted(it.outcome for it in writes if it.outcome != OK),
+        refused=_count_outcomes(it.outcome for it in writes if it.outcome != OK),
     )
     missed = [*_missed_calls(facts, limits, failed), *_missed_times(row, limits)]
     missed += _without_effect(facts, limits)
@@ -188,7 +190,9 @@ def _missed_calls(
 ) -> Iterable[str]:
     for host, calls in failed.items():
         if host not in limits.cut_off and calls:
-            kinds = ", ".join(f"{n} {it}" for it, n in _counted(c.outcome for c in calls).items())
+            kinds = ", ".join(
+                f"{n} {it}" for it, n in _count_outcomes(c.outcome for c in calls).items()
+            )
             yield f"{len(calls)} calls failed at the {host} host, none may: {kinds}"
         allowed = limits.errors
         others = {it.outcome for it in calls if allowed is not None and it.outcome not in allowed}
@@ -246,7 +250,7 @@ def in_progress(streams: Sequence[LoadCall], fault_at: float) -> str | None:
     return None
 
 
-def _counted(outcomes: Iterable[str]) -> dict[str, int]:
+def _count_outcomes(outcomes: Iterable[str]) -> dict[str, int]:
     return dict(sorted(Counter(outcomes).items()))
 
 
@@ -277,7 +281,7 @@ class StoreFindings:
         return [*found, *self.two_leaders[:3]]
 
 
-def added(one: StoreFindings, other: StoreFindings) -> StoreFindings:
+def add_findings(one: StoreFindings, other: StoreFindings) -> StoreFindings:
     """The findings of two databases together."""
     return StoreFindings(
         acknowledged=one.acknowledged + other.acknowledged,

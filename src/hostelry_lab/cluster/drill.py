@@ -18,7 +18,7 @@ from hostelry_lab.cluster.cluster_ledger import (
     ScenarioFacts,
     ScenarioReport,
     StoreFindings,
-    added,
+    add_findings,
     findings,
     not_run,
     report,
@@ -74,7 +74,7 @@ def run_cluster(
             rows, found, between = play_between_hosts(between_hosts, num_threads, store, say)
         for scenario in apart:
             row, kept = play_apart(scenario, num_threads, say)
-            rows, found = [*rows, row], added(found, kept)
+            rows, found = [*rows, row], add_findings(found, kept)
     ledger = ClusterLedger(
         scenarios=tuple(rows), store=found, threads_each=num_threads, between=between
     )
@@ -97,7 +97,7 @@ def play_between_hosts(
     """Run the scenarios on a small cluster. Returns rows, findings, and how hosts are connected."""
     with small_cluster(store, say) as cluster:
         fixture = DrillFixture(cluster.observer(FIRST))
-        name = deployed(fixture)
+        name = deploy_component(fixture)
         database = ClusterStore(cluster.store)
         platforms = {it: cluster.observer(it) for it in (FIRST, GATEWAYS)}
         traffic = ClusterTraffic(platforms, fixture.load_target(name))
@@ -125,7 +125,7 @@ def play_apart(
         return replace(row, missed=(str(error),)), nothing
 
 
-def deployed(fixture: DrillFixture) -> str:
+def deploy_component(fixture: DrillFixture) -> str:
     """Create the component that traffic invokes. Raises TerminalError with its failure reason."""
     try:
         fixture.make()
@@ -147,7 +147,7 @@ def play(
     if why_not is not None:
         say(f"{scenario.name}: not run: {why_not}")
         return not_run(scenario.name, scenario.means, why_not)
-    if not settled(scene.cluster, traffic):
+    if not wait_until_settled(scene.cluster, traffic):
         why_not = f"before it the cluster did not get well within {SETTLED_S:g} s"
         return replace(not_run(scenario.name, scenario.means, why_not), missed=(why_not,))
     say(f"{scenario.name}: {scenario.means}")
@@ -166,7 +166,7 @@ def play(
             lambda: monotonic_s() if scene.cluster.control_pid(leader) != old_pid else None,
             scenario.limits.fenced_s,
         )
-    if not settled(scene.cluster, traffic):
+    if not wait_until_settled(scene.cluster, traffic):
         trouble = trouble or f"the cluster did not get well within {SETTLED_S:g} s of the fault"
     return report(
         ScenarioFacts(
@@ -185,7 +185,7 @@ def play(
     )
 
 
-def settled(cluster: SmallCluster, traffic: ClusterTraffic) -> bool:
+def wait_until_settled(cluster: SmallCluster, traffic: ClusterTraffic) -> bool:
     """Wait until both hosts answer calls and writes, and both controls are known."""
     threading.Event().wait(QUIET_S)
     instant = monotonic_s()

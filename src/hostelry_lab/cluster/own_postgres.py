@@ -59,7 +59,7 @@ class OwnPostgres:
         locale: Sequence[str] = LOCALE,
     ) -> None:
         self._programs = programs()
-        self._owner = unprivileged()
+        self._owner = get_unprivileged_user()
         self.folder = Path(tempfile.mkdtemp(prefix="hostelry-pg-"))
         if self._owner is not None:
             os.chown(self.folder, self._owner.pw_uid, self._owner.pw_gid)
@@ -199,7 +199,7 @@ class OwnPostgres:
         return prefix
 
 
-def unprivileged() -> pwd.struct_passwd | None:
+def get_unprivileged_user() -> pwd.struct_passwd | None:
     """The user that runs the server, since PostgreSQL refuses root. None: this process's user."""
     if os.geteuid() != 0:
         return None

@@ -15,7 +15,7 @@ from hostelry_lab.cluster.cluster_store import ClusterStore
 from hostelry_lab.cluster.small_cluster import FIRST, GATEWAYS, SECOND, SmallCluster
 from hostelry_lab.copy_drills import NO_MODEL
 from hostelry_lab.fixture import DrillFixture, new_name
-from hostelry_lab.observer import stopped
+from hostelry_lab.observer import stop_processes
 
 FROZEN_S = 15.0
 CUT_S = 12.0
@@ -66,7 +66,7 @@ def frozen_leader(scene: ClusterScene) -> None:
     """SIGSTOP the leader and its supervisor, which would end a control that hangs."""
     host = scene.leader()
     victims = [scene.cluster.process(host, it) for it in ("up", "control")]
-    with stopped(victims):
+    with stop_processes(victims):
         wait(FROZEN_S)
 
 

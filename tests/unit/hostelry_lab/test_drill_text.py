@@ -1,7 +1,7 @@
 import pytest
 
 from hostelry.base.errors import TerminalError
-from hostelry_lab.catalogue import DRILLS, EVERYTHING, chosen
+from hostelry_lab.catalogue import DRILLS, EVERYTHING, choose_drills
 from hostelry_lab.drill_text import outcome_lines, table_lines
 from hostelry_lab.outcome import DrillOutcome, ServedCalls
 
@@ -45,7 +45,7 @@ def test_the_table_has_a_line_a_drill() -> None:
 
 
 def test_drills_are_chosen_by_name() -> None:
-    assert chosen(EVERYTHING) == DRILLS
-    assert [it.name for it in chosen("agent-kill")] == ["agent-kill"]
+    assert choose_drills(EVERYTHING) == DRILLS
+    assert [it.name for it in choose_drills("agent-kill")] == ["agent-kill"]
     with pytest.raises(TerminalError, match="no drill power-cut"):
-        chosen("power-cut")
+        choose_drills("power-cut")

@@ -29,7 +29,7 @@ from hostelry_lab.observer import (
     left_at,
     ready_pids,
     records_in,
-    stopped,
+    stop_processes,
     wait_for,
 )
 
@@ -139,7 +139,7 @@ def test_what_was_stopped_goes_on_after_the_block_whatever_ends_it(
     victims = [identity_of(it) for it in there.services("control")]
 
     def interrupted() -> None:
-        with stopped(victims):
+        with stop_processes(victims):
             assert until_state(sleeper.pid, "T")
             raise KeyboardInterrupt
 
@@ -154,7 +154,7 @@ def test_another_process_with_a_recorded_pid_is_not_signalled(
     stat = process_stat(sleeper.pid)
     assert stat is not None
     earlier = RunFile(name="control", pid=stat.pid, start_ticks=stat.start_ticks - 1, port=1)
-    with stopped([identity_of(earlier)]):
+    with stop_processes([identity_of(earlier)]):
         assert state_of(sleeper.pid) != "T"
     send([identity_of(earlier)], signal.SIGKILL)
     assert sleeper.poll() is None

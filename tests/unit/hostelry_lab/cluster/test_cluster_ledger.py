@@ -13,7 +13,7 @@ from hostelry_lab.cluster.cluster_ledger import (
     LeaderSight,
     ScenarioFacts,
     ScenarioLimits,
-    added,
+    add_findings,
     findings,
     in_progress,
     not_run,
@@ -217,6 +217,6 @@ def test_streams_in_progress_show_that_one_node_died(
 def test_the_databases_of_two_clusters_are_counted_together() -> None:
     one = findings([write("w1"), write("w2")], {"w1"}, [accepted(1, "w1", 4, 4)])
     other = findings([write("v1"), write("v2", outcome=CLOSED)], {"v2"}, ())
-    found = added(one, other)
+    found = add_findings(one, other)
     assert (found.acknowledged, found.lost, found.kept_unacknowledged) == (3, ("w2", "v1"), 1)
     assert (found.accepted, found.epochs, found.two_leaders) == (1, 1, ())
