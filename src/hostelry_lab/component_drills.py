@@ -85,7 +85,7 @@ def copy_oom(context: DrillContext) -> DrillOutcome:
 
 def crash_at_start(context: DrillContext) -> DrillOutcome:
     """A component whose server exits at once."""
-    with DrillFixture(context.platform).deployed() as fixture:
+    with DrillFixture(context.platform).deploy() as fixture:
         load = context.load()
         with load.flowing():
             fault_at = monotonic_s()
@@ -93,7 +93,7 @@ def crash_at_start(context: DrillContext) -> DrillOutcome:
             context.progress(f"crash-at-start: {name} exits at once")
 
             def failed() -> dict[str, Any] | None:
-                shown = fixture.described(name)
+                shown = fixture.describe(name)
                 return shown if shown["InferenceComponentStatus"] == "Failed" else None
 
             shown = wait_for(failed, WATCH_S) or {}
@@ -122,7 +122,7 @@ def crash_at_start(context: DrillContext) -> DrillOutcome:
 
 def crash_loop(context: DrillContext) -> DrillOutcome:
     """A component whose server crashes repeatedly after it was ready."""
-    with DrillFixture(context.platform).deployed() as fixture:
+    with DrillFixture(context.platform).deploy() as fixture:
         load = context.load()
         with load.flowing():
             name = fixture.add(copies=1, environment={"DRILL_EXIT_AFTER_S": f"{LIVES_S:g}"})
@@ -144,7 +144,7 @@ def crash_loop(context: DrillContext) -> DrillOutcome:
             grown_s = monotonic_s() - fault_at
 
             def explained() -> str | None:
-                reason = str(fixture.described(name).get("FailureReason", ""))
+                reason = str(fixture.describe(name).get("FailureReason", ""))
                 return reason if LAST_LINE in reason else None
 
             reason = wait_for(explained, SETTLED_S) or ""
@@ -196,7 +196,7 @@ def rolling_update(context: DrillContext) -> DrillOutcome:
             rolled_back_s = _update(
                 fixture, name, {"DRILL_ANSWER": "broken", "DRILL_EXIT_AFTER_S": "0"}
             )
-            reason = str(fixture.described(name).get("FailureReason", ""))
+            reason = str(fixture.describe(name).get("FailureReason", ""))
             kept = {answer() for _ in range(2 * COPIES)}
             load.answers(SETTLED_ANSWERS, WATCH_S)
         summary = served_calls(load.calls, fault_at)
@@ -237,7 +237,7 @@ def _update(fixture: DrillFixture, name: str, environment: dict[str, str]) -> fl
     )
 
     def done() -> float | None:
-        status = fixture.described(name)["InferenceComponentStatus"]
+        status = fixture.describe(name)["InferenceComponentStatus"]
         return monotonic_s() - asked_at if status == "InService" else None
 
     return wait_for(done, WATCH_S)
@@ -251,7 +251,7 @@ def _fixture(
     memory_mb: tuple[int, int | None] = (128, None),
 ) -> Iterator[tuple[DrillFixture, str]]:
     """A fixture with one component that has its copies ready."""
-    with DrillFixture(context.platform).deployed() as fixture:
+    with DrillFixture(context.platform).deploy() as fixture:
         name = fixture.add(copies=COPIES, environment=environment, memory_mb=memory_mb)
         fixture.wait_ready(name, COPIES)
         yield fixture, name

@@ -76,7 +76,7 @@ def drill_context(
     if load_target is not None:
         yield make(load_target=load_target)
         return
-    with DrillFixture(platform).deployed() as fixture:
+    with DrillFixture(platform).deploy() as fixture:
         progress("nothing can be invoked here: the drill creates an endpoint of its own")
         name = fixture.add(copies=OWN_COPIES)
         fixture.wait_ready(name, OWN_COPIES)

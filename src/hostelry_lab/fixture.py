@@ -47,7 +47,7 @@ class DrillFixture:
         self.s3 = aws_client("s3", config, credentials, tries=5)
 
     @contextlib.contextmanager
-    def deployed(self) -> Iterator["DrillFixture"]:
+    def deploy(self) -> Iterator["DrillFixture"]:
         """Deploy the endpoint for the block. Raises TerminalError if that fails."""
         try:
             self.make()
@@ -99,7 +99,7 @@ class DrillFixture:
         """The component whose copies serve `component`: its base, or itself."""
         return self._bases.get(component, component)
 
-    def described(self, name: str) -> dict[str, Any]:
+    def describe(self, name: str) -> dict[str, Any]:
         """The answer of DescribeInferenceComponent."""
         shown: dict[str, Any] = self.sagemaker.describe_inference_component(
             InferenceComponentName=name
@@ -112,7 +112,7 @@ class DrillFixture:
 
         def ready() -> bool | None:
             nonlocal shown
-            shown = self.described(name)
+            shown = self.describe(name)
             status, count = shown["InferenceComponentStatus"], shown.get("RuntimeConfig", {})
             is_ready = status == "InService" and count.get("CurrentCopyCount", 0) >= copies
             return True if is_ready or status == "Failed" else None
@@ -173,7 +173,7 @@ class DrillFixture:
             for name in names:
                 outcome_of(partial(api.delete_inference_component, InferenceComponentName=name))
             for name in names:
-                _wait_refused(partial(self.described, name))
+                _wait_refused(partial(self.describe, name))
         self.components.clear()
         self._bases.clear()
 

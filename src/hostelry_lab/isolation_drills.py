@@ -162,7 +162,7 @@ def _with_a_tenant(
     environment: Mapping[str, str] | None = None,
 ) -> DrillOutcome:
     """Create a component for the abuse, and another one with the neighbours' copies."""
-    with DrillFixture(context.platform).deployed() as fixture:
+    with DrillFixture(context.platform).deploy() as fixture:
         good = fixture.add(copies=NEIGHBOURS)
         bad = fixture.add(copies=1, memory_mb=memory_mb, environment=environment)
         fixture.wait_ready(good, NEIGHBOURS)

@@ -120,7 +120,7 @@ def tenant_poison_adapter(context: DrillContext) -> DrillOutcome:
         name = llm.fixture.add_adapter(llm.base, archive)
 
         def failed() -> dict[str, Any] | None:
-            shown = llm.fixture.described(name)
+            shown = llm.fixture.describe(name)
             return shown if shown["InferenceComponentStatus"] == "Failed" else None
 
         shown = wait_for(failed, WATCH_S)
@@ -154,7 +154,7 @@ def tenant_flood_adapter(context: DrillContext) -> DrillOutcome:
 @contextmanager
 def shared_llm(context: DrillContext) -> Iterator[SharedLlm]:
     """A tiny LLM with two adapters, ready for the block and removed after it."""
-    with DrillFixture(context.platform).deployed() as fixture, _bucket(fixture):
+    with DrillFixture(context.platform).deploy() as fixture, _bucket(fixture):
         with tempfile.TemporaryDirectory() as scratch:
             write_model(Path(scratch))
             for file in Path(scratch).iterdir():

@@ -56,7 +56,7 @@ def many_copies(context: DrillContext) -> DrillOutcome:
     fixture = DrillFixture(context.platform, INSTANCE_TYPE)
     load = context.load(pause_s=LOAD_PAUSE_S)
     with load.flowing():
-        with fixture.deployed():
+        with fixture.deploy():
             crowd = Crowd(context, fixture, num_copies)
             began_at = monotonic_s()
             outcome = crowd.outcome()
@@ -200,7 +200,7 @@ class Crowd:
         """The reason of each component without a place, by its name."""
         components = self._shown(self._state())["components"]
         names = [it["name"] for it in components if not it["placed_copies"]]
-        return {it: str(self._fixture.described(it).get("FailureReason", "")) for it in names}
+        return {it: str(self._fixture.describe(it).get("FailureReason", "")) for it in names}
 
     def _state(self) -> dict[str, Any]:
         """Control's state. Control may be slow, but it was not killed."""

@@ -161,7 +161,7 @@ class ConsoleApi:
         return deps.sessions.new_session(acts=acts)
 
     def _signed_in(self, request: Request, opened: NewSession) -> Response:
-        answer = ConsoleJson({"token": opened.token, **self._gate.shown(opened.session)})
+        answer = ConsoleJson({"token": opened.token, **self._gate.describe_session(opened.session)})
         answer.set_cookie(
             COOKIE,
             opened.cookie,
@@ -175,8 +175,10 @@ class ConsoleApi:
 
     async def session(self, request: Request) -> Response:
         """Answer whether the browser is signed in and may act. Never 401: browsers log a 401."""
-        found = self._gate.known(request)
-        return ConsoleJson({"signedIn": False} if found is None else self._gate.shown(found))
+        found = self._gate.find_session(request)
+        return ConsoleJson(
+            {"signedIn": False} if found is None else self._gate.describe_session(found)
+        )
 
     async def sign_out(self, request: Request) -> Response:
         """End this session."""

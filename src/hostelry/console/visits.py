@@ -40,7 +40,7 @@ class SessionGate:
         self._sessions = sessions
         self._now = now
 
-    def known(self, request: Request) -> ConsoleSession | None:
+    def find_session(self, request: Request) -> ConsoleSession | None:
         """Find the session of a request, or None. Raises 403 if a page of another origin asks."""
         if foreign_read(request.headers.get("sec-fetch-site")):
             raise HTTPException(403, "Pages of other origins may not read this.")
@@ -48,8 +48,8 @@ class SessionGate:
         return self._sessions.session(cookie, token) if cookie and token else None
 
     def reading(self, request: Request) -> ConsoleSession:
-        """Find the session of a request. Raises as `known`, and 401 without a session."""
-        found = self.known(request)
+        """Find the session of a request. Raises as `find_session`, and 401 without a session."""
+        found = self.find_session(request)
         if found is None:
             raise HTTPException(401, SIGNED_OUT)
         return found
@@ -66,7 +66,7 @@ class SessionGate:
             raise HTTPException(403, ONLY_READS)
         return found
 
-    def shown(self, session: ConsoleSession) -> dict[str, Any]:
+    def describe_session(self, session: ConsoleSession) -> dict[str, Any]:
         """Describe a session to its browser."""
         return {"signedIn": True, "session": session.id, "mayAct": session.may_act(self._now())}
 

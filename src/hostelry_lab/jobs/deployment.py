@@ -50,7 +50,7 @@ class JobsDeployment:
         return [*older, *([path] if path.exists() else [])]
 
     @contextlib.contextmanager
-    def deployed(self) -> Iterator["JobsDeployment"]:
+    def deploy(self) -> Iterator["JobsDeployment"]:
         """Deploy all but the transform job for the block. Raises TerminalError if that fails."""
         try:
             self._make()

@@ -40,7 +40,7 @@ POLL_S = 0.2
 
 def jobs(context: DrillContext) -> DrillOutcome:
     """Submit requests and a batch, kill processes meanwhile, and count the outcome of each."""
-    with JobsDeployment(context.platform).deployed() as deployment:
+    with JobsDeployment(context.platform).deploy() as deployment:
         ledger = JobsDrill(context, deployment).run()
     return DrillOutcome(
         drill=NAME,

@@ -40,14 +40,14 @@ class RolloutDeployment:
         self._undo: list[Callable[[], object]] = []
 
     @contextlib.contextmanager
-    def deployed(self, instances: int) -> Iterator["RolloutDeployment"]:
+    def deploy(self, instances: int) -> Iterator["RolloutDeployment"]:
         """The endpoint with its first version for the block. Raises TerminalError if that fails."""
         try:
             self.configure(FIRST, instances)
             config = self.config(FIRST)
             self.sagemaker.create_endpoint(EndpointName=self.name, EndpointConfigName=config)
             self._undo.append(self._remove_endpoint)
-            self.settled()
+            self.wait_in_service()
             yield self
         except (ClientError, BotoCoreError) as error:
             raise TerminalError(f"the drill's own endpoint {self.name}: {error}") from error
@@ -106,18 +106,18 @@ class RolloutDeployment:
             },
         )
 
-    def shown(self) -> dict[str, Any] | None:
+    def find_endpoint(self) -> dict[str, Any] | None:
         """The endpoint in control's state, or None while control does not answer."""
         state = self._platform.state()
         if state is None:
             return None
         return next((it for it in state["endpoints"] if it["name"] == self.name), None)
 
-    def settled(self) -> None:
+    def wait_in_service(self) -> None:
         """Wait until the endpoint is InService. Raises TerminalError if it never is."""
 
         def status() -> str | None:
-            shown = self.shown()
+            shown = self.find_endpoint()
             found = None if shown is None else str(shown["status"])
             return found if found in ("InService", "Failed") else None
 

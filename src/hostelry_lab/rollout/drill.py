@@ -61,7 +61,7 @@ ROLLING = RolloutPlan(
 def rollout(context: DrillContext) -> DrillOutcome:
     """Update under load while processes are killed, and count the outcome of each request."""
     parts = []
-    with RolloutDeployment(context.platform).deployed(LINEAR.instances) as deployment:
+    with RolloutDeployment(context.platform).deploy(LINEAR.instances) as deployment:
         traffic = RolloutTraffic(deployment, context.num_threads)
         with traffic.flowing():
             for plan in (LINEAR, CANARY, ROLLING):
@@ -107,7 +107,7 @@ def run_part(
 
 def _ended_update(deployment: RolloutDeployment, plan: RolloutPlan) -> dict[str, Any] | None:
     """Control's record of the update, once it is over."""
-    shown = deployment.shown()
+    shown = deployment.find_endpoint()
     wanted = deployment.config(plan.version)
     found = [] if shown is None else [it for it in shown["updates"] if it["to_config"] == wanted]
     return found[-1] if found and found[-1]["ended_at"] is not None else None

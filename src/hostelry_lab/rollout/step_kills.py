@@ -54,7 +54,7 @@ class StepKills:
         """The present step, once it is not one of `seen`. None once the update is over."""
 
         def found() -> str | None:
-            shown = self._deployment.shown()
+            shown = self._deployment.find_endpoint()
             if shown is None:
                 return None
             if shown["status"] != "Updating":
@@ -99,7 +99,7 @@ class StepKills:
 
     def _agent(self, kind: str) -> StepVictim | None:
         """An agent of the newest or the oldest fleet, or None without one."""
-        shown, agents = self._deployment.shown(), self._platform.agents()
+        shown, agents = self._deployment.find_endpoint(), self._platform.agents()
         fleets = fleets_of(shown or {"copies": []})
         if len(fleets) < 2:
             return None

@@ -81,7 +81,7 @@ async def respond(
     """Read the body. `handle` sends the response, or its Refusal is sent as on `surface`."""
 
     async def refuse(send: Send, refusal: Refusal) -> None:
-        status, content = server.refused(refusal, surface)
+        status, content = server.build_refusal(refusal, surface)
         server.measured.refused[status] += 1
         if refusal.cause in LOGGED:
             LOG.warning("%s %s: %d %s", request.method, request.url.path, status, refusal)
@@ -181,7 +181,7 @@ def answering(server: LmiServer, surface: Surface, operation: PlainEndpoint) -> 
             refusal = Refusal(Cause.ENGINE, str(error))
         except Refusal as error:
             refusal = error
-        status, content = server.refused(refusal, surface)
+        status, content = server.build_refusal(refusal, surface)
         return json_response(content, status, refusal.headers)
 
     return answer

@@ -108,7 +108,7 @@ class InvocationHandler:
             request=self.request,
             surface=self.route.surface,
             predict_timeout_s=self.server.config.predict_timeout_s,
-            shown=self.server.shown,
+            shown=self.server.hide_paths,
         )
 
     async def _serve(
@@ -264,7 +264,7 @@ class InvocationHandler:
             LOG.warning("a stream broke: %s", refusal.message)
             measure.end("error")
             status = get_status(refusal.cause, self.route.surface, self.server.config.codes)
-            yield form.broken(generated, status, self.server.shown(refusal.message))
+            yield form.broken(generated, status, self.server.hide_paths(refusal.message))
             return
         except Exception:
             LOG.exception("a stream broke by a defect of the server")

@@ -73,7 +73,7 @@ def openai_cards(server: LmiServer) -> list[dict[str, Any]]:
     config, model = server.config, server.model
     length = None if model is None else model.backend.facts.max_model_len
     card = {"object": "model", "created": int(ready_at(server)), "owned_by": "hostelry"}
-    root = server.shown(config.model_id or str(config.model_dir))
+    root = server.hide_paths(config.model_id or str(config.model_dir))
     names = [config.model_name, *(it for it in config.served[1:] if it != config.model_id)]
     cards = [
         {"id": name, **card, "root": root, "parent": None, "max_model_len": length}
@@ -84,7 +84,7 @@ def openai_cards(server: LmiServer) -> list[dict[str, Any]]:
     more = {"parent": config.model_name, "max_model_len": length}
     records = model.registry.records.values()
     return cards + [
-        {"id": each.name, **card, "root": server.shown(each.src), **more} for each in records
+        {"id": each.name, **card, "root": server.hide_paths(each.src), **more} for each in records
     ]
 
 

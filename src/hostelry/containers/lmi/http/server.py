@@ -136,14 +136,14 @@ class LmiServer:
             raise Refusal(Cause.ENGINE, "Inference Engine Failure")
         return self.model
 
-    def shown(self, text: str) -> str:
+    def hide_paths(self, text: str) -> str:
         """Format `text` for callers, without paths of this machine."""
         records = self.model.registry.records.values() if self.model else ()
         return without_host_paths(text, self.config, records)
 
-    def refused(self, refusal: Refusal, surface: Surface) -> tuple[int, Any]:
+    def build_refusal(self, refusal: Refusal, surface: Surface) -> tuple[int, Any]:
         """Status and JSON body of a refused request."""
-        return error_answer(refusal, self.shown(refusal.message), surface, self.config.codes)
+        return error_answer(refusal, self.hide_paths(refusal.message), surface, self.config.codes)
 
     @contextmanager
     def admission(self) -> Iterator[None]:
