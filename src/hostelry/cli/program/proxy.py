@@ -70,10 +70,11 @@ class UsersProxy:
 
     def for_host(self, host: str) -> str:
         """The proxy's URL for this host. Empty if no proxy is used for the host."""
-        entries = (entry.strip().lstrip("*.").lower() for entry in self.bypass.split(","))
+        entries = [entry.strip().lower() for entry in self.bypass.split(",")]
+        domains = [entry.lstrip("*.") for entry in entries]
         own = host.lower()
-        passed = any(entry and (own == entry or own.endswith(f".{entry}")) for entry in entries)
-        return "" if passed or "*" in self.bypass.split(",") else self.url
+        passed = any(it and (own == it or own.endswith(f".{it}")) for it in domains)
+        return "" if passed or "*" in entries else self.url
 
 
 def users_proxy(environment: Mapping[str, str]) -> UsersProxy:
@@ -122,11 +123,13 @@ class Proxy:
                 return
             async with asyncio.timeout(CONNECT_WITHIN_S):
                 upstream = await self._opened(*authority)
-            writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
-            await tunnel((reader, writer), upstream)
         except UNREACHABLE:
             with contextlib.suppress(OSError):
                 writer.write(b"HTTP/1.1 502 the host cannot be reached\r\n\r\n")
+        else:
+            writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+            with contextlib.suppress(OSError):  # from here on the bytes are of the two sides
+                await tunnel((reader, writer), upstream)
         finally:
             await close_writer(writer)
 
@@ -178,8 +181,12 @@ async def through(
     if at.username is not None:
         shown = basic_credentials(unquote(at.username), unquote(at.password or ""))
         lines.append(f"Proxy-Authorization: {shown.decode()}")
-    writer.write("\r\n".join([*lines, "", ""]).encode("latin-1"))
-    answer = await reader.readuntil(END)
+    try:
+        writer.write("\r\n".join([*lines, "", ""]).encode("latin-1"))
+        answer = await reader.readuntil(END)
+    except BaseException:  # a timeout cancels this task
+        writer.close()
+        raise
     if b" 200" not in answer.partition(b"\r\n")[0]:
         writer.close()
         raise ConnectionError(f"the proxy refuses {host}")

@@ -1,15 +1,21 @@
 """The proxy of a program's HTTPS: which hosts go where."""
 
 import asyncio
+import contextlib
+import gc
+import socket
+import struct
 
 import pytest
 from tests.cases import case, cases
 
 from hostelry.cli.program.proxy import (
+    UNREACHABLE,
     Proxy,
     UsersProxy,
     basic_credentials,
     connect_authority,
+    through,
     users_proxy,
 )
 
@@ -44,6 +50,7 @@ def test_connect_names_host_and_port(head: bytes, authority: tuple[str, int] | N
         "http://p:1",
     ),
     case("all", {"HTTPS_PROXY": "http://p:1", "no_proxy": "*"}, "pypi.org", ""),
+    case("all, after a name", {"HTTPS_PROXY": "http://p:1", "NO_PROXY": "a, *"}, "pypi.org", ""),
 )
 def test_the_users_own_proxy_is_minded(environment: dict[str, str], host: str, proxy: str) -> None:
     assert users_proxy(environment).for_host(host) == proxy
@@ -135,3 +142,66 @@ def test_no_connection_outlives_the_program() -> None:
             return rest
 
     assert asyncio.run(left()) == b""
+
+
+def test_a_tunnel_that_breaks_off_ends_without_an_answer() -> None:
+    """The far end resets the connection while the client sends."""
+    faults: list[dict[str, object]] = []
+
+    async def reset(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readexactly(1)
+        own = writer.get_extra_info("socket")
+        own.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        writer.transport.abort()
+
+    async def get_rest() -> bytes:
+        asyncio.get_running_loop().set_exception_handler(lambda _, fault: faults.append(fault))
+        far = await asyncio.start_server(reset, "127.0.0.1", 0)
+        proxy = Proxy(far.sockets[0].getsockname()[1], UsersProxy(), "s")
+        near = await asyncio.start_server(proxy.serve, "127.0.0.1", 0)
+        async with far, near:
+            reader, writer = await asyncio.open_connection(*near.sockets[0].getsockname())
+            writer.write(b"CONNECT sts.us-east-1.amazonaws.com:443 HTTP/1.1\r\n%b\r\n" % PROOF)
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"x" * (1 << 20))
+            rest = await reader.read()
+            writer.close()
+            if proxy._open:
+                await asyncio.wait(proxy._open, timeout=5)
+            gc.collect()
+            return rest
+
+    assert asyncio.run(get_rest()) == b""
+    assert not [it for it in faults if "never retrieved" in str(it["message"])]
+
+
+@cases(
+    "answer",
+    case("the proxy ends within its head", b"HTTP/1.1 200"),
+    case("the proxy's head is too long", b"x" * (1 << 17)),
+    case("the proxy refuses", b"HTTP/1.1 403 no\r\n\r\n"),
+)
+def test_the_connection_to_a_proxy_that_refuses_is_closed(answer: bytes) -> None:
+    async def is_closed() -> bool:
+        ended = asyncio.Event()
+
+        async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write(answer)
+            writer.write_eof()
+            await reader.readuntil(b"\r\n\r\n")
+            with contextlib.suppress(ConnectionError):
+                await reader.read()
+            ended.set()
+            writer.close()
+
+        users = await asyncio.start_server(refuse, "127.0.0.1", 0)
+        async with users:
+            port = users.sockets[0].getsockname()[1]
+            with pytest.raises(UNREACHABLE) as failure:
+                await through(f"http://127.0.0.1:{port}", "pypi.org", 443)
+            async with asyncio.timeout(2):
+                await ended.wait()
+            # The traceback kept the connection until here, so that no collection closed it.
+            return failure.value.__traceback__ is not None
+
+    assert asyncio.run(is_closed())
