@@ -7,6 +7,8 @@ from typing import Any, Protocol
 
 from hostelry.base.errors import HostelryError
 
+TOKEN = "NextToken"
+
 
 class NoModelAnswerError(HostelryError):
     """The gateway gives no answer. The message says why."""
@@ -65,11 +67,15 @@ class ProcessQuery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiQuery:
-    """A call of a public API, as boto3 names it: ("cloudwatch", "GetMetricData", {...})."""
+    """A call of a public API, as boto3 names it: ("cloudwatch", "GetMetricData", {...}).
+
+    With `max_pages`, the lists of up to so many pages are joined.
+    """
 
     service: str
     operation: str
     parameters: Mapping[str, Any] = field(default_factory=dict)
+    max_pages: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,4 +118,13 @@ async def answer_to(port: PlatformPort, query: Query) -> dict[str, Any]:
     """Ask `query` of the platform. Raises PlatformError."""
     if isinstance(query, ProcessQuery):
         return await port.ask(query.process, query.path, query.query)
-    return await port.call(query.service, query.operation, query.parameters)
+    page = await port.call(query.service, query.operation, query.parameters)
+    answer = dict(page)
+    for _ in range(query.max_pages - 1):
+        if TOKEN not in page:
+            break
+        parameters = {**query.parameters, TOKEN: page[TOKEN]}
+        page = await port.call(query.service, query.operation, parameters)
+        for name in page.keys() - {TOKEN}:
+            answer[name] = [*answer.get(name, ()), *page[name]]
+    return answer

@@ -1,10 +1,16 @@
 """Failures grouped by cause, with the next step for each."""
 
+import asyncio
+from collections.abc import Mapping
 from typing import Any
 
+import pytest
 from tests.cases import case, cases
+from tests.unit.console.fake_platform import FakePlatform
 from tests.unit.console.recorded_answers import endpoint_of, recorded, with_copies
 
+from hostelry.console.platform import answer_to
+from hostelry.console.views import endpoint as endpoint_view
 from hostelry.console.views import failures
 
 NOW = 1795672900.0
@@ -195,3 +201,29 @@ def test_names_and_groups_are_bounded() -> None:
             f"cause {letters[place % 20]} {letters[place // 20 % 20]} z{place // 400 * 'z'}"
         )
     assert len(groups(control=state)) == failures.MAX_GROUPS
+
+
+class PagedAlarms(FakePlatform):
+    """Answers DescribeAlarms with 250 alarms in pages of 100."""
+
+    async def call(
+        self, service: str, operation: str, parameters: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        first = int(parameters.get("NextToken", "0"))
+        end = first + parameters["MaxRecords"]
+        names = [f"a-{number}" for number in range(first, min(end, 250))]
+        alarms = [{"AlarmName": it, "StateValue": "ALARM"} for it in names]
+        rest = {"NextToken": str(end)} if end < 250 else {}
+        return {"MetricAlarms": alarms, "CompositeAlarms": [], **rest}
+
+
+@pytest.mark.parametrize(
+    "queries",
+    [failures.sources({}, NOW), endpoint_view.sources({"name": "shop"}, NOW)],
+    ids=["failures", "endpoint"],
+)
+def test_alarms_beyond_the_first_page_are_shown(queries: Mapping[str, Any]) -> None:
+    answer = asyncio.run(answer_to(PagedAlarms(), queries["alarms"]))
+    assert [name for name, _ in endpoint_view.alarms_shown(answer)] == [
+        f"a-{number}" for number in range(250)
+    ]

@@ -21,6 +21,7 @@ US_PER_MS = 1000.0
 MAX_LOG_LINES = 12
 MAX_UPDATES, MAX_ACTS = 10, 30
 MAX_NAMES = 50
+MAX_ALARM_PAGES = 50
 MAX_POINTS = 400  # of each series
 LATENCIES = (
     ("p50", "ModelLatency", "p50"),
@@ -55,7 +56,10 @@ def sources(params: Mapping[str, str], now: float) -> Mapping[str, Query]:
         ),
         "scaling": ProcessQuery(process="control", path="/internal/scaling"),
         "alarms": ApiQuery(
-            service="cloudwatch", operation="DescribeAlarms", parameters={"MaxRecords": 100}
+            service="cloudwatch",
+            operation="DescribeAlarms",
+            parameters={"MaxRecords": 100},
+            max_pages=MAX_ALARM_PAGES,
         ),
     }
     if target is not None:

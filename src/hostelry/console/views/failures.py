@@ -21,7 +21,7 @@ from typing import Any
 from urllib.parse import quote
 
 from hostelry.console.platform import ApiQuery, ProcessQuery, Query
-from hostelry.console.views.endpoint import alarms_shown, has_no_place, tail
+from hostelry.console.views.endpoint import MAX_ALARM_PAGES, alarms_shown, has_no_place, tail
 from hostelry.domain.trouble import LAST_LINES, find_cause
 
 PARAMS = frozenset({"minutes"})
@@ -86,6 +86,7 @@ def sources(params: Mapping[str, str], now: float) -> Mapping[str, Query]:
             service="cloudwatch",
             operation="DescribeAlarms",
             parameters={"StateValue": "ALARM", "MaxRecords": 100},
+            max_pages=MAX_ALARM_PAGES,
         ),
     }
 
