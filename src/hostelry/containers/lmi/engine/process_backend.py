@@ -8,6 +8,8 @@ import logging
 import socket
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 
+import msgspec
+
 from hostelry.base.clock import monotonic_s
 from hostelry.containers.lmi.engine.backend import (
     AdapterCapacityError,
@@ -244,8 +246,10 @@ class ProcessBackend:
                 self._received_at = monotonic_s()
                 for body in unframer.feed(data):
                     self._take(FROM_ENGINE.decode(body))
-        except ConnectionError:
+        except OSError:
             LOG.warning("the connection to the engine process broke")
+        except (msgspec.MsgspecError, UnicodeDecodeError, asyncio.InvalidStateError) as error:
+            self._fail(f"the engine process sent an invalid message: {error!r}")
         self._fail("the engine process ended" + ("" if self._closing else " unexpectedly"))
 
     def _take(self, message: FromEngine) -> None:
