@@ -258,6 +258,10 @@ class FixedRoutes:
             changed()
 
 
+class SnapshotError(HostelryError):
+    """The bytes are not a route snapshot."""
+
+
 class RouteFile:
     """The last snapshot, on disk.
 
@@ -275,13 +279,20 @@ class RouteFile:
         except FileNotFoundError:
             return EMPTY_SNAPSHOT
         except SnapshotError as error:
-            aside = self._path.with_name(self._path.name + ".broken")
-            self._path.replace(aside)
-            LOG.warning("%s cannot be read (%s); it is now %s", self._path, error, aside.name)
+            self._set_aside(error)
             return EMPTY_SNAPSHOT
         except OSError as error:
             LOG.warning("%s cannot be read (%s); waiting for control's routes", self._path, error)
             return EMPTY_SNAPSHOT
+
+    def _set_aside(self, error: SnapshotError) -> None:
+        aside = self._path.with_name(self._path.name + ".broken")
+        try:
+            self._path.replace(aside)
+        except OSError as refusal:
+            LOG.warning("%s cannot be read (%s) or renamed (%s)", self._path, error, refusal)
+        else:
+            LOG.warning("%s cannot be read (%s); it is now %s", self._path, error, aside.name)
 
     @property
     def num_bytes(self) -> int:
@@ -306,10 +317,6 @@ class RouteFile:
     def save(self, snapshot: RouteSnapshot) -> None:
         """Keep `snapshot` for the next start."""
         self._write(self._path, encode_routes(snapshot))
-
-
-class SnapshotError(HostelryError):
-    """The bytes are not a route snapshot."""
 
 
 def decode_snapshot(body: bytes) -> RouteSnapshot:

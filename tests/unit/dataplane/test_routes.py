@@ -65,6 +65,17 @@ def test_a_file_that_cannot_be_read_is_no_crash(
     assert "cannot be read" in caplog.text
 
 
+def test_a_broken_file_that_cannot_be_renamed_is_no_crash(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "routes.json"
+    path.write_bytes(b"{")
+    (tmp_path / "routes.json.broken").mkdir()  # as in a home that can only be read, also for root
+    assert RouteFile(path, write_whole).load() == EMPTY_SNAPSHOT
+    assert path.exists()
+    assert "cannot be read" in caplog.text
+
+
 def test_replaced_routes_leave_the_old_table_unchanged() -> None:
     routes = FixedRoutes(SNAPSHOT)
     before = routes.table
