@@ -18,6 +18,8 @@ from tests.unit.engine.native_model import (
     step,
 )
 
+from hostelry.engine.kernels.native import structures
+
 
 def changed(values: Any, at: Any, value: int) -> Any:
     """A copy with one value changed."""
@@ -126,3 +128,16 @@ def test_a_pool_of_another_model_is_refused() -> None:
     batch = step(other, [Part(sequence=0, start=0, end=2)])
     with pytest.raises(ValueError, match="the model needs"):
         native(weights).forward(batch, other.pool)
+
+
+def test_an_adapter_in_use_is_not_checked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(structures, "_MOST", 2)
+    memory = Memory(model(Shape(), torch.float32))
+    hot, *others = (memory.adapter(ALL_RANKS, seed) for seed in range(4))
+    checked: list[object] = []
+    known = structures.AdapterStructures((), 0, 64, VOCABULARY)
+    monkeypatch.setattr(known, "_check", lambda index, _: checked.append(index))
+    for index in others:
+        known.get(hot, 10**6)
+        known.get(index, 10**6)
+    assert [it is hot for it in checked] == [True, False, False, False]

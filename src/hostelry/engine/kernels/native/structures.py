@@ -176,6 +176,7 @@ class AdapterStructures:
         """
         known = self._known.get(id(index))
         if known is not None and known[1] == pool_elements:
+            self._known.move_to_end(id(index))
             return known[2]
         self._check(index, pool_elements)
         structure = AdapterIndexStructure(
