@@ -1,4 +1,4 @@
-"""Admission: carries out the pending queue's decisions until a request is on a copy."""
+"""Carries out the pending queue's decisions until a request is on a copy."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ Send = Callable[[Destination, Measurement], Awaitable[InFlightRequest]]
 
 
 @dataclass(frozen=True, slots=True)
-class Admitted:
+class SentRequest:
     """A request that is on a copy. Its owner closes `in_flight` and ends `measured`."""
 
     destination: Destination
@@ -22,7 +22,7 @@ class Admitted:
     measured: Measurement
 
 
-async def admit(queue: PendingQueue, pending: PendingRequest, send: Send) -> Admitted:
+async def send_when_ready(queue: PendingQueue, pending: PendingRequest, send: Send) -> SentRequest:
     """Send the request to a copy, after a wait if no copy is ready.
 
     `send` sends the request to one of the destination's copies, and raises ConnectError if all of
@@ -36,7 +36,7 @@ async def admit(queue: PendingQueue, pending: PendingRequest, send: Send) -> Adm
                 measured = pending.measured
                 assert measured is not None, "the decision to send begins the measurement"
                 try:
-                    return Admitted(decision, await send(decision, measured), measured)
+                    return SentRequest(decision, await send(decision, measured), measured)
                 except ConnectError as error:
                     decision = queue.decide_after_refusal(decision, error)
             elif isinstance(decision, Wait):

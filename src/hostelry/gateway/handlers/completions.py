@@ -20,7 +20,7 @@ from hostelry.dataplane.routes import RouteSource
 from hostelry.dataplane.tracing.call_trace import NO_TRACE, CallTrace
 from hostelry.domain.at_zero import AtZero
 from hostelry.domain.scope import Scope
-from hostelry.gateway.handlers.admission import Admitted, admit
+from hostelry.gateway.handlers.admission import SentRequest, send_when_ready
 from hostelry.gateway.queueing.decisions import NotServedError
 from hostelry.gateway.queueing.pending_queue import PendingQueue
 from hostelry.http1.reply import ConnectError, DeadlineError, UpstreamError
@@ -59,14 +59,14 @@ class Completions:
         self._pending_queue = pending_queue
         self._timeouts = Timeouts(total_s=timeout_s)
 
-    async def admit(
+    async def send_when_ready(
         self,
         request: HttpRequest,
         owner: Scope,
         name: str,
         request_id: str,
         trace: CallTrace = NO_TRACE,
-    ) -> Admitted:
+    ) -> SentRequest:
         """Send the request to a copy of model `name`, after a wait if no copy is ready.
 
         Raises ServiceError: model_not_found, component_failed, no_capacity, timeout, model_failed.
@@ -85,7 +85,7 @@ class Completions:
         limit_s = self._timeouts.total_s
         pending = self._pending_queue.begin_request(find, len(request.body), limit_s, trace)
         try:
-            return await admit(self._pending_queue, pending, send)
+            return await send_when_ready(self._pending_queue, pending, send)
         except NotServedError as error:
             raise ServiceError(NO_CAPACITY, error.message, 503) from None
         except (NoCopyError, ConnectError):

@@ -16,7 +16,7 @@ from hostelry.dataplane.openai import error_object, error_response, find_model
 from hostelry.dataplane.routes import RouteSource
 from hostelry.dataplane.tracing.call_ring import CallRing
 from hostelry.dataplane.tracing.call_trace import MAX_ERROR_CHARACTERS, CallTrace
-from hostelry.gateway.handlers.admission import Admitted
+from hostelry.gateway.handlers.admission import SentRequest
 from hostelry.gateway.handlers.callers import Callers, bind_principal
 from hostelry.gateway.handlers.completions import (
     Completions,
@@ -92,15 +92,15 @@ class OpenAiHandler:
         trace = exchange.trace = self._calls.begin(request_id, owner.account, request)
         trace.operation = request.path
         trace.endpoint = name = parse_model_name(request.body)
-        admitted = await self._completions.admit(request, owner, name, request_id, trace)
+        sent = await self._completions.send_when_ready(request, owner, name, request_id, trace)
         try:
-            await self._pass_on(exchange, admitted, trace)
+            await self._pass_on(exchange, sent, trace)
         finally:
-            admitted.in_flight.close()
-            admitted.measured.end()
+            sent.in_flight.close()
+            sent.measured.end()
 
-    async def _pass_on(self, exchange: Exchange, admitted: Admitted, trace: CallTrace) -> None:
-        reply, measured = admitted.in_flight.reply, admitted.measured
+    async def _pass_on(self, exchange: Exchange, sent: SentRequest, trace: CallTrace) -> None:
+        reply, measured = sent.in_flight.reply, sent.measured
         if STEPS in reply.headers:
             trace.set_steps(reply.headers[STEPS])
         content_type = reply.headers.get("content-type", "application/json")

@@ -55,7 +55,7 @@ from hostelry.domain.at_zero import AtZero
 from hostelry.domain.routes import CopyRoute
 from hostelry.domain.scope import Scope
 from hostelry.domain.serverless import MAX_INVOCATION_S, MAX_PAYLOAD_BYTES
-from hostelry.gateway.handlers.admission import Admitted, admit
+from hostelry.gateway.handlers.admission import SentRequest, send_when_ready
 from hostelry.gateway.handlers.callers import (
     Callers,
     bind_principal,
@@ -192,8 +192,8 @@ class RuntimeHandler:
         tapped = TappedInvocation(self._taps, invocation, exchange.request, request_id)
         if invocation.session_id is not None:
             await self._sessions.fetch(scope, invocation)
-        admitted = await self._admit(scope, tapped, limits, trace)
-        destination, in_flight = admitted.destination, admitted.in_flight
+        sent = await self._send_when_ready(scope, tapped, limits, trace)
+        destination, in_flight = sent.destination, sent.in_flight
         try:
             reply = in_flight.reply
             if STEPS in reply.headers:
@@ -202,12 +202,12 @@ class RuntimeHandler:
                 self._sessions.note(scope, invocation, in_flight.copy, reply.headers)
             headers = build_answer_headers(reply, destination, request_id, invocation)
             if invocation.stream:
-                await self._answer_stream(exchange, admitted, headers, tapped)
+                await self._answer_stream(exchange, sent, headers, tapped)
             else:
-                await self._answer_whole(exchange, admitted, headers, tapped, limits)
+                await self._answer_whole(exchange, sent, headers, tapped, limits)
         finally:
             in_flight.close()
-            admitted.measured.end()
+            sent.measured.end()
 
     def error_answer(
         self, error: ServiceError, request: HttpRequest, request_id: str
@@ -261,9 +261,9 @@ class RuntimeHandler:
                 refusal = error
         raise refusal
 
-    async def _admit(
+    async def _send_when_ready(
         self, scope: Scope, tapped: TappedInvocation, limits: CallLimits, trace: CallTrace
-    ) -> Admitted:
+    ) -> SentRequest:
         """Send the invocation to a copy. It does not wait if it needs the copy of its session."""
         invocation, request, timeouts = tapped.invocation, tapped.request, limits.timeouts
         has_session = trace.has_session = invocation.session_id not in (None, NEW_SESSION)
@@ -297,58 +297,58 @@ class RuntimeHandler:
         pending = self._pending_queue.begin_request(
             lambda: self._find(scope, invocation), len(request.body), limit_s, trace
         )
-        return await admit(self._pending_queue, pending, send)
+        return await send_when_ready(self._pending_queue, pending, send)
 
     async def _answer_whole(
         self,
         exchange: Exchange,
-        admitted: Admitted,
+        sent: SentRequest,
         headers: dict[str, str],
         tapped: TappedInvocation,
         limits: CallLimits,
     ) -> None:
-        reply, measured = admitted.in_flight.reply, admitted.measured
-        answered_by = admitted.in_flight.answered_by
+        reply, measured = sent.in_flight.reply, sent.measured
+        answered_by = sent.in_flight.answered_by
         try:
             body = await reply.body(limits.max_answer_bytes)
         except UpstreamError as error:
             measured.record_no_answer()
-            raise build_no_copy_answer_error(admitted.destination, error, answered_by) from error
+            raise build_no_copy_answer_error(sent.destination, error, answered_by) from error
         measured.record_answer(body, reply.head_ns)
         measured.add_bytes(len(exchange.request.body), len(body))
         if not 200 <= reply.status < 300:
             measured.record_model_error(reply.status)
-            raise build_container_error(admitted, body)
+            raise build_container_error(sent, body)
         exchange.respond(HttpResponse(200, headers, body))
-        with closing(tapped.tap(admitted.destination)) as tap:
+        with closing(tapped.tap(sent.destination)) as tap:
             tap.add(body)
             tap.finish(reply.headers)
 
     async def _answer_stream(
         self,
         exchange: Exchange,
-        admitted: Admitted,
+        sent: SentRequest,
         headers: dict[str, str],
         tapped: TappedInvocation,
     ) -> None:
         """Stream the answer. It begins with the first chunk: an early failure has a status."""
-        reply, measured = admitted.in_flight.reply, admitted.measured
+        reply, measured = sent.in_flight.reply, sent.measured
         try:
             if not 200 <= reply.status < 300:
                 body = await reply.body(MAX_ERROR_BYTES)
                 measured.record_answer(body, reply.head_ns)
                 measured.add_bytes(len(exchange.request.body), len(body))
                 measured.record_model_error(reply.status)
-                raise build_container_error(admitted, body)
+                raise build_container_error(sent, body)
             chunk = await reply.next_chunk()
         except UpstreamError as error:
             measured.record_no_answer()
-            answered_by = admitted.in_flight.answered_by
-            raise build_no_copy_answer_error(admitted.destination, error, answered_by) from error
+            answered_by = sent.in_flight.answered_by
+            raise build_no_copy_answer_error(sent.destination, error, answered_by) from error
         measured.record_first_chunk()
         measured.add_bytes(len(exchange.request.body), 0)
         exchange.start(200, headers)
-        tap = tapped.tap(admitted.destination)
+        tap = tapped.tap(sent.destination)
         try:
             while chunk is not None:
                 measured.add_bytes(0, len(chunk))
@@ -361,17 +361,17 @@ class RuntimeHandler:
             tap.finish(reply.headers)
         except UpstreamError as error:
             measured.record_broken_stream()
-            await exchange.send(build_break_frame(error, admitted.in_flight.answered_by))
+            await exchange.send(build_break_frame(error, sent.in_flight.answered_by))
             exchange.finish()
         finally:
             tap.close()
 
 
-def build_container_error(admitted: Admitted, body: bytes) -> ModelError:
+def build_container_error(sent: SentRequest, body: bytes) -> ModelError:
     """Build the error for a container's error answer."""
-    reply, answered_by = admitted.in_flight.reply, admitted.in_flight.answered_by
+    reply, answered_by = sent.in_flight.reply, sent.in_flight.answered_by
     retry_after = reply.headers.get("retry-after")
-    return build_answer_error(admitted.destination, reply.status, body, retry_after, answered_by)
+    return build_answer_error(sent.destination, reply.status, body, retry_after, answered_by)
 
 
 def build_answer_headers(

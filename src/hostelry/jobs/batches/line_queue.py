@@ -105,8 +105,8 @@ class LineCalls:
     async def _answer(
         self, request: HttpRequest, batch: LlmBatch, model: str, id: str
     ) -> LineAnswer:
-        admitted = await self._completions.admit(request, batch.scope, model, id)
-        reply, measured = admitted.in_flight.reply, admitted.measured
+        sent = await self._completions.send_when_ready(request, batch.scope, model, id)
+        reply, measured = sent.in_flight.reply, sent.measured
         try:
             body = await reply.body(self._max_answer_bytes)
             measured.record_answer()
@@ -118,7 +118,7 @@ class LineCalls:
             measured.record_no_answer()
             raise build_no_answer_error(error) from error
         finally:
-            admitted.in_flight.close()
+            sent.in_flight.close()
             measured.end()
         # A busy copy takes the request later, so the attempt has not failed.
         trouble = Trouble.NO_COPY if reply.status == BUSY else classify_status(reply.status)
