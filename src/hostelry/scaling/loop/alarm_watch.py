@@ -157,19 +157,11 @@ class AlarmWatch:
 
     def _is_due(self, alarm: MetricAlarm, now: float) -> bool:
         schedule = self._schedules.get(alarm.arn)
-        if schedule is None or schedule.configured_at != alarm.configured_at:
-            triggered = (
-                (None, None)
-                if schedule is None
-                else (schedule.triggered_at, schedule.triggered_for)
-            )
-            schedule = AlarmSchedule(
-                due_at=now,
-                configured_at=alarm.configured_at,
-                triggered_at=triggered[0],
-                triggered_for=triggered[1],
-            )
-            self._schedules[alarm.arn] = schedule
+        if schedule is None:
+            schedule = AlarmSchedule(due_at=now, configured_at=alarm.configured_at)
+        elif schedule.configured_at != alarm.configured_at:
+            schedule = replace(schedule, due_at=now, configured_at=alarm.configured_at)
+        self._schedules[alarm.arn] = schedule
         if schedule.due_at > now:
             return False
         held_until = self._held_until(alarm, now)

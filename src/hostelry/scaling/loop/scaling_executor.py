@@ -263,12 +263,12 @@ class ActivityTracker:
         book: ActivityBook,
         capacities: Capacities,
         aggregator: LoadReader,
-        acts: ScalingExecutor,
+        executor: ScalingExecutor,
     ) -> None:
         self._book = book
         self._capacities = capacities
         self._aggregator = aggregator
-        self._executor = acts
+        self._executor = executor
         self._seen_at: dict[str, float] = {}
 
     def look(self, activity: ScalingActivity, now: float, steady_now: float) -> None:
@@ -276,7 +276,7 @@ class ActivityTracker:
         since = self._seen_at.setdefault(activity.id, steady_now)
         found = self._capacities.find(activity.scope, activity.resource_id, activity.dimension)
         if activity.status is ActivityStatus.IN_PROGRESS:
-            activity = self._build_end(activity, found, now, steady_now - since >= FULFIL_S)
+            activity = self._end_if_over(activity, found, now, steady_now - since >= FULFIL_S)
         if found is not None and activity.receipt is not None:
             self._complete(activity, activity.receipt, found)
 
@@ -297,7 +297,7 @@ class ActivityTracker:
             self._seen_at.pop(activity.id, None)
         return waits
 
-    def _build_end(
+    def _end_if_over(
         self, activity: ScalingActivity, found: Resource | None, now: float, is_late: bool
     ) -> ScalingActivity:
         desired, dimension = activity.to_capacity, activity.dimension
@@ -339,5 +339,4 @@ class ActivityTracker:
             num_delayed=max(seen.num_delayed, receipt.num_delayed),
             num_failed=max(seen.num_failed, receipt.num_failed),
         )
-        if seen.at is not None or activity.receipt == receipt:
-            self._book.change(activity, receipt=after)
+        self._book.change(activity, receipt=after)
