@@ -170,7 +170,7 @@ def set_share(endpoint: Endpoint, share: float, now: float) -> Endpoint:
     return replace_active(endpoint, replace(active, variants=variants), now)
 
 
-def build_deployment(
+def begin_deployment(
     endpoint: Endpoint, wanted: Deployment, now: float, *, shadow_serves: bool = False
 ) -> Endpoint:
     """Begin to change an endpoint to `wanted`. `shadow_serves` is true if all shadow copies serve.
@@ -199,7 +199,7 @@ def build_deployment(
 
 
 def can_deploy(endpoint: Endpoint, wanted: Deployment, *, shadow_serves: bool = False) -> bool:
-    """Whether the endpoint's status allows `build_deployment` for `wanted`."""
+    """Whether the endpoint's status allows `begin_deployment` for `wanted`."""
     if endpoint.pending is not None or endpoint.bake is not None:
         return False
     if endpoint.status is EndpointStatus.IN_SERVICE:

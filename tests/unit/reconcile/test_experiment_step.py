@@ -11,7 +11,7 @@ from tests.unit.reconcile.experiment_rig import (
 from tests.unit.reconcile.samples import NOW, deployment, endpoint, variant
 
 from hostelry.domain.endpoint import Endpoint, EndpointStatus
-from hostelry.domain.experiment_deployment import after_deployment, build_deployment, run_deployment
+from hostelry.domain.experiment_deployment import after_deployment, begin_deployment, run_deployment
 from hostelry.domain.experiment_life import begin_stop, start_experiment
 from hostelry.domain.inference_experiment import (
     ExperimentStatus,
@@ -31,7 +31,7 @@ WAITS = replace(FIRST, status=CREATED, deadline_at=None, start_at=NOW + 60)
 BEGUN = start_experiment(replace(WAITS, start_at=NOW), NOW)
 SERVES = endpoint(deployment(variant(model="m")), IN_SERVICE)
 KNOWN = replace(BEGUN, before=SERVES.active, expects_endpoint=True)
-RUN = build_deployment(SERVES, run_deployment(KNOWN, SERVES, 2, NOW), NOW)
+RUN = begin_deployment(SERVES, run_deployment(KNOWN, SERVES, 2, NOW), NOW)
 SEEN = replace(KNOWN, is_deployed=True, deadline_at=NOW + 4000)
 RUNS = replace(SEEN, status=RUNNING, deadline_at=None)
 UP = ExperimentFleet(

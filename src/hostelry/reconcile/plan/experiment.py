@@ -42,7 +42,7 @@ from hostelry.domain.experiment_deployment import (
     ConfigKey,
     after_deployment,
     after_key,
-    build_deployment,
+    begin_deployment,
     can_deploy,
     config_key,
     new_endpoint,
@@ -184,7 +184,7 @@ def _before_the_change(
     if before is None or config_key(before.config) != config_key(endpoint.active.config):
         return ExperimentStep(experiment=replace(experiment, before=endpoint.active))
     run = run_deployment(experiment, endpoint, fleet.generation, now)
-    changed = build_deployment(endpoint, run, now)
+    changed = begin_deployment(endpoint, run, now)
     return ExperimentStep(experiment=experiment, endpoint=changed, config=run.config)
 
 
@@ -255,7 +255,7 @@ def _stopping(
     is_new = before is None or config_key(before.config) != after
     return ExperimentStep(
         experiment=experiment,
-        endpoint=build_deployment(endpoint, wanted, now, shadow_serves=serves),
+        endpoint=begin_deployment(endpoint, wanted, now, shadow_serves=serves),
         config=wanted.config if is_new else None,
     )
 
