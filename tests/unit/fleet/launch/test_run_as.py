@@ -12,7 +12,7 @@ from hostelry.fleet.rules.copy_user import EACH_ITS_OWN, FIRST_NUMBER, CopyUser
 
 SOURCE = ArtifactSource(uri="s3://b/m.tar.gz", kind=SourceKind.ARCHIVE)
 WANT = Fetch(source=SOURCE, holder="c-1/model", note=lambda _: None)
-# Only root may choose another user. Other users test with themselves.
+# Only root may choose another user. Other users are refused with themselves.
 USER = CopyUser(uid=61_234 if os.geteuid() == 0 else os.geteuid(), name="it")
 
 
@@ -77,19 +77,18 @@ def copy_folder(tmp_path: Path) -> Path:
     return folder
 
 
-def refused_here(folder: Path) -> bool:
-    """Whether this machine refuses, as it does without root."""
-    if os.geteuid() == 0:
-        return False
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may choose another user")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may choose another user")
+def test_only_root_may_choose_another_user(tmp_path: Path) -> None:
     with pytest.raises(PermissionError):
-        prepare_run_as(folder, USER)
-    return True
+        prepare_run_as(copy_folder(tmp_path), USER)
 
 
+@needs_root
 def test_a_copy_owns_one_folder_and_passes_through_the_others(tmp_path: Path) -> None:
     folder = copy_folder(tmp_path)
-    if refused_here(folder):
-        return
     run_as = prepare_run_as(folder, USER)
     assert run_as.gid >= FIRST_NUMBER
     assert (folder.stat().st_uid, folder.stat().st_gid, mode(folder)) == (0, run_as.gid, 0o710)
@@ -101,12 +100,11 @@ def test_a_copy_owns_one_folder_and_passes_through_the_others(tmp_path: Path) ->
     assert [mode(folder.parent), mode(folder.parent.parent)] == [0o701, 0o701]
 
 
+@needs_root
 def test_what_a_copy_keeps_outlives_its_restart_and_not_a_change_of_the_user(
     tmp_path: Path,
 ) -> None:
     folder = copy_folder(tmp_path)
-    if refused_here(folder):
-        return
     kept = prepare_run_as(folder, USER).work / "kept"
     kept.touch()
     prepare_run_as(folder, USER)
@@ -117,10 +115,9 @@ def test_what_a_copy_keeps_outlives_its_restart_and_not_a_change_of_the_user(
         kept.touch()
 
 
+@needs_root
 def test_each_copy_has_a_user_of_its_own_and_keeps_it(tmp_path: Path) -> None:
     folder = copy_folder(tmp_path)
-    if refused_here(folder):
-        return
     near = folder.with_name("c-2")
     near.mkdir()
     run_as_each = [prepare_run_as(it, EACH_ITS_OWN) for it in (folder, near)]
