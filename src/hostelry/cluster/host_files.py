@@ -5,6 +5,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from hostelry.base.certificates import Pair, check_pair, read_facts
 from hostelry.base.errors import TerminalError
 from hostelry.base.files import write_whole
@@ -74,8 +76,6 @@ class HostFiles:
 
     def save_authority(self, authority: Authority) -> None:
         """Write the authority."""
-        import msgspec
-
         write_whole(self.folder.authority, msgspec.json.encode(authority))
 
     def take(self, files: OperatorFiles, now: float) -> PeerName:

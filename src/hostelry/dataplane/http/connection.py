@@ -151,7 +151,7 @@ class HttpConnection(asyncio.Protocol):
         """Send `parts`, and return once the client has room for more."""
         self.write_now(*parts)
         if self._write_paused:
-            await self._wake_drain()
+            await self._wait_for_room()
 
     def write_now(self, *parts: bytes) -> None:
         """Send without waiting for room."""
@@ -306,7 +306,7 @@ class HttpConnection(asyncio.Protocol):
                 self._transport.close()
                 return
             if self._write_paused:
-                await self._wake_drain()
+                await self._wait_for_room()
             self._state = self._state.next["answered"]
             self._phase_since_s = self._now_s()
             del received, exchange  # an idle connection must not hold the body of its last request
@@ -359,7 +359,7 @@ class HttpConnection(asyncio.Protocol):
             self._transport.write(CONTINUE)
         self._resume_reading()
 
-    async def _wake_drain(self) -> None:
+    async def _wait_for_room(self) -> None:
         """Wait until the client has caught up."""
         self._room = asyncio.get_running_loop().create_future()
         await self._room

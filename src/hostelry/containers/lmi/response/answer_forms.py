@@ -62,9 +62,9 @@ class AnswerForms:
         elif self._is_lmi:
             content = self._lmi.whole(chosen)
         elif self.form.schema is Schema.RESPONSES:
-            content = self._responses.whole(chosen[0])
+            content = self._build_responses().whole(chosen[0])
         else:
-            content = self._openai.whole(chosen, generated)
+            content = self._build_openai().whole(chosen, generated)
         end = b"\n" if self.surface is Surface.ASYNC else b""
         return msgspec.json.encode(content) + end
 
@@ -74,7 +74,7 @@ class AnswerForms:
         """The response in OpenAI's form and in LMI's (None for another schema than inputs)."""
         is_inputs = self.form.schema is Schema.INPUTS
         lmi = self._lmi.whole(chosen) if is_inputs else None
-        return self._openai.whole(chosen, generated), lmi
+        return self._build_openai().whole(chosen, generated), lmi
 
     def stream(self) -> StreamForm:
         """The form of a streamed response."""
@@ -85,14 +85,14 @@ class AnswerForms:
         if self._is_lmi:
             return LmiStream(self._lmi, sse=formatter is Formatter.SSE)
         if self.form.schema is Schema.RESPONSES:
-            return ResponsesStream(self._responses)
+            return ResponsesStream(self._build_responses())
         sse = self.surface is Surface.OPENAI or self.config.tgi_compat
         sse = sse or Formatter.SSE_CHAT.value in (formatter.value, self.config.output_formatter)
-        return OpenAIStream(self._openai, sse)
+        return OpenAIStream(self._build_openai(), sse)
 
     def stream_for_code(self) -> StreamForm:
         """The form of a stream whose events an author's output formatter gets."""
-        return OpenAIStream(self._openai, sse=True)
+        return OpenAIStream(self._build_openai(), sse=True)
 
     @property
     def _is_lmi(self) -> bool:
@@ -108,8 +108,7 @@ class AnswerForms:
             is_tgi=self.config.image is ImageKind.TGI,
         )
 
-    @property
-    def _openai(self) -> OpenAIForm:
+    def _build_openai(self) -> OpenAIForm:
         form = self.form
         form = replace(form, schema=Schema.CHAT) if form.formatter.is_chat else form
         prefix = "chatcmpl-" if form.schema is Schema.CHAT else "cmpl-"
@@ -121,8 +120,7 @@ class AnswerForms:
             lmi_names=self.surface is Surface.LEGACY and self.config.image is ImageKind.LMI,
         )
 
-    @property
-    def _responses(self) -> ResponsesForm:
+    def _build_responses(self) -> ResponsesForm:
         id = secrets.token_hex(16)
         return ResponsesForm(
             form=self.form,
