@@ -69,7 +69,7 @@ class ProcessQuery:
 class ApiQuery:
     """A call of a public API, as boto3 names it: ("cloudwatch", "GetMetricData", {...}).
 
-    With `max_pages`, the lists of up to so many pages are joined.
+    With `max_pages`, the lists of that number of pages are joined at most.
     """
 
     service: str

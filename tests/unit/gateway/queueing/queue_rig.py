@@ -24,7 +24,7 @@ from hostelry.dataplane.tracing.call_ring import CallRing
 from hostelry.domain.at_zero import AtZero, Wakeable
 from hostelry.domain.load import LoadKey, SecondLoad, Wake
 from hostelry.domain.routes import ComponentRoute, EndpointRoute, RouteSnapshot
-from hostelry.gateway.handlers.admission import admit
+from hostelry.gateway.handlers.admission import send_when_ready
 from hostelry.gateway.queueing.pending_queue import PendingQueue
 from hostelry.gateway.queueing.request_queues import QueueLimits
 from hostelry.http1.upstream import Timeouts
@@ -112,17 +112,17 @@ class Rig:
         trace = self.calls.begin(who, HERE.account, HttpRequest("POST", "/"))
         try:
             pending = self.pending_queue.begin_request(find, num_bytes, limit_s, trace)
-            admitted = await admit(self.pending_queue, pending, send)
+            sent = await send_when_ready(self.pending_queue, pending, send)
         except ServiceError as error:
             self.answers.append(f"{who} {error.http_status} {error.message}")
         except asyncio.CancelledError:
             self.answers.append(f"{who} left")
             raise
         else:
-            self.answers.append(f"{who} {admitted.in_flight.copy.id}")
-            self.placed.append(admitted.in_flight)
-            admitted.measured.record_answer()
-            admitted.measured.end()
+            self.answers.append(f"{who} {sent.in_flight.copy.id}")
+            self.placed.append(sent.in_flight)
+            sent.measured.record_answer()
+            sent.measured.end()
         finally:
             self.calls.end(trace, is_whole=True)
 
