@@ -2,7 +2,7 @@
 
 | state | how it stays unchanged during the copy |
 | --- | --- |
-| databases | a reading transaction for each (`store.sqlite_snapshot`) |
+| databases | a reading transaction for each (`SqliteSnapshot`) |
 | objects | hard links and sizes, made while the object store stands still |
 | files that only grow, or are replaced whole | hard links and sizes |
 | settings and keys | their bytes |
@@ -78,8 +78,8 @@ def make_cut(home: Home, pause: Callable[[float], None]) -> Iterator[list[CutFil
         folder.mkdir(mode=0o700)
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         links = _Links(home.root, folder, is_live=bool(live_run_files(home)))
-        # A file of a batch is there before its row, and goes after it: those before and those
-        # after the databases' moment have what any row names.
+        # A batch's file exists before its row is written, and is removed after its row. So the
+        # files from before and after the databases' moment include each file that a row names.
         links.add_folder(home.files)
         databases = []
         for path in list_databases(home):

@@ -39,7 +39,7 @@ class HttpAnswer:
 
 
 class GatewayModels:
-    """Implements `console.model_port.ModelPort`."""
+    """Implements `console.platform.ModelPort`."""
 
     def __init__(self, config: UpConfig, credentials: Credentials) -> None:
         self._url = config.gateway_url

@@ -1,4 +1,4 @@
-"""vLLM's AsyncLLM behind `engine_seam.Vllm`: the only module that imports vLLM."""
+"""vLLM's AsyncLLM behind `interface.Vllm`: the only module that imports vLLM."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
