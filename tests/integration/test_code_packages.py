@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from hostelry.base.errors import TerminalError
 from hostelry.base.runtimes import VARIABLE, runtime_python
 from hostelry.containers.predictive.requirements import SHARED
 from hostelry.fleet.agent.code_packages import CodePackages, CodePlace, Flight, Listener
+from hostelry.fleet.agent.package_store import PackageStore
 from hostelry.fleet.records import CopyFolder, InstanceFolder
 from hostelry.fleet.rules.code_packages import PackageLimits
 
@@ -156,7 +158,16 @@ def test_a_kill_in_the_middle_leaves_no_half_set(instance: Instance, tmp_path: P
     [found] = instance.provide(instance.copy("c-1", "six==1.15.0\n"))
     assert isinstance(found, dict)
     assert version_in(found[SHARED], "six") == "1.15.0"
-    assert not list(instance.folder.packages.glob(".making-*"))
+    store = PackageStore(instance.folder, instance.limits)
+    own = store.begin()
+    (store.folder / ".making-late").mkdir()  # the killed agent's installer was still writing
+    for _ in range(100):
+        store.remove_unused(0.0)
+        left = list(store.folder.glob(".making-*"))
+        if left == [own]:
+            break
+        time.sleep(0.1)
+    assert left == [own]
 
 
 def test_a_set_that_was_changed_is_installed_again(instance: Instance) -> None:

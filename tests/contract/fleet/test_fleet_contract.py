@@ -1,7 +1,9 @@
 """One suite for all fleets: the promises of the interfaces `Fleet` and `Agent`."""
 
 import asyncio
+import gc
 import socket
+import warnings
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -110,6 +112,9 @@ def ray_place(
         yield Place(fleet=fleet, connect=fleet.connect, kill_agent=kill_agent, heals=True)
         asyncio.run(fleet.end_all())
         fleet.close()
+        with warnings.catch_warnings():  # httpx leaves the socket of a cancelled TLS handshake open
+            warnings.simplefilter("ignore", ResourceWarning)
+            gc.collect()
         assert list(nodes.glob("*/*/*")) == [], "an instance that ended leaves nothing"
 
 

@@ -2,7 +2,7 @@
 
     packages/KEY/site/...       one set, published whole by a rename, read-only
     packages/KEY/record.json    its number of files and bytes. Its mtime is the last use
-    packages/.making-...        an unfinished set, removed at the agent's next start
+    packages/.making-...        an unfinished set, removed by the next agent
     copies/COPY_ID/packages     a link to KEY: the copy uses the set, which is not removed
     LOCKS/KEY.txt               versions and hashes, which later installations of the set get
 
@@ -10,6 +10,7 @@ Knows nothing of uv. Calls block. Only the agent's process makes them.
 """
 
 import os
+import secrets
 import shutil
 import stat
 import tempfile
@@ -52,8 +53,8 @@ class PackageStore:
         self.folder = instance.packages
         self._copies = instance.copies
         self._locks = instance.package_locks
-        for left in self.folder.glob(f"{MAKING}*"):
-            remove_tree(left)
+        self._own = f"{MAKING}{secrets.token_hex(4)}-"
+        self._remove_unfinished()
 
     def use(self, copy: CopyFolder, key: str | None) -> None:
         """Record that the copy uses this set, which may not exist yet, or no set."""
@@ -92,7 +93,7 @@ class PackageStore:
         """Create a folder for a new set, which no other user can enter."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self.folder.chmod(0o711)
-        return Path(tempfile.mkdtemp(prefix=MAKING, dir=self.folder))
+        return Path(tempfile.mkdtemp(prefix=self._own, dir=self.folder))
 
     def publish(self, key: str, made: Path) -> Path:
         """Make `made`/site the set, read-only for all users. Raises TerminalError."""
@@ -118,6 +119,13 @@ class PackageStore:
                 os.utime(self.folder / key / RECORD, (now, now))
         for key in select_sets_to_remove(self._sets(), in_use, now, self.limits):
             remove_tree(self.folder / key)
+        self._remove_unfinished()
+
+    def _remove_unfinished(self) -> None:
+        """Remove sets of an earlier agent. Its installer may write for a while after its kill."""
+        for left in self.folder.glob(f"{MAKING}*"):
+            if not left.name.startswith(self._own):
+                remove_tree(left)
 
     def make_room(self) -> bool:
         """Remove all sets that no copy uses. False if nothing was removed."""
