@@ -38,6 +38,8 @@ MAX_SOCKET_PATH_BYTES = 107  # the system's limit of a Unix socket's name, by un
 SHORT_FOLDERS = Path("/tmp")
 # Without a bound it held 772 MB after a 200 MB upload, with this bound 164 MB.
 GO_MEMORY_LIMIT = "300MiB"
+# Collect at 1.5 times the live memory: 28 MB at rest instead of 31 to 40, and as fast.
+GO_COLLECT_AT_PERCENT = "50"
 READER_MEMORY_MB = 64
 # Every bucket reserves this many volumes (files of at most 1 GiB, grown on demand).
 VOLUMES_PER_BUCKET = 2
@@ -188,6 +190,7 @@ def store_environment(
         **kept,
         "HOME": str(folder),
         "GOMEMLIMIT": GO_MEMORY_LIMIT,
+        "GOGC": GO_COLLECT_AT_PERCENT,
         **{f"WEED_JWT_{name}_KEY": signing_key for name in SIGNED_CALLS},
         **{f"WEED_JWT_{name}_EXPIRES_AFTER_SECONDS": SIGNED_FOR_S for name in SIGNED_CALLS},
         "WEED_MASTER_VOLUME_GROWTH_COPY_1": str(VOLUMES_PER_BUCKET),
