@@ -89,9 +89,9 @@ check: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
-	$(BIN)/mypy --num-workers 2
-	$(BIN)/python tests/words.py
-	$(BIN)/python -m tests.constructions --check
+	$(BIN)/mypy --num-workers 2 & types=$$!; \
+	$(BIN)/python tests/words.py && $(BIN)/python -m tests.constructions --check; words=$$?; \
+	wait $$types && exit $$words
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .

@@ -115,6 +115,7 @@ def left(stage: Stage) -> list[str]:
             ),
             True,
             id="many adapters",
+            marks=pytest.mark.thorough,
         ),
         pytest.param(
             "openai_batch.py",

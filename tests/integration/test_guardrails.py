@@ -40,6 +40,7 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
         yield found
 
 
+@pytest.mark.thorough
 def test_a_linear_update_moves_the_traffic_in_steps_though_control_is_killed(
     platform: Platform,
 ) -> None:

@@ -7,6 +7,7 @@ import pytest
 from benchmarks.rollout_verdict import TRUTHS, main
 
 
+@pytest.mark.thorough
 def test_each_truth_is_played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     main(["--smoke"])

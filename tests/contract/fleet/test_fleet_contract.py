@@ -263,6 +263,7 @@ async def test_the_memory_of_a_copy_is_reported(place: Place) -> None:
 
 
 @pytest.mark.integration
+@pytest.mark.thorough
 def test_an_instance_ends_with_its_actor_on_ray(tmp_path: Path, cluster: RayCluster) -> None:
     """Also: a third instance has no room, and its request is withdrawn when it ends.
 

@@ -54,6 +54,7 @@ def compiling(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
         ),
         torch.float16,
         80,
+        marks=pytest.mark.thorough,
     ),
 )
 def test_kernels_compile(
