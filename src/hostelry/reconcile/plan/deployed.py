@@ -68,8 +68,8 @@ def _live_bases(state: EndpointState) -> list[InferenceComponent]:
 def can_serve_again(state: EndpointState, before: Deployment) -> bool:
     """True if requests can go back to `before`, the deployment kept during a trial.
 
-    Each serving component and adapter needs as many copies in `before` as it has now. Each model
-    needs one instance.
+    `before` must serve each component and adapter that serves now, with the same number of copies.
+    Each model needs one instance.
     """
     endpoint = state.endpoint
     assert endpoint is not None, "only an endpoint has a deployment to go back to"
