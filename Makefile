@@ -33,10 +33,10 @@ demo: $(DEMO_STAMP)
 	$(BIN)/hostelry demo
 
 # One half after the other, so that both print as they go. Units are first, since they show most defects within
-# minutes. A third of their time they wait, so that three keep two cores busy.
-# Integration tests wait half of their time; five of them met more time limits than four. Tests kill and hang
-# processes beside each other on a busy machine: what failed in company is run once more alone, and must pass then.
-# Its first failure stays in the output, and tests of more than two files may not fail in company.
+# minutes. A third of their time they wait, so that three keep two cores busy. Integration tests wait half of their
+# time, so that five do. Tests kill and hang processes beside each other on a busy machine: what failed in company is
+# run once more alone, and must pass then. Its first failure stays in the output, and tests of more than two files may
+# not fail in company.
 # make test-all adds the tests marked `thorough`; CONTRIBUTING.md says before which change.
 UNITS = $(BIN)/python -m pytest tests/contract tests/unit tests/fuzz tests/gpu -o cache_dir=.pytest_cache_units $(SCOPE)
 INTEGRATION = $(BIN)/python -m pytest tests/integration tests/hostile -o cache_dir=.pytest_cache_integration $(SCOPE)
@@ -45,7 +45,7 @@ test-all: test
 ALONE := --last-failed --last-failed-no-failures none --at-most-files 2
 test: check engine browser database tools
 	$(UNITS) -n 3 --dist loadfile --no-loadscope-reorder --durations=40; units=$$?; \
-	$(INTEGRATION) -n 4 --dist loadfile --no-loadscope-reorder --durations=60; integration=$$?; \
+	$(INTEGRATION) -n 5 --dist loadfile --no-loadscope-reorder --durations=60; integration=$$?; \
 	test $$integration -eq 0 || { $(INTEGRATION) $(ALONE); integration=$$?; }; \
 	test $$units -eq 0 || { $(UNITS) $(ALONE); units=$$?; }; \
 	test $$integration -eq 0 -a $$units -eq 0

@@ -87,8 +87,7 @@ DRILLED = (
 ALWAYS = (
     "copy-kill",
     "many-copies",
-    "tenant-memory",
-    "agent-hang",
+    "agent-kill",
     "control-kill",
     "gateway-hang",
     "objectstore-kill",

@@ -291,6 +291,7 @@ def mirrored_again(platform: Platform) -> None:
     until(all_arrived, "requests are mirrored", 100)
 
 
+@pytest.mark.thorough
 def test_a_mirror_process_that_dies_costs_production_nothing(platform: Platform) -> None:
     mirrored_again(platform)
     before = (arrived(platform, "main"), dropped(platform))
