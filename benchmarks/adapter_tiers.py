@@ -16,9 +16,9 @@ from tests.models import random_adapter
 
 from benchmarks.engine_options import engine_config
 from benchmarks.page_cache import evict
-from hostelry.cli.load.measures import percentile
 from hostelry.engine.engine import Engine
 from hostelry.engine.request import Request, SamplingParams
+from hostelry.loadtest.tally import percentile
 
 RANK = 16
 MAX_MODEL_LEN = 256

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from benchmarks.peers.contestant import Ask, Contestant, Outcome
-from hostelry.cli.load.measures import percentile
+from hostelry.loadtest.tally import percentile
 
 FIRST_TOKEN, LAST_TOKEN = 1000, 40000  # of random prompts: plain words
 WAKE_TOKENS, WARM_TOKENS = 4, 8

@@ -23,7 +23,7 @@ import msgspec
 
 from benchmarks.models import model_folder
 from benchmarks.record import print_table, write_result
-from hostelry.cli.load.measures import percentile
+from hostelry.loadtest.tally import percentile
 
 SEED = 20261122
 ROLE = "arn:aws:iam::111122223333:role/HostelryExecutionRole"

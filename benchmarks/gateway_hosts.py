@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.record import print_table, write_result
-from hostelry.cli.load.measures import percentile
 from hostelry.domain.endpoint_config import RoutingStrategy
+from hostelry.loadtest.tally import percentile
 from hostelry.routing.copy_choice import GatewayShare, choose_copy
 
 SEED = 20261126

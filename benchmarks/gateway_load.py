@@ -10,7 +10,7 @@ from botocore.credentials import Credentials as SigningCredentials
 
 from benchmarks.load import Load, Measured
 from benchmarks.stack import ENDPOINT_NAME, Stack
-from hostelry.cli.load.requests import message
+from hostelry.loadtest.requests import message
 
 BYTES = "application/octet-stream"
 JSON = "application/json"

@@ -47,7 +47,7 @@ from benchmarks.record import print_table, write_result
 from hostelry.base.clock import monotonic_s
 from hostelry.base.guards import COPY_KEY_HEADER
 from hostelry.base.runtimes import runtimes_folder
-from hostelry.cli.load.requests import message
+from hostelry.loadtest.requests import message
 
 SYNC, QUEUED, MODEL, BUCKET = "sync", "queued", "linear", "jobs"
 ROW = b"[[1.0, 2.0]]"

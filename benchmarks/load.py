@@ -15,7 +15,7 @@ import uvloop
 
 from benchmarks.echo_model import STAMP
 from hostelry.base.clock import monotonic_s
-from hostelry.cli.load.measures import percentile
+from hostelry.loadtest.tally import percentile
 
 EVENT_STREAM = b"application/vnd.amazon.eventstream"
 PRELUDE = struct.Struct(">II")

@@ -15,7 +15,7 @@ from benchmarks.model_policies import NAMES, OURS
 from benchmarks.model_trace import ModelKind, ModelTrace, drift, zipf
 from benchmarks.multi_model_trace import BOUND, WARM_UP, replay, upper_bound
 from benchmarks.peers.model_shelf import ModelShelf
-from hostelry.cli.load.measures import percentile
+from hostelry.loadtest.tally import percentile
 
 DRIFT_EVERY = 250  # requests, after which a twentieth of the models trade places
 NEVER_ASKED_FOR = ModelKind(memory_bytes=1, disk_bytes=1, load_s=0.1, download_s=0.1)

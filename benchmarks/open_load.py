@@ -14,7 +14,7 @@ import msgspec
 import uvloop
 
 from hostelry.base.clock import monotonic_s
-from hostelry.cli.load.requests import LoadConnection
+from hostelry.loadtest.requests import LoadConnection
 
 
 class Due(msgspec.Struct, array_like=True):

@@ -33,7 +33,7 @@ from benchmarks.many_models_platform import runtime_in
 from benchmarks.record import print_table, write_result
 from benchmarks.stack import cpu_s
 from hostelry.base.runtimes import VARIABLE, runtimes_folder
-from hostelry.cli.load.requests import message
+from hostelry.loadtest.requests import message
 
 PLAIN, CAPTURED = "plain", "captured"
 ROW = b"[[1.0, 2.0]]"

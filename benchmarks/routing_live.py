@@ -19,7 +19,6 @@ from benchmarks.routing_trace import Asked, Fleet
 from benchmarks.stack import stopped_after, wait_for_gateway
 from hostelry.base.files import write_whole
 from hostelry.base.ports import free_port
-from hostelry.cli.load.measures import percentile
 from hostelry.domain.endpoint_config import RoutingStrategy
 from hostelry.domain.routes import ComponentRoute, CopyRoute, EndpointRoute, RouteSnapshot
 from hostelry.domain.scope import Scope
@@ -31,6 +30,7 @@ from hostelry.home.home import (
     save_config,
     save_credentials,
 )
+from hostelry.loadtest.tally import percentile
 
 ENDPOINT_NAME = "llms"
 BASE_NAME = "base"

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from benchmarks.routing_trace import Asked, Fleet, arrivals
-from hostelry.cli.load.measures import percentile
 from hostelry.dataplane.balancing.adapter_places import AdapterPlaces
 from hostelry.dataplane.balancing.sessions import SessionDict
 from hostelry.domain.endpoint_config import RoutingStrategy
 from hostelry.domain.routes import CopyRoute
+from hostelry.loadtest.tally import percentile
 from hostelry.routing.adapter_choice import AdapterChoice
 from hostelry.routing.copy_choice import choose_copy
 

@@ -30,7 +30,7 @@ from typing import Any
 from benchmarks.models import model_folder
 from benchmarks.record import print_table, write_result
 from hostelry.base.guards import INTERNAL_KEY_HEADER
-from hostelry.cli.load.measures import percentile
+from hostelry.loadtest.tally import percentile
 
 SEED = 20261124
 ROLE = "arn:aws:iam::111122223333:role/HostelryExecutionRole"

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hostelry.cli.load.measures import percentile
 from hostelry.engine.engine import Engine
 from hostelry.engine.request import FinishReason, Request, SamplingParams
+from hostelry.loadtest.tally import percentile
 
 GOAL_S = 6.0  # the time to a first token for which a caller would still wait
 

@@ -15,7 +15,7 @@ from benchmarks.peers.gateway_peers import PEERS, PROGRAMS, wait_until_it_echoes
 from benchmarks.peers.installed import gateway_environment
 from benchmarks.peers.triton_ensembles import running_triton
 from hostelry.base.ports import free_port
-from hostelry.cli.load.requests import message
+from hostelry.loadtest.requests import message
 
 
 @contextlib.contextmanager

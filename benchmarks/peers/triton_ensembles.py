@@ -22,8 +22,8 @@ from benchmarks.peers.composed import Composed, Compositions
 from benchmarks.peers.contestant import PeerMissingError
 from hostelry.base.errors import TerminalError
 from hostelry.base.ports import free_port
-from hostelry.cli.load.requests import message
 from hostelry.containers.triton.program import find_program
+from hostelry.loadtest.requests import message
 
 PROGRAM = Path(__file__).parent / "programs" / "triton_echo.py"
 VALUES = [1.0, 2.0, 3.0, 4.0]

@@ -179,6 +179,43 @@ def test_ctrl_c_ends_a_load_test_with_its_figures(platform: Platform, tmp_path: 
         assert terminal.ended() == 0
 
 
+def test_load_finds_the_concurrency_that_keeps_a_limit(platform: Platform, tmp_path: Path) -> None:
+    file, saved = tmp_path / "slow.txt", tmp_path / "found.json"
+    file.write_text("sleep 0.05")
+    options = ("--find", "--body", str(file), "--duration", "1")
+    bound = (*options, "--concurrency", "2", "--max-latency-ms", "30000", "--save", str(saved))
+    done = words(platform, "load", ECHO, *bound)
+    assert "echo: the limits hold at concurrency 2" in done.stdout
+    assert "The search ends at concurrency 2" in done.stdout
+    assert "concurrency 2: " in done.stderr, "each step is shown"
+    search = json.loads(saved.read_text())["search"]
+    assert (search["concurrency"], search["limited_by"]) == (2, "upper bound")
+    assert [it["concurrency"] for it in search["steps"]] == [1, 2]
+    again = ("--body", str(file), "--duration", "1", "--compare", str(saved))
+    compared = words(platform, "load", ECHO, *again)
+    assert "Not the same max_latency_ms: 30000.0 before, None now." in compared.stdout
+    assert "ratio" in compared.stdout
+    none = words(platform, "load", ECHO, *options, "--max-latency-ms", "20", "--json", code=1)
+    assert json.loads(none.stdout)["search"]["concurrency"] is None
+    assert "no concurrency was found at which the limits hold" in none.stderr
+    no_tokens = words(platform, "load", ECHO, *options, "--max-token-ms", "20", code=1)
+    assert "--max-token-ms: the answer has no tokens" in no_tokens.stderr
+    tokens = ("--find", "--duration", "1", "--max-tokens", "8", "--concurrency", "1")
+    llm = words(platform, "load", BASE, *tokens, "--max-first-token-ms", "30000")
+    assert "FIRST TOKEN P95" in llm.stdout
+
+
+def test_ctrl_c_ends_a_search_with_its_steps(platform: Platform, tmp_path: Path) -> None:
+    file = tmp_path / "hello.txt"
+    file.write_text("hello")
+    options = ("--find", "--max-errors-percent", "0", "--duration", "30")
+    with Terminal(platform, "load", ECHO, "--body", str(file), *options) as terminal:
+        terminal.expect("concurrency 1: ")
+        terminal.expect("concurrency 2: ")
+        terminal.press(b"\x03", "The search was ended early.")
+        assert terminal.ended() == 0
+
+
 @pytest.mark.thorough
 def test_scale_waits_and_shows_what_fits(platform: Platform) -> None:
     assert "2 of 2 ready" in words(platform, "scale", ECHO, "--copies", "2").stdout

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from tests.cases import case, cases
 
+from hostelry.base.printable import printable_stream
 from hostelry.cli.check_runner import one_line
 from hostelry.cli.explain import _unplaced_lines
 from hostelry.cli.logs import LinePrinter, last_lines, new_lines
-from hostelry.cli.printable import printable_stream
 from hostelry.cli.status_text import reason_lines
 from hostelry.cli.top.document import token_counts
 from hostelry.comparison.answers import measure_distance
@@ -48,7 +48,7 @@ CUTTING = {
     "cli/deploy/run.py": SYSTEM,
     "cli/doctor/probes.py": SYSTEM,
     "cli/logs.py": BYTES,
-    "cli/printable.py": "what a terminal would break into lines",
+    "base/printable.py": "what a terminal would break into lines",
     "containers/predictive/model_table.py": SYSTEM,
     "containers/predictive/requirements.py": SYSTEM,
     "engine/kernels/native/library.py": SYSTEM,

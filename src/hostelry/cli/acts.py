@@ -10,11 +10,11 @@ from typing import Annotated, Any
 import typer
 
 from hostelry.base.errors import TerminalError
+from hostelry.base.printable import one_line, printable
 from hostelry.cli.completion import instances, restarted
 from hostelry.cli.control_requests import control_answer, document, send
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, load_home, print_json
 from hostelry.cli.named import ListedComponent, ListedNames, NameKind, resolve, suggestions
-from hostelry.cli.printable import one_line, printable
 from hostelry.cli.timeline import ChartLine, clock_text
 from hostelry.home.home import Credentials, UpConfig
 

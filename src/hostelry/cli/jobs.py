@@ -12,6 +12,7 @@ import typer
 
 from hostelry.base.clock import SystemClock
 from hostelry.base.errors import TerminalError
+from hostelry.base.printable import CLEAR_LINE
 from hostelry.cli import completion as names
 from hostelry.cli.control_requests import control_state, document, require_endpoint, send
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, load_home, print_json
@@ -25,7 +26,6 @@ from hostelry.cli.job_text import (
     show_lines,
     transform_bar,
 )
-from hostelry.cli.printable import CLEAR_LINE
 from hostelry.home.home import Credentials, UpConfig
 
 jobs = typer.Typer(

@@ -11,10 +11,10 @@ import msgspec
 import typer
 
 from hostelry.base.errors import TerminalError
+from hostelry.base.printable import terminal_lines
 from hostelry.cli import completion as names
 from hostelry.cli.control_requests import control_state
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, load_home
-from hostelry.cli.printable import terminal_lines
 from hostelry.fleet.records import instance_folders
 from hostelry.home.home import Home
 from hostelry.logs.events import LogStream, LogsUnavailable

@@ -11,9 +11,9 @@ from typer.main import get_command
 
 from hostelry import __version__
 from hostelry.base.errors import HostelryError, UsageError
+from hostelry.base.printable import printable_stream
 from hostelry.base.system import failure_text
 from hostelry.cli.lazy_group import CommandEntry, LazyGroup, lazy_group
-from hostelry.cli.printable import printable_stream
 
 # All arguments after the program's name belong to the program, with or without `--`.
 PASS_ON = {"ignore_unknown_options": True, "allow_interspersed_args": False}

@@ -12,11 +12,11 @@ from rich.console import Console
 from rich.text import Text
 
 from hostelry.base.errors import TerminalError, UsageError
+from hostelry.base.printable import printable, whole_stream
 from hostelry.cli import completion as names
 from hostelry.cli.acts import act_rows
 from hostelry.cli.control_requests import control_answer, document, send
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, load_home, print_json
-from hostelry.cli.printable import printable, whole_stream
 from hostelry.cli.status_text import columns
 from hostelry.cli.timeline import chart, clock_text, receipt_text, update_rows
 from hostelry.domain.scope import Scope

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from hostelry.base.peers import skew_refusal
-from hostelry.cli.printable import terminal_lines
+from hostelry.base.printable import terminal_lines
 from hostelry.home.platform_processes import PlatformProcess
 
 GIB = 1024**3

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from hostelry.base.clock import monotonic_s
-from hostelry.cli.printable import printable, whole_stream
+from hostelry.base.printable import printable, whole_stream
 
 if TYPE_CHECKING:
     from rich.progress import Progress

@@ -12,8 +12,8 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, Trans
 from rich.status import Status
 
 from hostelry.base.clock import monotonic_s
+from hostelry.base.printable import printable, whole_stream
 from hostelry.cli.artifacts.files import Advance
-from hostelry.cli.printable import printable, whole_stream
 
 QUIET_S = 1.0  # shorter work gets no plain line
 LINE_EACH_S = 5.0

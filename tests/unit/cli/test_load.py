@@ -1,4 +1,4 @@
-"""Measures of a load test and their text."""
+"""The text of a load test's result, and saved results."""
 
 from array import array
 from pathlib import Path
@@ -9,39 +9,16 @@ import pytest
 from tests.cases import case, cases
 
 from hostelry.base.errors import TerminalError
-from hostelry.cli.load.measures import (
-    LoadTally,
-    client_limits,
+from hostelry.cli.load.result import (
     comparison_lines,
     differences,
-    percentile,
     progress_line,
-    result_document,
     result_lines,
     saved_result,
-    spread_ms,
 )
-from hostelry.cli.load.runner import refusal
+from hostelry.loadtest.tally import LoadTally, result_document
 
 OPTIONS = {"concurrency": 4, "rate": None}
-
-
-@cases(
-    "values, share, found",
-    case("no values", [], 0.5, 0.0),
-    case("one value", [7.0], 0.99, 7.0),
-    case("the middle", [float(it) for it in range(100)], 0.5, 50.0),
-    case("near the end", [float(it) for it in range(100)], 0.99, 99.0),
-    case("the end", [1.0, 2.0], 1.0, 2.0),
-)
-def test_percentiles(values: list[float], share: float, found: float) -> None:
-    assert percentile(values, share) == found
-
-
-def test_a_spread_is_in_milliseconds_of_values_in_any_order() -> None:
-    spread = spread_ms([0.003, 0.001, 0.002])
-    assert spread == {"p50": 2.0, "p90": 3.0, "p99": 3.0, "max": 3.0, "mean": 2.0}
-    assert spread_ms([]) is None
 
 
 def tally(**fields: Any) -> LoadTally:
@@ -54,18 +31,6 @@ def tally(**fields: Any) -> LoadTally:
 BUSY = tally(
     num_ok=100, num_tokens=500, latencies=array("d", [0.1] * 100), first=array("d", [0.01])
 )
-
-
-@cases(
-    "seen, text",
-    case("an idle client", tally(cpu_s=2.0, late=array("d", [0.001] * 100)), None),
-    case("a busy client", tally(cpu_s=9.5), "used 95% of the one core"),
-    case("a late one", tally(late=array("d", [0.001] * 90 + [0.2] * 10)), "up to 200 ms late"),
-    case("a rate that is too much", tally(num_unsent=7), "7 requests were due and never sent"),
-)
-def test_the_clients_own_limit_is_reported(seen: LoadTally, text: str | None) -> None:
-    found = client_limits(seen)
-    assert found == [] if text is None else text in found[0]
 
 
 def test_a_result_has_rates_spreads_and_errors() -> None:
@@ -134,21 +99,6 @@ def test_a_file_that_is_no_result_is_refused(
         file.write_bytes(content)
     with pytest.raises(TerminalError, match=text):
         saved_result(file)
-
-
-@cases(
-    "status, kind, body, code, text",
-    case("an invocation", 424, b"ModelError:http://x", b'{"Message": "broken"}', "424 ModelError",
-        "broken"),
-    case("an OpenAI route", 503, b"", b'{"error": {"code": "no_capacity", "message": "none"}}',
-        "503 no_capacity", "none"),
-    case("no JSON", 502, b"", b"<html>", "502", "<html>"),
-    case("cut off", 500, b"", b'{"error": {"code": ', "500", '{"error": {"code": '),
-)  # fmt: skip
-def test_refusals_have_a_code_and_a_text(
-    status: int, kind: bytes, body: bytes, code: str, text: str
-) -> None:
-    assert refusal(status, kind, body) == (code, text)
 
 
 def test_the_progress_is_a_line() -> None:

@@ -10,12 +10,11 @@ from typing import Annotated, Any
 import typer
 
 from hostelry.base.errors import TerminalError
+from hostelry.base.printable import printable
 from hostelry.cli import completion as names
 from hostelry.cli.calls.llm_calls import (
-    AnswerPiece,
     AnswerTimes,
     LlmCalls,
-    ModelAnswerError,
     find_with_fallback,
     openai_calls,
     runtime_calls,
@@ -23,9 +22,9 @@ from hostelry.cli.calls.llm_calls import (
 from hostelry.cli.home_option import HomeOption, home_at, load_home
 from hostelry.cli.models.adapters import adapter_rows
 from hostelry.cli.named import NamedModel, api_errors, called_model, find_named
-from hostelry.cli.printable import printable
 from hostelry.home.aws_client import aws_client
 from hostelry.home.home import UpConfig
+from hostelry.loadtest.answers import AnswerPiece, ModelAnswerError
 
 NO_TEMPLATE = "The model has no chat template: the text so far is completed."
 STOPPED = "(stopped)"

@@ -14,11 +14,11 @@ import typer
 from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import TerminalError
 from hostelry.base.json import decode
+from hostelry.base.printable import printable
 from hostelry.cli import completion as names
 from hostelry.cli.calls.llm_calls import find_with_fallback, model_error_text
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, load_home, print_json
 from hostelry.cli.named import NamedModel, NameKind, api_errors, called_model, find_named
-from hostelry.cli.printable import printable
 from hostelry.home.aws_client import aws_client
 
 if TYPE_CHECKING:

@@ -1,12 +1,14 @@
 """`hostelry load`: a load test through the gateway."""
 
+import asyncio
+import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
@@ -14,27 +16,92 @@ import typer
 
 from hostelry.base.clock import SystemClock
 from hostelry.base.errors import TerminalError, UsageError
+from hostelry.base.printable import CLEAR_LINE
 from hostelry.cli import completion as names
 from hostelry.cli.calls.chat import Conversation, lacks_template
 from hostelry.cli.calls.invoke import GRACE_S, AnswerSink, call_model, guess_content_type, read_body
-from hostelry.cli.calls.llm_calls import JSON, ModelAnswerError, find_with_fallback, openai_calls
+from hostelry.cli.calls.llm_calls import JSON, find_with_fallback, openai_calls
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, load_home, print_json
-from hostelry.cli.load.measures import (
-    LoadTally,
+from hostelry.cli.load.find import (
+    MAX_CONCURRENCY,
+    STEP_S,
+    FindOption,
+    FindOptions,
+    MaxErrorsOption,
+    MaxFirstTokenOption,
+    MaxLatencyOption,
+    MaxTokenOption,
+    PercentileOption,
+    best_tally,
+    check_find_options,
+    check_tokens,
+    search_document,
+    search_lines,
+    show_search_progress,
+    show_step,
+)
+from hostelry.cli.load.result import (
     comparison_lines,
     progress_line,
-    result_document,
     result_lines,
     saved_result,
 )
-from hostelry.cli.load.requests import LoadRequests, invocation_requests, openai_requests
 from hostelry.cli.named import NamedModel, api_errors, called_model, find_named
-from hostelry.cli.printable import CLEAR_LINE
 from hostelry.home.aws_client import aws_client
 from hostelry.home.home import Credentials, UpConfig
+from hostelry.loadtest.answers import ModelAnswerError
+from hostelry.loadtest.requests import (
+    GatewayAccess,
+    InvokedModel,
+    LoadPlan,
+    LoadRequests,
+    invocation_requests,
+    openai_requests,
+)
+from hostelry.loadtest.runner import LoadRun, LoadSearch
+from hostelry.loadtest.search import SearchCause, SearchSettings
+from hostelry.loadtest.tally import LoadTally, result_document
 
 PROMPT = "Write a short story about a lighthouse."
 MAX_REQUESTS = 10_000_000  # in one test, which keeps a few numbers per request
+CONCURRENCY = 4
+DURATION_S = 10.0
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+NameArgument = Annotated[
+    str,
+    typer.Argument(help="Endpoint, component, or COMPONENT:ADAPTER.", autocompletion=names.served),
+]
+ConcurrencyOption = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        max=10_000,
+        help="Maximum number of concurrent requests. Default: 4, with --find 256",
+        show_default=False,
+    ),
+]
+DurationOption = Annotated[
+    float | None,
+    typer.Option(
+        min=0.1,
+        max=86_400.0,
+        help="Duration in seconds. With --find: the longest time of one concurrency. Default: 10, "
+        "with --find 20",
+        show_default=False,
+    ),
+]
+PromptOption = Annotated[
+    str | None, typer.Option(help="Prompt for an LLM. Default: a request for a story.")
+]
+MaxTokensOption = Annotated[int, typer.Option(min=1, help="Maximum number of tokens per answer.")]
+AdaptersOption = Annotated[
+    str | None, typer.Option(help="Adapters to use in turn, separated by commas.")
+]
+SaveOption = Annotated[Path | None, typer.Option(help="Write the result to this file, as JSON.")]
+CompareOption = Annotated[
+    Path | None, typer.Option(help="Compare with a result that --save wrote.")
+]
 RateOption = Annotated[
     float | None,
     typer.Option(
@@ -57,36 +124,23 @@ ContentTypeOption = Annotated[
 
 
 def load(  # noqa: PLR0913 - a command's options
-    name: Annotated[
-        str,
-        typer.Argument(
-            help="Endpoint, component, or COMPONENT:ADAPTER.", autocompletion=names.served
-        ),
-    ],
-    concurrency: Annotated[
-        int, typer.Option(min=1, max=10_000, help="Maximum number of concurrent requests.")
-    ] = 4,
+    name: NameArgument,
+    concurrency: ConcurrencyOption = None,
     rate: RateOption = None,
-    duration: Annotated[
-        float, typer.Option(min=0.1, max=86_400.0, help="Duration in seconds.")
-    ] = 10.0,
-    prompt: Annotated[
-        str | None, typer.Option(help="Prompt for an LLM. Default: a request for a story.")
-    ] = None,
-    max_tokens: Annotated[
-        int, typer.Option(min=1, help="Maximum number of tokens per answer.")
-    ] = 64,
+    duration: DurationOption = None,
+    prompt: PromptOption = None,
+    max_tokens: MaxTokensOption = 64,
     body: BodyOption = None,
     content_type: ContentTypeOption = None,
-    adapters: Annotated[
-        str | None, typer.Option(help="Adapters to use in turn, separated by commas.")
-    ] = None,
-    save: Annotated[
-        Path | None, typer.Option(help="Write the result to this file, as JSON.")
-    ] = None,
-    compare: Annotated[
-        Path | None, typer.Option(help="Compare with a result that --save wrote.")
-    ] = None,
+    adapters: AdaptersOption = None,
+    find: FindOption = False,
+    max_latency_ms: MaxLatencyOption = None,
+    max_first_token_ms: MaxFirstTokenOption = None,
+    max_token_ms: MaxTokenOption = None,
+    max_errors_percent: MaxErrorsOption = None,
+    percentile: PercentileOption = None,
+    save: SaveOption = None,
+    compare: CompareOption = None,
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -99,15 +153,26 @@ def load(  # noqa: PLR0913 - a command's options
     A first request, which is not counted, checks that the model answers. If this client limits the
     load, the result says so.
 
-    Exit code 1 if the first request fails, or no request was answered.
+    With --find the concurrency grows from 1 to at most --concurrency, and the result names the
+    highest concurrency at which all limits hold. At least one limit is required.
+
+    Exit code 1 if the first request fails, no request was answered, or --find finds nothing.
 
     Example: hostelry load llama --concurrency 8 --duration 30 --save before.json
 
     Example: hostelry load wine --body rows.csv --rate 200 --concurrency 50 --compare before.json
+
+    Example: hostelry load llama --find --max-first-token-ms 500 --max-token-ms 50
     """
+    limits = FindOptions(
+        max_latency_ms, max_first_token_ms, max_token_ms, max_errors_percent, percentile
+    )
+    check_find_options(limits, rate, finds=find)
+    concurrency = concurrency or (MAX_CONCURRENCY if find else CONCURRENCY)
+    duration = duration or (STEP_S if find else DURATION_S)
     if rate is not None and rate * duration > MAX_REQUESTS:
         raise TerminalError(f"{rate:g} requests/s for {duration:g} s are over {MAX_REQUESTS}")
-    before = None if compare is None else saved_result(compare)
+    output = LoadOutput(None if compare is None else saved_result(compare), save, as_json)
     if save is not None and not save.absolute().parent.is_dir():
         raise UsageError(f"--save {save}: there is no folder {save.absolute().parent}")
     place = home_at(home)
@@ -117,25 +182,50 @@ def load(  # noqa: PLR0913 - a command's options
     models = find_with_fallback(place, config, credentials, chosen)
     with api_errors(config):
         requests = load_requests(config, credentials, models, asked)
-    tally = run_test(config, requests, concurrency, rate, duration)
+    plan = load_plan(config, requests, concurrency, rate, duration)
     sent = {"concurrency": concurrency, "rate": rate, "duration": duration}
     options = {**sent, "adapters": adapters, **asked.options}
-    at = datetime.fromtimestamp(SystemClock().now(), UTC).isoformat(timespec="seconds")
-    report(result_document(tally, name, options, at), before, save, as_json=as_json)
+    if find:
+        test = LoadTest(name, {**options, **limits.as_json}, plan, requests)
+        find_concurrency(test, limits, output)
+    else:
+        run_test(LoadTest(name, options, plan, requests), output)
 
 
-def run_test(
+@dataclass(frozen=True, slots=True)
+class LoadOutput:
+    """The place of a result, and the earlier result that it is compared with."""
+
+    before: dict[str, Any] | None
+    save: Path | None
+    as_json: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LoadTest:
+    """A test of a model, with the options that its result names."""
+
+    target: str
+    options: dict[str, Any]
+    plan: LoadPlan
+    requests: LoadRequests
+
+    def build_document(self, tally: LoadTally) -> dict[str, Any]:
+        """The result as JSON values."""
+        at = datetime.fromtimestamp(SystemClock().now(), UTC).isoformat(timespec="seconds")
+        return result_document(tally, self.target, self.options, at)
+
+
+def load_plan(
     config: UpConfig,
     requests: LoadRequests,
     concurrency: int,
     rate: float | None,
     duration_s: float,
-) -> LoadTally:
-    """Run a load test, with its state shown meanwhile, and return the measures."""
-    from hostelry.cli.load.runner import LoadPlan, run_load  # uvloop: completion does not need it
-
+) -> LoadPlan:
+    """The plan of a test of the platform's gateway."""
     address = urlsplit(config.gateway_url)
-    plan = LoadPlan(
+    return LoadPlan(
         host=address.hostname or config.host,
         port=config.gateway_port,
         concurrency=concurrency,
@@ -143,30 +233,85 @@ def run_test(
         rate_per_s=rate,
         timeout_s=config.stream_timeout_s if requests.streams_text else config.invoke_timeout_s,
     )
-    tally = run_load(plan, requests, shown_progress)
+
+
+def run_test(test: LoadTest, output: LoadOutput) -> None:
+    """Run a load test, with its state shown meanwhile, and report its result."""
+    tally = run_until_interrupt(LoadRun(test.plan, test.requests, show_progress))
+    clear_progress()
+    result = test.build_document(tally)
+    report(result, result_lines(result), output)
+    if not result["ok"]:
+        raise TerminalError(f"none of {result['requests']} requests was answered")
+
+
+def find_concurrency(test: LoadTest, options: FindOptions, output: LoadOutput) -> None:
+    """Search for the highest concurrency that keeps the limits, and report it.
+
+    Raises TerminalError without a result, or if the model stopped answering.
+    """
+    check_tokens(options, streams_text=test.requests.streams_text)
+    plan = test.plan
+    settings = SearchSettings(
+        limits=options.limits, max_concurrency=plan.concurrency, step_s=plan.duration_s
+    )
+    show = partial(partial, show_search_progress)
+    search = LoadSearch(plan, test.requests, settings, show, show_step)
+    steps, outcome = run_until_interrupt(search)
+    clear_progress()
+    result = search_document(settings, steps, outcome, test.build_document(best_tally(outcome)))
+    report(result, search_lines(test.target, settings, steps, outcome), output)
+    if outcome.cause is SearchCause.NO_ANSWERS:
+        raise TerminalError(f"{test.target} stopped answering during the search")
+    if outcome.best is None:
+        raise TerminalError("no concurrency was found at which the limits hold")
+
+
+class Interruptible(Protocol[T_co]):
+    """A load test that Ctrl-C ends early."""
+
+    async def measure(self) -> T_co:
+        """Run the test, and return its result."""
+
+    def interrupt(self) -> None:
+        """End the test early, with the result so far."""
+
+
+def run_until_interrupt(test: Interruptible[T]) -> T:
+    """Run a load test. Ctrl-C ends it early."""
+    import uvloop  # completion does not need it
+
+    async def measure() -> T:
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGINT, test.interrupt)
+        try:
+            return await test.measure()
+        finally:
+            loop.remove_signal_handler(signal.SIGINT)
+
+    return uvloop.run(measure())
+
+
+def clear_progress() -> None:
+    """Remove the line with the state of a test from a terminal."""
     if sys.stderr.isatty():
         sys.stderr.write(CLEAR_LINE)
-    return tally
 
 
-def report(
-    result: dict[str, Any], before: dict[str, Any] | None, save: Path | None, *, as_json: bool
-) -> None:
-    """Save and print a result. Raises TerminalError if no request was answered."""
+def report(result: dict[str, Any], lines: list[str], output: LoadOutput) -> None:
+    """Save a result, and print it as `lines` or as JSON."""
+    before, save = output.before, output.save
     if save is not None:
         try:
             save.write_bytes(msgspec.json.format(msgspec.json.encode(result)) + b"\n")
         except OSError as error:
             typer.echo(f"hostelry: {save} cannot be written: {error.strerror}", err=True)
-    if as_json:
+    if output.as_json:
         print_json(result if before is None else {**result, "before": before})
-    else:
-        lines = result_lines(result)
-        if before is not None:
-            lines += ["", *comparison_lines(before, result)]
-        typer.echo("\n".join(lines))
-    if not result["ok"]:
-        raise TerminalError(f"none of {result['requests']} requests was answered")
+        return
+    if before is not None:
+        lines = [*lines, "", *comparison_lines(before, result)]
+    typer.echo("\n".join(lines))
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +375,7 @@ def load_requests(
         talk.has_template = False
     body = talk.body("", asked.text)
     del body["model"]
-    return openai_requests(config, credentials, names, body)
+    return openai_requests(gateway_access(config, credentials), names, body)
 
 
 def invocations(
@@ -255,10 +400,23 @@ def invocations(
     facts = call_model(runtime.invoke_endpoint, first, AnswerSink(keeps=True))
     if facts.error is not None:
         raise TerminalError(f"the first request failed: {facts.error}")
-    return invocation_requests(config, credentials, models, content, kind)
+    access = gateway_access(config, credentials)
+    invoked = [InvokedModel(it.endpoint, it.component) for it in models]
+    return invocation_requests(access, invoked, content, kind)
 
 
-def shown_progress(tally: LoadTally, elapsed_s: float, in_flight: int) -> None:
+def gateway_access(config: UpConfig, credentials: Credentials) -> GatewayAccess:
+    """The platform's gateway and the keys of its account."""
+    return GatewayAccess(
+        url=config.gateway_url,
+        region=credentials.region,
+        access_key_id=credentials.access_key_id,
+        secret_access_key=credentials.secret_access_key,
+        openai_api_key=credentials.openai_api_key,
+    )
+
+
+def show_progress(tally: LoadTally, elapsed_s: float, in_flight: int) -> None:
     """Show the state of a running test on a terminal."""
     if sys.stderr.isatty():
         sys.stderr.write(CLEAR_LINE)

@@ -15,6 +15,7 @@ import typer
 from hostelry.base.clock import SystemClock, monotonic_s
 from hostelry.base.errors import TerminalError
 from hostelry.base.files import expand_user
+from hostelry.base.printable import one_line
 from hostelry.cli import completion as names
 from hostelry.cli.artifacts.files import (
     ARCHIVE_SUFFIXES,
@@ -40,7 +41,6 @@ from hostelry.cli.named import (
     list_rows,
     patient_client,
 )
-from hostelry.cli.printable import one_line
 from hostelry.cli.work_reporter import WorkReporter
 from hostelry.home.aws_client import aws_client
 from hostelry.home.home import Credentials, UpConfig

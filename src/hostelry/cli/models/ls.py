@@ -12,10 +12,10 @@ import msgspec
 import typer
 
 from hostelry.base.clock import SystemClock
+from hostelry.base.printable import one_line
 from hostelry.cli import completion as names
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, load_home, print_json
 from hostelry.cli.named import NameKind, describe, find_named, list_rows
-from hostelry.cli.printable import one_line
 from hostelry.cli.status_text import columns, duration
 from hostelry.domain.trouble import ServedPart, summarize_serving, to_one_line
 from hostelry.home.json_client import JsonClient

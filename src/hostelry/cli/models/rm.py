@@ -9,6 +9,7 @@ import typer
 
 from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import TerminalError
+from hostelry.base.printable import one_line
 from hostelry.cli import completion as completed
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, load_home, print_json
 from hostelry.cli.models.removal import Removal, held_resources, planned_removal, removal_lines
@@ -23,7 +24,6 @@ from hostelry.cli.named import (
     find_named,
     patient_client,
 )
-from hostelry.cli.printable import one_line
 from hostelry.home.aws_client import aws_client
 from hostelry.home.home import Home
 

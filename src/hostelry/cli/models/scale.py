@@ -9,10 +9,10 @@ import typer
 
 from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import TerminalError, UsageError
+from hostelry.base.printable import one_line
 from hostelry.cli import completion as names
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, load_home, print_json
 from hostelry.cli.named import NamedModel, NameKind, api_errors, called_model, patient_client
-from hostelry.cli.printable import one_line
 
 LOOK_EVERY_S = 0.5
 POLICY_NAME = "hostelry-scale"

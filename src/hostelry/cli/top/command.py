@@ -15,8 +15,8 @@ import typer
 
 from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import UsageError
+from hostelry.base.printable import printable, whole_stream
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, load_home, print_json
-from hostelry.cli.printable import printable, whole_stream
 from hostelry.cli.status_text import columns, memory_text
 from hostelry.cli.top.document import SORTS, TopChoice, top_document
 

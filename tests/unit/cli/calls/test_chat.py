@@ -25,9 +25,10 @@ from hostelry.cli.calls.chat import (
     read_question,
     setting,
 )
-from hostelry.cli.calls.llm_calls import LlmCalls, ModelAnswerError
+from hostelry.cli.calls.llm_calls import LlmCalls
 from hostelry.cli.named import NamedModel, NameKind
 from hostelry.home.home import UpConfig
+from hostelry.loadtest.answers import ModelAnswerError
 
 MODEL = NamedModel(kind=NameKind.COMPONENT, endpoint="shop", component="llama")
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from tests.cases import case, cases
 
+from hostelry.base.printable import CLEAR_LINE, one_line, printable, printable_stream, whole_stream
 from hostelry.cli.main import main
-from hostelry.cli.printable import CLEAR_LINE, one_line, printable, printable_stream, whole_stream
 
 EMOJI = "naïve 中文 😀 \U0001f468\u200d\U0001f469"
 

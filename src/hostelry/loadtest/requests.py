@@ -1,17 +1,15 @@
-"""One HTTP connection of a load generator, carrying one request at a time."""
+"""The plan, the requests and the connections of a load test."""
 
 import asyncio
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, cast
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import httptools
 import msgspec
 
 from hostelry.base.clock import monotonic_s
-from hostelry.cli.named import NamedModel
-from hostelry.home.home import Credentials, UpConfig
 
 BROKEN = 0  # the status of a broken-off answer
 Take = Callable[[bytes], None]
@@ -99,6 +97,30 @@ def _drop(part: bytes) -> None:
     del part
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewayAccess:
+    """The address of a gateway, and keys that it accepts."""
+
+    url: str
+    region: str
+    access_key_id: str
+    secret_access_key: str = field(repr=False)
+    openai_api_key: str = field(repr=False)
+
+    @property
+    def host(self) -> str:
+        """The Host header of requests."""
+        return urlsplit(self.url).netloc
+
+
+@dataclass(frozen=True, slots=True)
+class InvokedModel:
+    """The endpoint of an invocation, and a component of it if it has components."""
+
+    endpoint: str
+    component: str | None
+
+
 @dataclass(frozen=True, slots=True)
 class LoadRequests:
     """Builds request number n. `streams_text` is true if an LLM streams the answers."""
@@ -107,14 +129,29 @@ class LoadRequests:
     streams_text: bool
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadPlan:
+    """A load test. With `rate_per_s` each request has a planned time, else it follows an answer.
+
+    At most `concurrency` requests are under way. `timeout_s` limits one request.
+    """
+
+    host: str
+    port: int
+    concurrency: int
+    duration_s: float
+    rate_per_s: float | None
+    timeout_s: float
+
+
 def openai_requests(
-    config: UpConfig, credentials: Credentials, models: Sequence[str], body: dict[str, Any]
+    access: GatewayAccess, models: Sequence[str], body: Mapping[str, Any]
 ) -> LoadRequests:
     """Streamed requests to the models in turn. `body` has messages or a prompt."""
     route = "chat/completions" if "messages" in body else "completions"
     headers = {
-        "Host": get_host(config),
-        "Authorization": f"Bearer {credentials.openai_api_key}",
+        "Host": access.host,
+        "Authorization": f"Bearer {access.openai_api_key}",
         "Content-Type": JSON,
     }
     made = [
@@ -125,47 +162,33 @@ def openai_requests(
 
 
 def invocation_requests(
-    config: UpConfig,
-    credentials: Credentials,
-    models: Sequence[NamedModel],
-    body: bytes,
-    content_type: str,
+    access: GatewayAccess, models: Sequence[InvokedModel], body: bytes, content_type: str
 ) -> LoadRequests:
     """Invocations of the models in turn. Signatures are renewed as they age."""
-    signers = [_Signer(config, credentials, model, body, content_type) for model in models]
+    signers = [_Signer(access, model, body, content_type) for model in models]
     return LoadRequests(
         lambda number: signers[number % len(signers)].request(monotonic_s()), streams_text=False
     )
-
-
-def get_host(config: UpConfig) -> str:
-    """The Host header of requests to the gateway."""
-    return config.gateway_url.partition("//")[2]
 
 
 class _Signer:
     """One invocation, which is signed again when its signature is old."""
 
     def __init__(
-        self,
-        config: UpConfig,
-        credentials: Credentials,
-        model: NamedModel,
-        body: bytes,
-        content_type: str,
+        self, access: GatewayAccess, model: InvokedModel, body: bytes, content_type: str
     ) -> None:
         from botocore.auth import SigV4Auth
-        from botocore.credentials import Credentials as SigningCredentials
+        from botocore.credentials import Credentials
 
         self._path = f"/endpoints/{quote(model.endpoint)}/invocations"
-        self._url = f"{config.gateway_url}{self._path}"
-        self._host = get_host(config)
+        self._url = f"{access.url}{self._path}"
+        self._host = access.host
         self._body = body
         self._headers = {"Content-Type": content_type}
         if model.component:
             self._headers["X-Amzn-SageMaker-Inference-Component"] = model.component
-        keys = SigningCredentials(credentials.access_key_id, credentials.secret_access_key)
-        self._auth = SigV4Auth(keys, "sagemaker", credentials.region)
+        keys = Credentials(access.access_key_id, access.secret_access_key)
+        self._auth = SigV4Auth(keys, "sagemaker", access.region)
         self._signed = b""
         self._until_s = 0.0
 
