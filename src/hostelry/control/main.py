@@ -32,6 +32,7 @@ from hostelry.control.app import ControlDeps, build_app
 from hostelry.control.audit import AuditRoutes
 from hostelry.control.comparisons import Comparisons
 from hostelry.control.copy_routes import AGENT_TIMEOUT_S, CopyCacheRoutes, CopyMetricsRoutes
+from hostelry.control.cost_routes import CostRoutes
 from hostelry.control.data import ControlData, LogCollection, collect_logs, open_data
 from hostelry.control.election import LeaderRoutes, Term
 from hostelry.control.front import ControlFront
@@ -122,6 +123,7 @@ async def _lead(
     ):
         asynchronous = AsyncRoutes(state, scaling.messages.services.topics, scaling.metrics)
         usage = UsageRoutes(owner, scaling.metrics, clock)
+        costs = CostRoutes(owner, state, scaling.metrics, clock)
         comparisons = Comparisons(owner, state, scaling.aggregator, clock)
         gateway_hosts = GatewayHostRoutes(monotonic_s)
         captured = CaptureBoard(scaling.metrics)
@@ -158,6 +160,7 @@ async def _lead(
                     *scaling.routes,
                     *asynchronous.routes(),
                     *usage.routes(),
+                    *costs.routes(),
                     *ArtifactUseRoutes(state).routes(),
                     *data_logs.routes(),
                     *comparisons.routes(),

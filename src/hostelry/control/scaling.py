@@ -23,14 +23,19 @@ from hostelry.control.exposition import Exposition, OtelExport, is_wanted
 from hostelry.control.messages import MessageServer
 from hostelry.control.rollout_verdicts import RolloutVerdicts
 from hostelry.control.scaling_routes import ScalingRoutes
+from hostelry.control.usage_recorder import EVERY_S, build_recorder
+from hostelry.cost.usage import REQUESTS
 from hostelry.domain.endpoint import Deployment, Endpoint
 from hostelry.domain.load import Wake
+from hostelry.domain.metric import OWN_NAMESPACE
 from hostelry.domain.scope import Scope
 from hostelry.domain.shape import Shape
 from hostelry.home.home import Credentials, Home, UpConfig
+from hostelry.metrics.protocol import MetricFilter
 from hostelry.metrics.sagemaker.census import Census
 from hostelry.metrics.sagemaker.load_aggregator import LoadAggregator
 from hostelry.metrics.sagemaker.publisher import Publisher
+from hostelry.metrics.sagemaker.usage import PartNames
 from hostelry.scaling.loop.alarm_actions import AddressFile, AlarmActionDeps, WebPoster
 from hostelry.scaling.loop.alarm_watch import AlarmWatch, AlarmWatchDeps
 from hostelry.scaling.loop.environments import EMPTY_S, Environments
@@ -101,9 +106,12 @@ class Scaling:
                 publish=self.messages.publish_alarm,
             ),
         )
+        self._part_names = PartNames()
         self._publisher = Publisher(
-            self.aggregator, self.metrics, census, clock, data.keep_receipts
+            self.aggregator, self.metrics, census, clock, data.keep_receipts, self._part_names
         )
+        objects = home.objects if config.s3_endpoint is None else None
+        self._usage = build_recorder(credentials, data, objects, clock)
         self.exposition = Exposition(
             self._publisher.totals, self.aggregator, census, state, clock, self.metrics
         )
@@ -130,6 +138,7 @@ class Scaling:
         """Run every task until cancelled."""
         await run_until_done("taking up acts of scaling", self._recover, RETRY_S, self._clock)
         await run_guarded("renewing the alarms of scaling policies", self._renew)
+        await run_guarded("reading the names that have usage", self._know_parts)
         async with asyncio.TaskGroup() as tasks:
             for name, run in self._tasks().items():
                 tasks.create_task(run_again(name, run, RETRY_S, self._clock), name=name)
@@ -157,6 +166,7 @@ class Scaling:
             "following acts of scaling, environments and the history of targets": self._each_second,
             "firing scheduled actions and schedules": self._fire,
             "publishing metrics": self._publisher.run,
+            "recording usage": self._record_usage,
             **self._exports(),
             "watching alarms": self._watch_alarms,
             "watching for sudden load": self._respond,
@@ -181,6 +191,17 @@ class Scaling:
 
     async def _renew(self) -> None:
         await asyncio.to_thread(renew_alarms, self._state, self._context_of)
+
+    async def _know_parts(self) -> None:
+        chosen = MetricFilter(namespace=OWN_NAMESPACE, name=REQUESTS)
+        for scope in {it.value.scope for it in self._state.endpoints.list()}:
+            found = await asyncio.to_thread(self.metrics.find, scope, chosen)
+            self._part_names.know(found)
+
+    async def _record_usage(self) -> None:
+        while True:
+            await asyncio.to_thread(self._usage.record)
+            await self._clock.sleep(until_next_s(self._clock.now(), EVERY_S))
 
     async def _follow(self) -> None:
         loop = asyncio.get_running_loop()

@@ -6,6 +6,7 @@ from hostelry.aws.runtime import InvokeRequest
 from hostelry.base.http import HttpRequest
 from hostelry.dataplane.balancing.pipeline import PipelineStep
 from hostelry.dataplane.route_table import Destination
+from hostelry.dataplane.tracing.call_trace import TENANT
 from hostelry.graph.step_report import STEPS_HEADER
 
 # Copies do not check the Host header.
@@ -15,7 +16,7 @@ ADAPTER_ALIAS = "X-Amzn-SageMaker-Adapter-Alias"
 FORWARDED = ("X-Amzn-SageMaker-Forwarded-Api", "InvokeEndpoint")
 FORWARDED_STREAM = (FORWARDED[0], "InvokeEndpointWithResponseStream")
 ROLE = "role/"
-PRINCIPAL, TENANT = "x-hostelry-principal", "x-hostelry-tenant"
+PRINCIPAL = "x-hostelry-principal"
 # Headers that are forwarded on any route: who sends it (as the gateway verified it), tenant,
 # deadline, whether unknown fields are refused, the calls of graphs above this one, and the client's
 # trace (W3C Trace Context), unchanged.

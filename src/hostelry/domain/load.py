@@ -209,6 +209,50 @@ class ModelLoads:
 NO_MODEL_LOADS = ModelLoads()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartLoad:
+    """The part of a second's requests that named a target model or a tenant.
+
+    `token_requests` counts the requests whose answers reported numbers of tokens.
+    """
+
+    finished: int = 0
+    service_s: float = 0.0
+    token_requests: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+
+    @property
+    def numbers(self) -> tuple[float, ...]:
+        """All its numbers. None of them may be negative."""
+        return (
+            self.finished,
+            self.service_s,
+            self.token_requests,
+            self.tokens_in,
+            self.tokens_out,
+        )
+
+
+PartLoads = Mapping[str, PartLoad]
+NO_PARTS: PartLoads = {}
+
+
+def add_parts(one: PartLoads, other: PartLoads) -> PartLoads:
+    """Add up the loads by name."""
+    return _add_by_key(one, other, _add_part)
+
+
+def _add_part(one: PartLoad, other: PartLoad) -> PartLoad:
+    return PartLoad(
+        finished=one.finished + other.finished,
+        service_s=one.service_s + other.service_s,
+        token_requests=one.token_requests + other.token_requests,
+        tokens_in=one.tokens_in + other.tokens_in,
+        tokens_out=one.tokens_out + other.tokens_out,
+    )
+
+
 def add_model_loads(one: ModelLoads, other: ModelLoads) -> ModelLoads:
     """Add up two loads."""
     if not other.lookups or not one.lookups:
@@ -242,7 +286,9 @@ class SecondLoad:
     a copy, the first of them for `oldest_held_s`. `service_s` is the time from the choice of a copy
     to the last byte, summed over the requests that `finished` in the second. `billed_ms` is the sum
     of the same times in whole milliseconds. `bytes_in` and `bytes_out` are the sizes of their
-    bodies. Latencies are in microseconds.
+    bodies. `token_requests` counts the requests whose answers reported numbers of tokens.
+    `by_model` and `by_tenant` have the finished requests that named a target model or a tenant.
+    Latencies are in microseconds.
 
     `on_copies_min` and `on_copies_max` count all requests on the name's copies: its own requests
     and, for a base, its adapters' requests. `on_copies_first` is the number at the start of the
@@ -271,6 +317,9 @@ class SecondLoad:
     billed_ms: int = 0
     bytes_in: int = 0
     bytes_out: int = 0
+    token_requests: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
     errors_4xx: int = 0
     errors_5xx: int = 0
     model_errors: int = 0
@@ -293,6 +342,8 @@ class SecondLoad:
     by_config: Mapping[str, ConfigLoad] = field(default_factory=dict)
     by_container: Mapping[str, ConfigLoad] = field(default_factory=dict)
     divergence: Divergence = NO_DIVERGENCE  # of a shadow variant
+    by_model: Mapping[str, PartLoad] = field(default_factory=dict)
+    by_tenant: Mapping[str, PartLoad] = field(default_factory=dict)
 
     @property
     def most_on_copies(self) -> int:

@@ -8,11 +8,13 @@ from hostelry.domain.load import (
     NO_CONFIGS,
     NO_DIVERGENCE,
     NO_MODEL_LOADS,
+    NO_PARTS,
     OutcomesByCopy,
     SecondLoad,
     add_configs,
     add_model_loads,
     add_outcomes,
+    add_parts,
     merge,
 )
 
@@ -100,6 +102,8 @@ def without_details(load: SecondLoad) -> SecondLoad:
         by_container=NO_CONFIGS,
         model_loads=NO_MODEL_LOADS,
         divergence=NO_DIVERGENCE,
+        by_model=NO_PARTS,
+        by_tenant=NO_PARTS,
     )
 
 
@@ -113,6 +117,9 @@ def _add_counts(one: SecondLoad, other: SecondLoad) -> SecondLoad:
         billed_ms=one.billed_ms + other.billed_ms,
         bytes_in=one.bytes_in + other.bytes_in,
         bytes_out=one.bytes_out + other.bytes_out,
+        token_requests=one.token_requests + other.token_requests,
+        tokens_in=one.tokens_in + other.tokens_in,
+        tokens_out=one.tokens_out + other.tokens_out,
         errors_4xx=one.errors_4xx + other.errors_4xx,
         errors_5xx=one.errors_5xx + other.errors_5xx,
         model_errors=one.model_errors + other.model_errors,
@@ -136,6 +143,8 @@ def _add_counts(one: SecondLoad, other: SecondLoad) -> SecondLoad:
         by_container=add_configs(one.by_container, other.by_container),
         model_loads=add_model_loads(one.model_loads, other.model_loads),
         divergence=one.divergence.plus(other.divergence),
+        by_model=add_parts(one.by_model, other.by_model),
+        by_tenant=add_parts(one.by_tenant, other.by_tenant),
         first_answer_at_by_copy=_earliest(
             one.first_answer_at_by_copy, other.first_answer_at_by_copy
         ),

@@ -33,6 +33,7 @@ from hostelry.dataplane.tracing.call_trace import (
     CallTrace,
     RouteView,
 )
+from hostelry.dataplane.tracing.token_usage import count_tokens
 from hostelry.domain.load import LoadKey, SecondLoad
 
 SECOND_NS = 1_000_000_000
@@ -75,6 +76,7 @@ class Measurement:
         "_counters",
         "_ended",
         "_hop_ns",
+        "_leased",
         "_meter",
         "_model_ns",
         "_outcome",
@@ -100,7 +102,7 @@ class Measurement:
         self._copy: list[int] | None = None
         self._config: str | None = None
         self._outcome: tuple[int, ...] = ()
-        self._ended = False
+        self._ended = self._leased = False
         self.trace = trace
 
     def hold(self) -> None:
@@ -164,6 +166,7 @@ class Measurement:
         """Record the lease of a model on a multi-model endpoint, with times from the copy."""
         now_ns = self._meter.now_ns()
         self.trace.note(LEASED, now_ns, hit, waited_s)
+        self._leased = True
         models = self._counters.models
         if models is None:
             models = self._counters.models = ModelCounters()
@@ -289,6 +292,7 @@ class Measurement:
             if configs is not None:
                 configs.numbers[FINISHED] += 1
             counters.service_ns += now_ns - self._chosen_ns
+            self._count_parts(now_ns - self._chosen_ns)
             counters.billed_ms += -((self._chosen_ns - now_ns) // NS_PER_MS)
             if self._model_ns >= 0:
                 overhead_ns = now_ns - self._began_ns - self._model_ns
@@ -297,6 +301,20 @@ class Measurement:
                 if configs is not None:
                     configs.latency(self._model_ns, overhead_ns)
                 copy[FIRST_ANSWER] = copy[FIRST_ANSWER] or now_ns
+
+    def _count_parts(self, service_ns: int) -> None:
+        """Count a request that a copy served for its target model, its tenant and its tokens."""
+        trace, counters = self.trace, self._counters
+        tokens = count_tokens(trace.tail) if trace.tail else None
+        if tokens is not None:
+            counters.token_requests += 1
+            counters.tokens_in += tokens[0]
+            counters.tokens_out += tokens[1]
+        # Without a lease the model may not exist, and clients could make up any number of names.
+        if self._leased and trace.target_model is not None:
+            counters.count_part(counters.by_model, trace.target_model, service_ns, tokens)
+        if trace.tenant:
+            counters.count_part(counters.by_tenant, trace.tenant, service_ns, tokens)
 
 
 class Meter:

@@ -7,12 +7,15 @@ from hostelry.domain.load import (
     NO_CONFIGS,
     NO_DIVERGENCE,
     NO_MODEL_LOADS,
+    NO_PARTS,
     ConfigLoad,
     CopyOutcomes,
     Distribution,
     Divergence,
     LoadKey,
     ModelLoads,
+    PartLoad,
+    PartLoads,
     SecondLoad,
 )
 from hostelry.domain.metric import StatisticSet
@@ -24,6 +27,9 @@ Buckets = dict[int, int]  # counts by the lower end of the bucket
 ARRIVALS, FIRST_ANSWER, FINISHED, ANSWERS = 2, 3, 4, 9
 ERRORS_4XX, ERRORS_5XX, MODEL_ERRORS, BROKEN = 5, 6, 7, 8
 NONE_YET = (0,) * 14
+MAX_PARTS = 1_000  # target models, and tenants, of a name in a second. Further ones are OTHER_PARTS
+MAX_PART_CHARACTERS = 256
+OTHER_PARTS = "(others)"
 
 
 class ModelCounters:
@@ -76,6 +82,26 @@ class PairCounters:
             exact=self.exact_pairs,
             close=self.close_pairs,
             distance_millionths=_distribution(self.distances),
+        )
+
+
+class PartCounters:
+    """Counters of the finished requests that named a target model, or a tenant."""
+
+    __slots__ = ("finished", "service_ns", "token_requests", "tokens_in", "tokens_out")
+
+    def __init__(self) -> None:
+        self.finished = self.service_ns = 0
+        self.token_requests = self.tokens_in = self.tokens_out = 0
+
+    def close(self) -> PartLoad:
+        """Return the counts of the second."""
+        return PartLoad(
+            finished=self.finished,
+            service_s=self.service_ns / 1e9,
+            token_requests=self.token_requests,
+            tokens_in=self.tokens_in,
+            tokens_out=self.tokens_out,
         )
 
 
@@ -133,7 +159,8 @@ class RequestCounters:
     the outcomes of requests, the number of whole answers, and the sum, minimum and maximum of the
     model's time and of the overhead of whole answers. `configs` has the counters of each
     configuration of copies, for example during an update. `containers` has the counters of each
-    container of a model with several.
+    container of a model with several, `by_model` and `by_tenant` of the requests that named a
+    target model or a tenant.
     """
 
     __slots__ = (
@@ -148,6 +175,8 @@ class RequestCounters:
         "base",
         "billed_ms",
         "broken_streams",
+        "by_model",
+        "by_tenant",
         "bytes_in",
         "bytes_out",
         "configs",
@@ -177,6 +206,9 @@ class RequestCounters:
         "service_ns",
         "spilled",
         "throttled",
+        "token_requests",
+        "tokens_in",
+        "tokens_out",
     )
     _area_ns: int
     _at_ns: int
@@ -240,6 +272,26 @@ class RequestCounters:
             found = self.containers[name] = ConfigCounters()
         return found
 
+    def count_part(
+        self,
+        parts: dict[str, PartCounters],
+        name: str,
+        service_ns: int,
+        tokens: tuple[int, int] | None,
+    ) -> None:
+        """Count a finished request for `name` in `by_model` or `by_tenant`."""
+        if len(name) > MAX_PART_CHARACTERS or (len(parts) >= MAX_PARTS and name not in parts):
+            name = OTHER_PARTS
+        part = parts.get(name)
+        if part is None:
+            part = parts[name] = PartCounters()
+        part.finished += 1
+        part.service_ns += service_ns
+        if tokens is not None:
+            part.token_requests += 1
+            part.tokens_in += tokens[0]
+            part.tokens_out += tokens[1]
+
     def hold(self) -> None:
         """Count one more request that waits for these copies."""
         self.held_on_copies += 1
@@ -300,6 +352,9 @@ class RequestCounters:
             billed_ms=self.billed_ms,
             bytes_in=self.bytes_in,
             bytes_out=self.bytes_out,
+            token_requests=self.token_requests,
+            tokens_in=self.tokens_in,
+            tokens_out=self.tokens_out,
             errors_4xx=self.errors_4xx,
             errors_5xx=self.errors_5xx,
             model_errors=self.model_errors,
@@ -330,6 +385,8 @@ class RequestCounters:
             else NO_CONFIGS,
             model_loads=NO_MODEL_LOADS if self.models is None else self.models.close(),
             divergence=NO_DIVERGENCE if self.pairs is None else self.pairs.close(),
+            by_model=_close_parts(self.by_model),
+            by_tenant=_close_parts(self.by_tenant),
             outcomes_by_copy={
                 it: _outcomes(copy) for it, copy in self.copies.items() if copy[FINISHED]
             },
@@ -354,6 +411,9 @@ class RequestCounters:
         self.errors_4xx = self.errors_5xx = self.model_errors = 0
         self.no_capacity = self.broken_streams = self.throttled = self.spilled = 0
         self.dropped = 0
+        self.token_requests = self.tokens_in = self.tokens_out = 0
+        self.by_model: dict[str, PartCounters] = {}
+        self.by_tenant: dict[str, PartCounters] = {}
         self.models: ModelCounters | None = None
         self.pairs: PairCounters | None = None
         self.configs: dict[str, ConfigCounters] = {}
@@ -367,6 +427,10 @@ class RequestCounters:
             del self.copies[copy_id]
         for copy in self.copies.values():
             copy[1:] = (copy[0], *NONE_YET)
+
+
+def _close_parts(parts: dict[str, PartCounters]) -> PartLoads:
+    return {name: it.close() for name, it in parts.items()} if parts else NO_PARTS
 
 
 def count_answer(copy: list[int], model_ns: int, overhead_ns: int) -> None:

@@ -4,9 +4,6 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import msgspec
-
-from hostelry.base.json import decode
 from hostelry.dataplane.tracing.call_trace import (
     CHOSEN,
     CONTAINER,
@@ -17,6 +14,7 @@ from hostelry.dataplane.tracing.call_trace import (
     CallTrace,
     RouteView,
 )
+from hostelry.dataplane.tracing.token_usage import parse_token_usage
 from hostelry.graph.step_report import StepReport, parse_steps
 
 Span = dict[str, Any]
@@ -26,10 +24,6 @@ NO_CONNECTION = "took no connection"
 SENT_AGAIN = "had lost the model, or had no memory for it"
 # Policies whose costs are milliseconds. The costs of other policies are requests in flight.
 IN_MS = frozenset({"adapter", "model"})
-TOKEN_FIELDS = (
-    "prompt_tokens", "completion_tokens", "input_tokens", "output_tokens", "total_tokens",
-)  # fmt: skip
-_USAGE = re.compile(rb'"usage"\s*:\s*(\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\})')
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
 
@@ -65,18 +59,6 @@ def call_document(call: CallTrace, worker: str = "") -> dict[str, Any]:
         "copies": list_copies(spans),
         "spans": spans,
     }
-
-
-def parse_token_usage(tail: bytes) -> dict[str, int] | None:
-    """Find the numbers of tokens in the end of an LLM's answer. None if it has none."""
-    found = _USAGE.findall(tail)
-    if not found:
-        return None
-    try:
-        usage = decode(found[-1], dict[str, Any])
-    except msgspec.DecodeError:
-        return None
-    return {name: usage[name] for name in TOKEN_FIELDS if type(usage.get(name)) is int} or None
 
 
 def list_copies(spans: list[Span]) -> list[str]:

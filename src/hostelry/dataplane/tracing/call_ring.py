@@ -11,7 +11,9 @@ from hostelry.base.http import HttpRequest
 from hostelry.dataplane.tracing.call_trace import (
     CLIENT_LEFT,
     LEFT,
+    MAX_TENANT_CHARACTERS,
     MAX_TRACEPARENT_CHARACTERS,
+    TENANT,
     CallTrace,
     read,
     written,
@@ -180,6 +182,9 @@ class CallRing:
         trace = CallTrace(request_id, account, self._now(), self._clock_ns(), len(request.body))
         if "traceparent" in request.headers:
             trace.traceparent = request.headers["traceparent"][:MAX_TRACEPARENT_CHARACTERS]
+        tenant = request.headers.get(TENANT)
+        if tenant is not None:
+            trace.tenant = tenant[:MAX_TENANT_CHARACTERS]
         if self._sink is not None and isinstance(request.headers, dict):
             # Its signature was verified before. From here on, the headers are those for copies.
             request.headers["traceparent"] = self._sink.build_traceparent(trace)

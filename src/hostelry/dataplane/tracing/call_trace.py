@@ -28,6 +28,8 @@ MAX_STEPS_CHARACTERS = 32 * 1024
 MAX_TRACEPARENT_CHARACTERS = 128
 MAX_PARENT_CHARACTERS = 128
 MAX_TAIL_BYTES = 512
+MAX_TENANT_CHARACTERS = 256
+TENANT = "x-hostelry-tenant"  # the header that names a tenant
 CLIENT_LEFT = 499
 LEFT = "The connection to the client ended before the answer was whole."
 # How the copy was chosen, the ids of the candidates, the cost of each candidate (requests in
@@ -42,7 +44,7 @@ class CallTrace(msgspec.Struct, gc=False, array_like=True):  # it is part of no 
     `parent_id` is the call of a graph that made this call, in `parent_step`. `endpoint` is the name
     in the request, of an endpoint or a model, until the destination is found. `steps` is a graph's
     report of its steps, `tail` the end of an LLM's answer, which may have the numbers of its
-    tokens.
+    tokens. `tenant` is the name in the header X-Hostelry-Tenant, or the caller's role.
     """
 
     request_id: str
@@ -72,6 +74,7 @@ class CallTrace(msgspec.Struct, gc=False, array_like=True):  # it is part of no 
     steps: str = ""
     tail: bytes = b""
     events: tuple[Any, ...] = ()
+    tenant: str = ""
 
     def note(
         self, what: int, now_ns: int, first: Any = None, second: Any = None, third: Any = None

@@ -10,7 +10,8 @@ from hostelry.aws.temporary_keys import Session
 from hostelry.base.errors import ServiceError
 from hostelry.base.guards import has_key
 from hostelry.base.http import HttpRequest
-from hostelry.dataplane.invocation_head import PRINCIPAL, ROLE, TENANT, build_principal_headers
+from hostelry.dataplane.invocation_head import PRINCIPAL, ROLE, build_principal_headers
+from hostelry.dataplane.tracing.call_trace import TENANT
 from hostelry.domain.scope import Scope
 
 # Hashing takes about 0.6 ms per megabyte. A thread hashes large bodies, or streams would stall.

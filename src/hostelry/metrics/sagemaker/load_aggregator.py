@@ -313,6 +313,8 @@ def check_report(report: LoadReport) -> None:
             *(number for it in load.outcomes_by_copy.values() for number in it.numbers),
             *(getattr(it, name) for it in load.by_config.values() for name in config_load.COUNTS),
             *load.divergence.counts,
+            *(number for it in load.by_model.values() for number in it.numbers),
+            *(number for it in load.by_tenant.values() for number in it.numbers),
         )
         if not all(0 <= it < math.inf for it in numbers):
             raise ReportError(f"the load of {load.key} in second {load.second} has {min(numbers)}")

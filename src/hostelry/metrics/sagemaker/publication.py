@@ -50,6 +50,7 @@ from hostelry.metrics.sagemaker.load_metrics import (
     requests,
     zeros,
 )
+from hostelry.metrics.sagemaker.usage import PartNames, sample_calls
 
 MAX_NAMES_AT_ONCE = 50  # names whose counts are published each second
 COUNT_PERIODS_S = (10, 30, 60)  # request periods. A minute is the default
@@ -99,7 +100,8 @@ class _Counts:
 class Publication:
     """The state of publishing. Takes closed seconds in order, and yields samples."""
 
-    def __init__(self) -> None:
+    def __init__(self, part_names: PartNames | None = None) -> None:
+        self._part_names = part_names or PartNames()
         self._period: _Period | None = None
         self._counts: dict[int, _Counts] = {}  # by the period's length
         self._waiting: dict[LoadKey, SecondLoad] = {}
@@ -124,12 +126,12 @@ class Publication:
             if second % length_s == length_s - 1:
                 yield from self._end_counts(length_s, census)
 
-    @staticmethod
-    def late(loads: Iterable[SecondLoad], census: Census) -> Iterator[ScopedSample]:
+    def late(self, loads: Iterable[SecondLoad], census: Census) -> Iterator[ScopedSample]:
         """The samples to add to seconds that were published before: counts, no gauges."""
         for load in loads:
             yield from requests(load, census)
             yield from serverless.sample_second(load, census)
+            yield from sample_calls(load, census, self._part_names)
             yield from invocations_per_copy((load,), census)
             yield from invocations_by_type((load,), census)
             yield from invocations_by_fleet((load,), census)
@@ -201,6 +203,7 @@ class Publication:
         for load in loads:
             yield from requests(load, census)
             yield from serverless.sample_second(load, census)
+            yield from sample_calls(load, census, self._part_names)
             yield from requests_by_location(load, census)
             yield from own_metrics(load, with_copies=True)
         yield from invocations_per_copy(loads, census)

@@ -15,6 +15,7 @@ from hostelry.metrics.sagemaker.load_metrics import by_scope
 from hostelry.metrics.sagemaker.publication import Publication
 from hostelry.metrics.sagemaker.serverless import Setups, setup_times, setups
 from hostelry.metrics.sagemaker.totals import Totals
+from hostelry.metrics.sagemaker.usage import PartNames
 from hostelry.metrics.sagemaker.utilization import cpus_used, utilization
 
 # Metrics of requests that asynchronous endpoints publish. The jobs process publishes the metrics of
@@ -47,7 +48,7 @@ class Publisher:
     """The task that publishes the seconds of `aggregator` to `store`, and adds them to `totals`.
 
     `census` returns everything in service now. `keep` takes the receipts of the reports whose load
-    was given to `store` just before.
+    was given to `store` just before. `part_names` has the names that earlier metrics have.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class Publisher:
         census: Callable[[], Census],
         clock: Clock,
         keep: Callable[[Mapping[str, LoadReceipt]], None] | None = None,
+        part_names: PartNames | None = None,
     ) -> None:
         self._keep = keep
         self._aggregator = aggregator
@@ -64,7 +66,7 @@ class Publisher:
         self._census = census
         self._clock = clock
         self.totals = Totals()
-        self._publication = Publication()
+        self._publication = Publication(part_names)
         self._closed: deque[tuple[int, Sequence[SecondLoad]]] = deque(maxlen=MAX_SECONDS_BEHIND)
         self._due: list[ScopedSample] = []
         self._setups: Setups | None = None

@@ -7,7 +7,6 @@ from hostelry.dataplane.tracing.call_document import (
     MAX_NESTED,
     attach_calls,
     call_document,
-    parse_token_usage,
 )
 from hostelry.dataplane.tracing.call_trace import (
     CHOSEN,
@@ -20,6 +19,7 @@ from hostelry.dataplane.tracing.call_trace import (
     read,
     written,
 )
+from hostelry.dataplane.tracing.token_usage import parse_token_usage
 from hostelry.graph.step_report import StepReport, encode_steps
 
 MS = 1_000_000

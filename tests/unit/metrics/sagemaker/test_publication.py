@@ -280,7 +280,7 @@ def test_a_jump_of_the_clock_ends_what_was_open(jump_s: int) -> None:
 
 
 def test_what_came_late_adds_to_its_second() -> None:
-    late = list(Publication.late([load(M0, arrivals=2, finished=1)], census()))
+    late = list(Publication().late([load(M0, arrivals=2, finished=1)], census()))
     found = [sample for _, sample in late]
     assert total(of(found, "Invocations")) == 2
     assert of(found, "ConcurrentRequestsPerCopy") == []
@@ -288,7 +288,7 @@ def test_what_came_late_adds_to_its_second() -> None:
 
 def test_counts_that_come_late_are_added_to_hostelrys_own_metrics_too() -> None:
     late = load(M0, MODEL, arrivals=3, finished=2, service_s=0.5, dropped=4, in_flight_mean=0.0)
-    found = [sample for _, sample in Publication.late([late], census())]
+    found = [sample for _, sample in Publication().late([late], census())]
     names = ("Arrivals", "MirrorsDropped", "ServiceTime")
     assert {name: total(of(found, name, MODEL)) for name in names} == {
         "Arrivals": 3, "MirrorsDropped": 4, "ServiceTime": 0.25

@@ -1,0 +1,1 @@
+"""Prices, and how the cost of instances is divided over models. Pure."""
