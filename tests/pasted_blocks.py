@@ -32,6 +32,10 @@ LEFT_OUT = {
         "pip install -c constraints.txt": INSTALLS,
     },
     "docs/backends.md": {"hostelry runtimes install vllm": INSTALLS, "OPTION_BACKEND=vllm": STAYS},
+    "docs/cost.md": {
+        "hostelry cost --last": "needs a running platform and the reader's own prices",
+        "hostelry cost chat": OWN,
+    },
     "docs/embeddings.md": {"curl": "needs a model that embeds"},
     "docs/graphs.md": {
         "hostelry exec -- python examples/graph/deploy.py": INSTALLS,

@@ -1,11 +1,11 @@
-"""Measurements of real requests on a real platform, in CloudWatch and Prometheus."""
+"""Measurements of real requests on a real platform: CloudWatch, Prometheus, and costs."""
 
+import csv
 import json
 import re
 import threading
 import urllib.request
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,16 +27,19 @@ METRIC = re.compile(r"\b(?:hostelry|vllm)[_:]\w+")
 OF_COPIES = ("vllm:", "hostelry_llm_", "hostelry_model_re", "hostelry_model_q", "hostelry_copy_")
 
 
-@pytest.fixture
-def platform(tmp_path: Path) -> Iterator[Platform]:
-    home = Home(tmp_path / "home")
+@pytest.fixture(scope="module")
+def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
+    """A platform with the component `base` on one instance."""
+    home = Home(tmp_path_factory.mktemp("platform") / "home")
     home.root.mkdir()
     home.images.write_text(ECHO_IMAGE)
     with Platform(home.root, "--gateway-workers", "2") as started:
+        create_endpoint(started)
+        create_component(started, "base", cpus=1)
         yield started
 
 
-def create_component(platform: Platform) -> None:
+def create_endpoint(platform: Platform) -> None:
     sagemaker = platform.boto3("sagemaker")
     sagemaker.create_endpoint_config(
         EndpointConfigName="c",
@@ -47,30 +50,34 @@ def create_component(platform: Platform) -> None:
         ],
     )
     sagemaker.create_endpoint(EndpointName="ep", EndpointConfigName="c")
+
+
+def create_component(platform: Platform, name: str, cpus: float) -> None:
+    sagemaker = platform.boto3("sagemaker")
     sagemaker.create_inference_component(
-        InferenceComponentName="base",
+        InferenceComponentName=name,
         EndpointName="ep",
         VariantName="all",
         Specification={
             "Container": {"Image": "echo:1"},
             "ComputeResourceRequirements": {
                 "MinMemoryRequiredInMb": 256,
-                "NumberOfCpuCoresRequired": 1,
+                "NumberOfCpuCoresRequired": cpus,
             },
         },
         RuntimeConfig={"CopyCount": 1},
     )
 
     def is_there() -> bool:
-        found = sagemaker.describe_inference_component(InferenceComponentName="base")
+        found = sagemaker.describe_inference_component(InferenceComponentName=name)
         return bool(found["InferenceComponentStatus"] == "InService")
 
     until(is_there, "the component is in service", 60)
 
 
-def invoke(platform: Platform, body: bytes) -> None:
+def invoke(platform: Platform, body: bytes, name: str = "base") -> None:
     platform.boto3("sagemaker-runtime").invoke_endpoint(
-        EndpointName="ep", InferenceComponentName="base", Body=body
+        EndpointName="ep", InferenceComponentName=name, Body=body
     )
 
 
@@ -150,7 +157,6 @@ def scraped(platform: Platform, name: str) -> dict[str, float]:
 
 
 def test_requests_and_a_stream_are_seen_in_cloudwatch_and_by_prometheus(platform: Platform) -> None:
-    create_component(platform)
     at_once(platform)
     total = NUM_AT_ONCE + 1
 
@@ -193,3 +199,62 @@ def test_requests_and_a_stream_are_seen_in_cloudwatch_and_by_prometheus(platform
     (served,) = top["served"]
     assert (served["name"], served["copies"], served["p99_ms"] > LASTS_S * 990) == ("base", 1, True)
     assert all(it["cpu_percent"] is not None for it in top["processes"])
+
+
+PRICES = """
+currency = "EUR"
+[instances."ml.m5.large"]
+price_per_hour = 3600
+[transfer]
+price_per_gb_in = 0
+price_per_gb_out = 0
+[[budgets]]
+name = "all"
+amount = 0
+period = "month"
+"""
+
+
+def costs(platform: Platform) -> dict[str, Any]:
+    """The costs of the last hours, by component."""
+    found: dict[str, Any] = json.loads(
+        platform.cli("cost", "--last", "2h", "--by", "component", "--json").stdout
+    )
+    return found
+
+
+def count_calls(found: dict[str, Any]) -> dict[str, float]:
+    return {it["name"]: it["calls"] for it in found["rows"] if it["calls"]}
+
+
+def test_costs_reconcile_and_outlive_the_kill_of_control(platform: Platform) -> None:
+    refused = platform.cli("cost", code=2)
+    assert "prices.toml" in refused.stderr
+    platform.home.prices.write_text(PRICES)
+    create_component(platform, "small", cpus=0.5)
+    before = count_calls(costs(platform)).get("base", 0)
+    for name in ("base", "small", "small"):
+        invoke(platform, b"x", name)
+    pid = platform.kill("control")
+    invoke(platform, b"x", "small")
+    platform.back("control", pid)
+    expected = {"base": before + 1, "small": 3}
+    until(lambda: count_calls(costs(platform)) == expected, "every call is counted once", 30)
+    found = costs(platform)
+    amounts = {it["name"]: it["amount"] for it in found["rows"]}
+    (idle,) = found["idle"]
+    instance_s = found["total"]["amount"]  # at one euro per second
+    parts = amounts["base"] + amounts["small"] + idle["amount"]
+    assert parts == pytest.approx(instance_s, rel=0.005)
+    assert amounts["base"] == pytest.approx(instance_s / 2, rel=0.02), "it reserves 1 of 2 CPUs"
+    assert idle["reason"] == "not reserved by any copy"
+    assert found["missing_prices"] == ["storage.price_per_gb_month"]
+    assert found["budgets"][0]["is_over"] is True
+    recorded_s = found["coverage"] * (SystemClock().now() % 3600 + 7200)
+    assert instance_s == pytest.approx(recorded_s, abs=15), "the instance ran nearly all the time"
+    focus = platform.home.root.parent / "focus.csv"
+    platform.cli("cost", "--focus", str(focus), "--csv", str(focus.with_name("rows.csv")))
+    with focus.open() as file:
+        rows = list(csv.DictReader(file))
+    billed = sum(float(it["BilledCost"]) for it in rows if it["SkuId"] == "ml.m5.large")
+    assert billed == pytest.approx(instance_s, abs=15)

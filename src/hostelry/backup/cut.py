@@ -114,6 +114,7 @@ def list_settings(home: Home) -> list[Path]:
         home.root_key,
         home.images,
         home.actions,
+        home.prices,
         home.https_ca,
         home.audit,
         home.audit.with_name("audit.1.jsonl"),

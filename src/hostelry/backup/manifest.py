@@ -40,6 +40,7 @@ TOP_NAMES = frozenset(
         "metrics",
         "object-events.db",
         "objects",
+        "prices.toml",
         "state.db",
         "tls",
         "topics",

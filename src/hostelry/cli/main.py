@@ -48,6 +48,7 @@ COMMANDS = tuple(
         ("replay", "replay:replay", "Simulate scaling policies on a trace."),
         ("compare", "compare:compare", "Decide whether a new version is worse than the old."),
         ("usage", "usage:usage", "Show the usage of serverless endpoints, by hour."),
+        ("cost", "cost.command:cost", "Show what endpoints, models and idle time cost."),
         ("env", "environment:env", "Print environment variables for clients."),
         ("exec", "environment:exec_", "Run a program that uses this platform, not AWS."),
         ("check", "check:check", "Run a program and report calls that are not served."),

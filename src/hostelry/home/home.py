@@ -312,6 +312,11 @@ class Home:
         return self.root / "images.toml"
 
     @property
+    def prices(self) -> Path:
+        """The operator's prices, if any."""
+        return self.root / "prices.toml"
+
+    @property
     def actions(self) -> Path:
         """The operator's own addresses for the actions of alarms, if any."""
         return self.root / "actions.toml"

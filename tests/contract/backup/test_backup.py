@@ -54,6 +54,7 @@ FILES = {
     "audit.1.jsonl": b"{}\n",
     "topics/alerts.jsonl": b"{}\n",
     "images.toml": b"",
+    "prices.toml": b"",
 }
 PER_RUN = {
     "objects/data/m9333/log": b"election",

@@ -1,0 +1,1 @@
+"""`hostelry cost`: what endpoints, models and idle time cost."""

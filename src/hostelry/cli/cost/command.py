@@ -1,0 +1,172 @@
+"""The command `hostelry cost`."""
+
+import csv
+import io
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from hostelry.base.clock import SystemClock
+from hostelry.base.errors import TerminalError, UsageError
+from hostelry.base.files import write_whole
+from hostelry.cli import completion as names
+from hostelry.cli.control_requests import control_answer
+from hostelry.cli.cost.period import Period, find_period
+from hostelry.cli.cost.price_file import load_prices, read_example
+from hostelry.cli.cost.text import build_document, cost_lines
+from hostelry.cli.home_option import HomeOption, JsonOption, home_at, load_home, print_json
+from hostelry.cost.attribution import Charge, attribute
+from hostelry.cost.budget import BudgetState, evaluate_budgets, find_period_start
+from hostelry.cost.export import list_focus_rows, list_report_rows
+from hostelry.cost.prices import PriceList
+from hostelry.cost.report import CostReport, build_report, select_name
+from hostelry.cost.usage import HourUsage, UsageSum, gather_hours
+from hostelry.home.home import Credentials, Home
+
+
+class By(StrEnum):
+    """The names of the rows."""
+
+    ENDPOINT = "endpoint"
+    COMPONENT = "component"
+    ADAPTER = "adapter"
+    MODEL = "model"
+    TENANT = "tenant"
+    INSTANCE_TYPE = "instance-type"
+    HOUR = "hour"
+
+
+def cost(  # noqa: PLR0913 - the options of a command
+    name: Annotated[
+        str | None,
+        typer.Argument(help="Endpoint, component or adapter.", autocompletion=names.endpoints),
+    ] = None,
+    since: Annotated[str | None, typer.Option("--from", help="Start, in UTC.")] = None,
+    until: Annotated[str | None, typer.Option("--to", help="End, in UTC.")] = None,
+    last: Annotated[
+        str | None, typer.Option(help="Length of the period, such as 24h, 7d or 4w.")
+    ] = None,
+    by: Annotated[By, typer.Option(help="What each row is.")] = By.ENDPOINT,
+    csv_file: Annotated[
+        Path | None, typer.Option("--csv", help="Write the rows to this CSV file.")
+    ] = None,
+    focus_file: Annotated[
+        Path | None, typer.Option("--focus", help="Write hourly charges in FOCUS 1.2's columns.")
+    ] = None,
+    example_prices: Annotated[
+        bool, typer.Option("--example-prices", help="Print an example of prices.toml.")
+    ] = False,
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show the cost of endpoints, models and idle time, from prices.toml in the home.
+
+    Periods are whole hours in UTC. Amounts without a known price are named, not taken as 0.
+
+    Example: hostelry cost --last 7d --by component
+    """
+    if example_prices:
+        typer.echo(read_example(), nl=False)
+        return
+    place = home_at(home)
+    _, credentials = loaded = load_home(place)
+    prices = _require_prices(place)
+    now = SystemClock().now()
+    period = find_period(since, until, last, now)
+    answer = control_answer(
+        *loaded,
+        "/internal/cost-usage",
+        {"from": str(_find_first(period, prices, now)), "to": str(max(period.until, now))},
+        knows="of usage",
+    )
+    found = CostView(prices, gather_hours(list_sums(answer)), period, min(period.until, now))
+    report = found.build(name, by.value)
+    if name is not None and not report.rows and not report.idle:
+        raise TerminalError(
+            f"no usage of {name} is recorded in this period; `hostelry cost` lists the names"
+        )
+    budgets = found.evaluate(answer["tags"], now)
+    if csv_file is not None:
+        _write_rows(csv_file, list_report_rows(report, prices.currency))
+    if focus_file is not None:
+        charges = found.select(name)[0]
+        _write_rows(focus_file, _list_focus(charges, prices, credentials))
+        _note_missing(charges, focus_file)
+    if as_json:
+        print_json(build_document(report, budgets, prices.currency, by.value))
+    else:
+        typer.echo("\n".join(cost_lines(report, budgets, prices.currency, by.value)))
+
+
+class CostView:
+    """The charges of the hours that control has, and the reports on them."""
+
+    def __init__(
+        self, prices: PriceList, hours: Sequence[HourUsage], period: Period, until: float
+    ) -> None:
+        self._prices = prices
+        self._length_s = until - period.since
+        self._all = attribute(hours, prices)
+        self._hours = [it for it in hours if period.since <= it.at < period.until]
+        starts = {it.at for it in self._hours}
+        self._charges = [it for it in self._all if it.at in starts]
+
+    def select(self, name: str | None) -> tuple[list[Charge], list[HourUsage]]:
+        """The charges and hours of the period, of one name or of all."""
+        if name is None:
+            return self._charges, self._hours
+        return select_name(name, self._charges, self._hours)
+
+    def build(self, name: str | None, by: str) -> CostReport:
+        """The report of the period."""
+        charges, hours = self.select(name)
+        return build_report(charges, hours, by, self._length_s)
+
+    def evaluate(self, tags: dict[str, dict[str, str]], now: float) -> list[BudgetState]:
+        """The budgets' present periods, whatever the period of the report is."""
+        return evaluate_budgets(self._prices.budgets, self._all, tags, now)
+
+
+def list_sums(answer: dict[str, Any]) -> Iterable[UsageSum]:
+    """The sums in control's answer."""
+    for one in answer["sums"]:
+        for at, value in one["hours"]:
+            yield UsageSum(one["metric"], one["dimensions"], at, value)
+
+
+def _require_prices(home: Home) -> PriceList:
+    prices = load_prices(home.prices)
+    if prices is None:
+        raise UsageError(
+            f"there are no prices: write {home.prices}. `hostelry cost --example-prices` prints an"
+            " example"
+        )
+    return prices
+
+
+def _find_first(period: Period, prices: PriceList, now: float) -> float:
+    """The first hour that the report or a budget needs."""
+    starts = (find_period_start(it.period, now) for it in prices.budgets)
+    return min(period.since, *starts, now)
+
+
+def _list_focus(
+    charges: Sequence[Charge], prices: PriceList, credentials: Credentials
+) -> Iterable[Sequence[str]]:
+    account, region = credentials.account_id, credentials.region
+    return list_focus_rows(charges, prices.currency, account, region)
+
+
+def _note_missing(charges: Sequence[Charge], path: Path) -> None:
+    num = sum(it.amount is None for it in charges)
+    if num:
+        typer.echo(f"{num} charges of an unknown price are not in {path}.", err=True)
+
+
+def _write_rows(path: Path, rows: Iterable[Sequence[str]]) -> None:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    write_whole(path, text.getvalue().encode(), durable=False)

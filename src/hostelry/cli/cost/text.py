@@ -1,0 +1,161 @@
+"""The tables of `hostelry cost`. Pure."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from hostelry.cli.status_text import columns
+from hostelry.cost.budget import BudgetState
+from hostelry.cost.report import Amount, CostReport, CostRow
+
+UNKNOWN = "unknown"
+SMALLEST_PLAIN = 0.01
+
+
+def cost_lines(
+    report: CostReport, budgets: Sequence[BudgetState], currency: str, by: str
+) -> list[str]:
+    """The table, then idle cost, the total, savings, budgets and unknown prices."""
+    lines = _row_lines(report.rows, currency, by)
+    if report.idle:
+        rows = [["IDLE", "WHY", currency]]
+        for one in report.idle:
+            name = one.component or one.endpoint
+            rows.append([name, one.reason.value, write_amount(one.amount)])
+        lines += ["", *columns(rows)]
+    lines += ["", f"total: {write_total(report.total, currency)}"]
+    lines += [f"records: {write_share(report.coverage)} of the period"]
+    lines += _saving_lines(report, currency)
+    lines += _budget_lines(budgets, currency)
+    if report.missing_prices:
+        lines += [
+            "",
+            f"No price is known for: {', '.join(report.missing_prices)}.",
+            "Add them to prices.toml, with 0 for what costs nothing.",
+        ]
+    return lines
+
+
+def _row_lines(rows: Sequence[CostRow], currency: str, by: str) -> list[str]:
+    if not rows:
+        return ["No usage is recorded in this period."]
+    table = [[by.upper(), currency, "CALLS", "PER 1,000 CALLS", "TOKENS", "PER 1,000 TOKENS"]]
+    for row in rows:
+        calls = row.calls
+        table.append(
+            [
+                row.name,
+                write_amount(row.amount),
+                "-" if calls is None else f"{calls.requests:.0f}",
+                write_money(row.per_1000_calls),
+                "-" if calls is None or not calls.tokens else f"{calls.tokens:.0f}",
+                write_money(row.per_1000_tokens),
+            ]
+        )
+    return columns(table)
+
+
+def _saving_lines(report: CostReport, currency: str) -> list[str]:
+    if not report.savings:
+        return []
+    rows = [["HOURS WITHOUT A CALL", "HOURS", "SCALE TO ZERO WOULD SAVE AT MOST", ""]]
+    for one in report.savings:
+        note = "not called in this period" if one.is_uncalled else ""
+        amount = f"{write_amount(one.amount)} {currency}"
+        rows.append([one.endpoint, str(one.num_hours), amount, note])
+    return ["", *columns(rows)]
+
+
+def _budget_lines(budgets: Iterable[BudgetState], currency: str) -> list[str]:
+    rows = [["BUDGET", "PERIOD", "SPENT", "OF", ""]]
+    for one in budgets:
+        budget = one.budget
+        spent = f"{write_amount(one.spent)} {currency}"
+        note = "over budget" if one.is_over else ""
+        rows.append([budget.name, budget.period, spent, write_money(budget.amount), note])
+    return ["", *columns(rows)] if len(rows) > 1 else []
+
+
+def write_amount(amount: Amount) -> str:
+    """An amount. It begins with ">=" if a price is unknown, and is "unknown" if all are."""
+    if amount.value is None:
+        return UNKNOWN
+    return f"{'' if amount.is_complete else '>= '}{write_money(amount.value)}"
+
+
+def write_total(amount: Amount, currency: str) -> str:
+    """The total in words."""
+    if amount.value is None:
+        return UNKNOWN
+    least = "" if amount.is_complete else "at least "
+    return f"{least}{write_money(amount.value)} {currency}"
+
+
+def write_money(value: float | None) -> str:
+    """Four decimals, or two digits of a smaller value."""
+    if value is None:
+        return "-"
+    return f"{value:.2g}" if 0 < value < SMALLEST_PLAIN else f"{value:.4f}"
+
+
+def write_share(share: float) -> str:
+    """A share in per cent. 100 stands for the whole alone."""
+    return f"{int(share * 1000) / 10:g} %"
+
+
+def build_document(
+    report: CostReport, budgets: Sequence[BudgetState], currency: str, by: str
+) -> dict[str, Any]:
+    """The report for programs. An unknown amount is null."""
+    return {
+        "by": by,
+        "currency": currency,
+        "rows": [
+            {
+                "name": row.name,
+                **_build_amount(row.amount),
+                "calls": None if row.calls is None else row.calls.requests,
+                "service_s": None if row.calls is None else row.calls.service_s,
+                "tokens_in": None if row.calls is None else row.calls.tokens_in,
+                "tokens_out": None if row.calls is None else row.calls.tokens_out,
+                "per_1000_calls": row.per_1000_calls,
+                "per_1000_tokens": row.per_1000_tokens,
+            }
+            for row in report.rows
+        ],
+        "idle": [
+            {
+                "endpoint": idle.endpoint,
+                "component": idle.component,
+                "reason": idle.reason.value,
+                **_build_amount(idle.amount),
+            }
+            for idle in report.idle
+        ],
+        "total": _build_amount(report.total),
+        "coverage": report.coverage,
+        "missing_prices": list(report.missing_prices),
+        "hours_without_calls": [
+            {
+                "endpoint": saving.endpoint,
+                "hours": saving.num_hours,
+                "is_uncalled": saving.is_uncalled,
+                **_build_amount(saving.amount),
+            }
+            for saving in report.savings
+        ],
+        "budgets": [
+            {
+                "name": state.budget.name,
+                "period": state.budget.period,
+                "since": state.since,
+                "budget": state.budget.amount,
+                "is_over": state.is_over,
+                **_build_amount(state.spent),
+            }
+            for state in budgets
+        ],
+    }
+
+
+def _build_amount(amount: Amount) -> dict[str, Any]:
+    return {"amount": amount.value, "is_complete": amount.is_complete}

@@ -1,0 +1,63 @@
+"""Periods of cost reports, from --from, --to and --last."""
+
+from datetime import UTC, datetime
+
+import pytest
+from tests.cases import case, cases
+
+from hostelry.base.errors import UsageError
+from hostelry.cli.cost.period import find_period
+
+
+def at(text: str) -> float:
+    return datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()
+
+
+NOW = at("2026-12-03T10:30")
+
+
+@cases(
+    "given, since, until",
+    case("a day by default", (None, None, None), "2026-12-02T10:00", "2026-12-03T11:00"),
+    case("hours", (None, None, "2h"), "2026-12-03T08:00", "2026-12-03T11:00"),
+    case("weeks", (None, None, "1w"), "2026-11-26T10:00", "2026-12-03T11:00"),
+    case("from a date", ("2026-12-01", None, None), "2026-12-01T00:00", "2026-12-03T11:00"),
+    case(
+        "between two times",
+        ("2026-12-01T01:20", "2026-12-01T02:20", None),
+        "2026-12-01T01:00",
+        "2026-12-01T03:00",
+    ),
+    case(
+        "in another zone",
+        ("2026-12-01T01:00+01:00", "2026-12-01T01:00", None),
+        "2026-12-01T00:00",
+        "2026-12-01T01:00",
+    ),
+    case("a day before", (None, "2026-12-02", None), "2026-12-01T00:00", "2026-12-02T00:00"),
+)
+def test_a_period_is_extended_to_whole_hours(
+    given: tuple[str | None, str | None, str | None], since: str, until: str
+) -> None:
+    found = find_period(*given, NOW)
+    assert (found.since, found.until) == (at(since), at(until))
+
+
+@cases(
+    "given, message",
+    case("no unit", (None, None, "24"), "--last is 24;"),
+    case("no time", (None, None, "0h"), "--last is 0h;"),
+    case("too long a number", (None, None, "9" * 500 + "h"), "give hours, days or weeks"),
+    case("longer than usage is kept", (None, None, "456d"), "the period has 456 days"),
+    case("two ways at once", ("2026-12-01", None, "1h"), "exclude each other"),
+    case("no date", ("soon", None, None), "--from is soon;"),
+    case("before the epoch", ("1900-01-01", None, None), "--from is 1900-01-01;"),
+    case("backwards", ("2026-12-02", "2026-12-01", None), "is not before --to"),
+    case("the future", ("2026-12-04", "2026-12-05", None), "is in the future"),
+)
+def test_an_invalid_period_is_refused(
+    given: tuple[str | None, str | None, str | None], message: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        find_period(*given, NOW)
+    assert message in str(caught.value)

@@ -1,0 +1,87 @@
+"""The tables of `hostelry cost`."""
+
+from tests.cases import case, cases
+
+from hostelry.cli.cost.text import (
+    build_document,
+    cost_lines,
+    write_amount,
+    write_money,
+    write_share,
+)
+from hostelry.cost.attribution import Idle
+from hostelry.cost.budget import BudgetState
+from hostelry.cost.prices import Budget
+from hostelry.cost.report import Amount, CostReport, CostRow, IdleRow, Saving
+from hostelry.cost.usage import Calls
+
+KNOWN = Amount(known=2.0, num_known=1)
+PARTLY = Amount(known=2.0, num_known=1, num_unknown=1)
+UNKNOWN = Amount(num_unknown=1)
+REPORT = CostReport(
+    rows=[
+        CostRow(name="chat", amount=KNOWN, calls=Calls(requests=4)),
+        CostRow(name="rare", amount=UNKNOWN, calls=Calls()),
+    ],
+    idle=[IdleRow(endpoint="chat", component=None, reason=Idle.UNRESERVED, amount=KNOWN)],
+    savings=[Saving(endpoint="rare", num_hours=3, amount=UNKNOWN, is_uncalled=True)],
+    total=PARTLY,
+    missing_prices=['instances."ml.x"'],
+    coverage=0.9999,
+)
+BUDGETS = [
+    BudgetState(budget=Budget(name="all", amount=1.0, period="day"), since=0.0, spent=PARTLY),
+]
+
+
+def test_every_part_of_a_report_is_shown() -> None:
+    text = "\n".join(cost_lines(REPORT, BUDGETS, "EUR", "endpoint"))
+    lines = [" ".join(it.split()) for it in text.split("\n")]
+    for expected in (
+        "ENDPOINT EUR CALLS PER 1,000 CALLS TOKENS PER 1,000 TOKENS",
+        "chat 2.0000 4 500.0000 - -",
+        "rare unknown 0 - - -",
+        "chat not reserved by any copy 2.0000",
+        "total: at least 2.0000 EUR",
+        "records: 99.9 % of the period",
+        "rare 3 unknown EUR not called in this period",
+        "all day >= 2.0000 EUR 1.0000 over budget",
+        'No price is known for: instances."ml.x".',
+    ):
+        assert expected in lines
+
+
+def test_a_period_without_usage_has_one_line() -> None:
+    empty = CostReport(
+        rows=[], idle=[], savings=[], total=Amount(), missing_prices=[], coverage=0.0
+    )
+    assert cost_lines(empty, [], "EUR", "hour") == [
+        "No usage is recorded in this period.",
+        "",
+        "total: 0.0000 EUR",
+        "records: 0 % of the period",
+    ]
+
+
+def test_an_unknown_amount_is_null_for_programs() -> None:
+    found = build_document(REPORT, BUDGETS, "EUR", "endpoint")
+    assert [it["amount"] for it in found["rows"]] == [2.0, None]
+    assert found["total"] == {"amount": 2.0, "is_complete": False}
+    assert found["budgets"][0]["is_over"] is True
+
+
+@cases(
+    "amount, expected",
+    case("known", KNOWN, "2.0000"),
+    case("in part", PARTLY, ">= 2.0000"),
+    case("unknown", UNKNOWN, "unknown"),
+    case("nothing to pay", Amount(), "0.0000"),
+)
+def test_an_amount(amount: Amount, expected: str) -> None:
+    assert write_amount(amount) == expected
+
+
+def test_small_amounts_and_shares_are_not_rounded_to_nothing() -> None:
+    assert write_money(0.000012345) == "1.2e-05"
+    assert write_money(None) == "-"
+    assert write_share(1.0) == "100 %"
