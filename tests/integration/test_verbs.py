@@ -21,6 +21,7 @@ from tests.integration.verbs_rig import (
     verbs_platform,
     wait_endpoint,
 )
+from tests.selection import first_alone
 
 from hostelry.base.clock import monotonic_s
 
@@ -205,15 +206,27 @@ def test_load_finds_the_concurrency_that_keeps_a_limit(platform: Platform, tmp_p
     assert "FIRST TOKEN P95" in llm.stdout
 
 
-def test_ctrl_c_ends_a_search_with_its_steps(platform: Platform, tmp_path: Path) -> None:
-    file = tmp_path / "hello.txt"
-    file.write_text("hello")
-    options = ("--find", "--max-errors-percent", "0", "--duration", "30")
-    with Terminal(platform, "load", ECHO, "--body", str(file), *options) as terminal:
-        terminal.expect("concurrency 1: ")
-        terminal.expect("concurrency 2: ")
-        terminal.press(b"\x03", "The search was ended early.")
+@pytest.mark.parametrize("name", first_alone([ECHO, BASE]))
+def test_ctrl_c_ends_a_sweep_and_removes_its_copy(
+    platform: Platform, tmp_path: Path, name: str
+) -> None:
+    saved = tmp_path / "swept.json"
+    sent = ("--prompt", "hello") if name == BASE else ("--body", str(saved.with_suffix(".txt")))
+    saved.with_suffix(".txt").write_text("hello")
+    sweeps = ("--sweep", "env:SM_SWEPT=1,2", "--sweep", "concurrency=1,2")
+    options = (*sent, *sweeps, "--duration", "0.5", "--save", str(saved))
+    with Terminal(platform, "load", name, *options) as terminal:
+        terminal.expect("env:SM_SWEPT=1 concurrency=2:")
+        terminal.expect("model" if name == ECHO else "endpoint config")
+        terminal.expect("env:SM_SWEPT=2 concurrency=1:")
+        terminal.press(b"\x03", "env:SM_SWEPT  concurrency  REQ/S")
         assert terminal.ended() == 0
+    cells = json.loads(saved.read_text())["sweep"]["cells"]
+    measured = [(it["values"]["env:SM_SWEPT"], it["values"]["concurrency"]) for it in cells]
+    assert measured[:2] == [("1", 1), ("1", 2)]
+    assert all(it["result"]["ok"] for it in cells)
+    rows = json.loads(words(platform, "ls", "--json").stdout)
+    assert [it["name"] for it in rows if "sweep" in it["name"]] == []
 
 
 @pytest.mark.thorough

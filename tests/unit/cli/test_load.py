@@ -89,6 +89,9 @@ def test_a_saved_result_is_read_again(tmp_path: Path) -> None:
         b'{"format": 1, "target": "x", "options": {}, "latency_ms": {"p50": "a"}}',
         "is not a result",
     ),
+    case(
+        "a sweep", b'{"format": 1, "target": "x", "options": {}, "sweep": {}}', "no single result"
+    ),
     case("a later form", b'{"format": 2, "target": "x", "options": {}}', "version"),
 )
 def test_a_file_that_is_no_result_is_refused(

@@ -1,30 +1,20 @@
 """`hostelry load`: a load test through the gateway."""
 
-import asyncio
-import signal
-import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Protocol, TypeVar
+from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 import msgspec
 import typer
 
-from hostelry.base.clock import SystemClock
 from hostelry.base.errors import TerminalError, UsageError
-from hostelry.base.printable import CLEAR_LINE
 from hostelry.cli import completion as names
-from hostelry.cli.calls.chat import Conversation, lacks_template
-from hostelry.cli.calls.invoke import GRACE_S, AnswerSink, call_model, guess_content_type, read_body
-from hostelry.cli.calls.llm_calls import JSON, find_with_fallback, openai_calls
+from hostelry.cli.calls.llm_calls import find_with_fallback
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, load_home, print_json
 from hostelry.cli.load.find import (
-    MAX_CONCURRENCY,
-    STEP_S,
     FindOption,
     FindOptions,
     MaxErrorsOption,
@@ -32,42 +22,31 @@ from hostelry.cli.load.find import (
     MaxLatencyOption,
     MaxTokenOption,
     PercentileOption,
-    best_tally,
     check_find_options,
-    check_tokens,
-    search_document,
-    search_lines,
-    show_search_progress,
-    show_step,
 )
-from hostelry.cli.load.result import (
-    comparison_lines,
-    progress_line,
-    result_lines,
-    saved_result,
+from hostelry.cli.load.measure import (
+    LoadResult,
+    LoadTest,
+    format_now,
+    measure_load,
+    search_load,
 )
-from hostelry.cli.named import NamedModel, api_errors, called_model, find_named
-from hostelry.home.aws_client import aws_client
-from hostelry.home.home import Credentials, UpConfig
-from hostelry.loadtest.answers import ModelAnswerError
-from hostelry.loadtest.requests import (
-    GatewayAccess,
-    InvokedModel,
-    LoadPlan,
-    LoadRequests,
-    invocation_requests,
-    openai_requests,
+from hostelry.cli.load.options import LoadOptions
+from hostelry.cli.load.question import LoadQuestion, load_models, load_requests
+from hostelry.cli.load.result import comparison_lines, saved_result
+from hostelry.cli.load.sweep import (
+    SweepCell,
+    SweptOption,
+    build_cells,
+    read_sweeps,
+    sweep_document,
+    sweep_lines,
 )
-from hostelry.loadtest.runner import LoadRun, LoadSearch
-from hostelry.loadtest.search import SearchCause, SearchSettings
-from hostelry.loadtest.tally import LoadTally, result_document
+from hostelry.cli.named import NamedModel, api_errors
+from hostelry.home.home import Credentials, Home, UpConfig
+from hostelry.loadtest.requests import LoadPlan, LoadRequests
+from hostelry.loadtest.tally import FORMAT
 
-PROMPT = "Write a short story about a lighthouse."
-MAX_REQUESTS = 10_000_000  # in one test, which keeps a few numbers per request
-CONCURRENCY = 4
-DURATION_S = 10.0
-T = TypeVar("T")
-T_co = TypeVar("T_co", covariant=True)
 NameArgument = Annotated[
     str,
     typer.Argument(help="Endpoint, component, or COMPONENT:ADAPTER.", autocompletion=names.served),
@@ -94,9 +73,33 @@ DurationOption = Annotated[
 PromptOption = Annotated[
     str | None, typer.Option(help="Prompt for an LLM. Default: a request for a story.")
 ]
-MaxTokensOption = Annotated[int, typer.Option(min=1, help="Maximum number of tokens per answer.")]
+CharactersOption = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        max=10_000_000,
+        help="Length of the prompt, which is repeated or cut.",
+        show_default=False,
+    ),
+]
+MaxTokensOption = Annotated[
+    int | None,
+    typer.Option(
+        min=1, help="Maximum number of tokens per answer. Default: 64", show_default=False
+    ),
+]
 AdaptersOption = Annotated[
     str | None, typer.Option(help="Adapters to use in turn, separated by commas.")
+]
+SweepOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--sweep",
+        metavar="OPTION=VALUE,VALUE",
+        help="Measure each value: of an option of the load, or of copies, cpus, memory-mb, "
+        "instance-type or env:NAME, which deploys temporary copies of the model. Can be repeated.",
+        show_default=False,
+    ),
 ]
 SaveOption = Annotated[Path | None, typer.Option(help="Write the result to this file, as JSON.")]
 CompareOption = Annotated[
@@ -129,7 +132,8 @@ def load(  # noqa: PLR0913 - a command's options
     rate: RateOption = None,
     duration: DurationOption = None,
     prompt: PromptOption = None,
-    max_tokens: MaxTokensOption = 64,
+    prompt_characters: CharactersOption = None,
+    max_tokens: MaxTokensOption = None,
     body: BodyOption = None,
     content_type: ContentTypeOption = None,
     adapters: AdaptersOption = None,
@@ -139,6 +143,7 @@ def load(  # noqa: PLR0913 - a command's options
     max_token_ms: MaxTokenOption = None,
     max_errors_percent: MaxErrorsOption = None,
     percentile: PercentileOption = None,
+    sweep: SweepOption = None,
     save: SaveOption = None,
     compare: CompareOption = None,
     home: HomeOption = None,
@@ -156,40 +161,58 @@ def load(  # noqa: PLR0913 - a command's options
     With --find the concurrency grows from 1 to at most --concurrency, and the result names the
     highest concurrency at which all limits hold. At least one limit is required.
 
-    Exit code 1 if the first request fails, no request was answered, or --find finds nothing.
+    With --sweep each combination of values is measured, or searched with --find, and the result is
+    a table.
+
+    Exit code 1 if the first request fails, no request was answered, or --find finds nothing. With
+    --sweep: if this is true of all combinations.
 
     Example: hostelry load llama --concurrency 8 --duration 30 --save before.json
 
     Example: hostelry load wine --body rows.csv --rate 200 --concurrency 50 --compare before.json
 
     Example: hostelry load llama --find --max-first-token-ms 500 --max-token-ms 50
+
+    Example: hostelry load llama --sweep concurrency=1,2,4,8 --sweep env:OPTION_DTYPE=fp32,bf16
     """
     limits = FindOptions(
         max_latency_ms, max_first_token_ms, max_token_ms, max_errors_percent, percentile
     )
     check_find_options(limits, rate, finds=find)
-    concurrency = concurrency or (MAX_CONCURRENCY if find else CONCURRENCY)
-    duration = duration or (STEP_S if find else DURATION_S)
-    if rate is not None and rate * duration > MAX_REQUESTS:
-        raise TerminalError(f"{rate:g} requests/s for {duration:g} s are over {MAX_REQUESTS}")
+    question = LoadQuestion(prompt, prompt_characters, max_tokens, body, content_type)
+    options = LoadOptions(adapters, concurrency, rate, duration, question, limits if find else None)
+    swept = read_sweeps(sweep or [], finds=find)
+    check_options(swept, options, compare)
     output = LoadOutput(None if compare is None else saved_result(compare), save, as_json)
-    if save is not None and not save.absolute().parent.is_dir():
-        raise UsageError(f"--save {save}: there is no folder {save.absolute().parent}")
     place = home_at(home)
-    config, credentials = load_home(place)
-    asked = LoadQuestion(prompt, max_tokens, body, content_type)
+    running = load_home(place)
     chosen = partial(load_models, name=name, adapters=adapters)
-    models = find_with_fallback(place, config, credentials, chosen)
-    with api_errors(config):
-        requests = load_requests(config, credentials, models, asked)
-    plan = load_plan(config, requests, concurrency, rate, duration)
-    sent = {"concurrency": concurrency, "rate": rate, "duration": duration}
-    options = {**sent, "adapters": adapters, **asked.options}
-    if find:
-        test = LoadTest(name, {**options, **limits.as_json}, plan, requests)
-        find_concurrency(test, limits, output)
+    platform = LoadPlatform(name, running, find_with_fallback(place, *running, chosen))
+    if swept:
+        run_sweep(place, platform, options, swept, output)
     else:
-        run_test(LoadTest(name, options, plan, requests), output)
+        run_test(platform, options, output)
+
+
+def check_options(swept: Sequence[SweptOption], options: LoadOptions, compare: Path | None) -> None:
+    """Raise UsageError if the options do not fit together."""
+    if swept and compare is not None:
+        raise UsageError("--compare is for one result, and --sweep has several: give one")
+    if options.adapters is not None and any(it.needs_copy for it in swept):
+        raise UsageError("--adapters: the copies of a sweep have no adapters")
+    names = {it.name for it in swept}
+    if options.question.content_type and options.question.file is None and "body" not in names:
+        raise UsageError("--content-type is for the file of --body: give --body")
+    if swept and options.question.file == "-":
+        raise UsageError("--body - can be read once, and --sweep sends it again: name a file")
+    for one in swept:
+        if options.find_given(one.name) is not None:
+            raise UsageError(f"--{one.name} and --sweep {one.name} are given: give one")
+        for value in one.values if one.name == "body" else ():
+            if not Path(str(value)).is_file():
+                raise UsageError(f"--sweep body={value}: there is no such file")
+    for cell in build_cells(swept):
+        options.replace_values(cell.values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,105 +223,88 @@ class LoadOutput:
     save: Path | None
     as_json: bool
 
+    def __post_init__(self) -> None:
+        """Raise UsageError if the folder of the result is missing."""
+        if self.save is not None and not self.save.absolute().parent.is_dir():
+            folder = self.save.absolute().parent
+            raise UsageError(f"--save {self.save}: there is no folder {folder}")
+
 
 @dataclass(frozen=True, slots=True)
-class LoadTest:
-    """A test of a model, with the options that its result names."""
+class LoadPlatform:
+    """A running platform, and its models that NAME stands for."""
 
-    target: str
-    options: dict[str, Any]
-    plan: LoadPlan
-    requests: LoadRequests
+    name: str
+    running: tuple[UpConfig, Credentials]
+    models: Sequence[NamedModel]
 
-    def build_document(self, tally: LoadTally) -> dict[str, Any]:
-        """The result as JSON values."""
-        at = datetime.fromtimestamp(SystemClock().now(), UTC).isoformat(timespec="seconds")
-        return result_document(tally, self.target, self.options, at)
+    def measure(self, options: LoadOptions, models: Sequence[NamedModel]) -> LoadResult:
+        """Run one test or one search of these models. Raises TerminalError."""
+        config, credentials = self.running
+        with api_errors(config):
+            requests = load_requests(config, credentials, models, options.question)
+        plan = load_plan(config, requests, options)
+        test = LoadTest(self.name, options.as_json, plan, requests)
+        if options.limits is None:
+            return measure_load(test)
+        return search_load(test, options.limits)
 
 
-def load_plan(
-    config: UpConfig,
-    requests: LoadRequests,
-    concurrency: int,
-    rate: float | None,
-    duration_s: float,
-) -> LoadPlan:
+def load_plan(config: UpConfig, requests: LoadRequests, options: LoadOptions) -> LoadPlan:
     """The plan of a test of the platform's gateway."""
     address = urlsplit(config.gateway_url)
     return LoadPlan(
         host=address.hostname or config.host,
         port=config.gateway_port,
-        concurrency=concurrency,
-        duration_s=duration_s,
-        rate_per_s=rate,
+        concurrency=options.num_connections,
+        duration_s=options.duration_s,
+        rate_per_s=options.rate,
         timeout_s=config.stream_timeout_s if requests.streams_text else config.invoke_timeout_s,
     )
 
 
-def run_test(test: LoadTest, output: LoadOutput) -> None:
-    """Run a load test, with its state shown meanwhile, and report its result."""
-    tally = run_until_interrupt(LoadRun(test.plan, test.requests, show_progress))
-    clear_progress()
-    result = test.build_document(tally)
-    report(result, result_lines(result), output)
-    if not result["ok"]:
-        raise TerminalError(f"none of {result['requests']} requests was answered")
+def run_test(platform: LoadPlatform, options: LoadOptions, output: LoadOutput) -> None:
+    """Run one test or one search, and report it. Raises TerminalError if it has no result."""
+    result = platform.measure(options, platform.models)
+    report(result.document, result.lines, output)
+    if result.problem is not None:
+        raise TerminalError(result.problem)
 
 
-def find_concurrency(test: LoadTest, options: FindOptions, output: LoadOutput) -> None:
-    """Search for the highest concurrency that keeps the limits, and report it.
+def run_sweep(
+    place: Home,
+    platform: LoadPlatform,
+    options: LoadOptions,
+    swept: Sequence[SweptOption],
+    output: LoadOutput,
+) -> None:
+    """Measure each cell of a sweep, and report the table. Raises TerminalError without results."""
+    # Completion does not need these modules.
+    from hostelry.cli.load.model_copy import model_copies
+    from hostelry.cli.load.sweep_run import Sweep
 
-    Raises TerminalError without a result, or if the model stopped answering.
-    """
-    check_tokens(options, streams_text=test.requests.streams_text)
-    plan = test.plan
-    settings = SearchSettings(
-        limits=options.limits, max_concurrency=plan.concurrency, step_s=plan.duration_s
-    )
-    show = partial(partial, show_search_progress)
-    search = LoadSearch(plan, test.requests, settings, show, show_step)
-    steps, outcome = run_until_interrupt(search)
-    clear_progress()
-    result = search_document(settings, steps, outcome, test.build_document(best_tally(outcome)))
-    report(result, search_lines(test.target, settings, steps, outcome), output)
-    if outcome.cause is SearchCause.NO_ANSWERS:
-        raise TerminalError(f"{test.target} stopped answering during the search")
-    if outcome.best is None:
-        raise TerminalError("no concurrency was found at which the limits hold")
+    def measure(cell: SweepCell, models: Sequence[NamedModel]) -> LoadResult:
+        return platform.measure(options.replace_values(cell.values), models)
 
-
-class Interruptible(Protocol[T_co]):
-    """A load test that Ctrl-C ends early."""
-
-    async def measure(self) -> T_co:
-        """Run the test, and return its result."""
-
-    def interrupt(self) -> None:
-        """End the test early, with the result so far."""
-
-
-def run_until_interrupt(test: Interruptible[T]) -> T:
-    """Run a load test. Ctrl-C ends it early."""
-    import uvloop  # completion does not need it
-
-    async def measure() -> T:
-        loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGINT, test.interrupt)
-        try:
-            return await test.measure()
-        finally:
-            loop.remove_signal_handler(signal.SIGINT)
-
-    return uvloop.run(measure())
+    open_copies = partial(model_copies, place, platform.running, platform.models[0])
+    results = Sweep(platform.models, swept, measure, open_copies).measure_cells()
+    head = {
+        "format": FORMAT,
+        "target": platform.name,
+        "at": format_now(),
+        "options": {
+            key: value
+            for key, value in options.as_json.items()
+            if key.replace("_", "-") not in {it.name for it in swept}
+        },
+    }
+    lines = sweep_lines(platform.name, swept, results, len(build_cells(swept)))
+    report(sweep_document(head, swept, results), lines, output)
+    if all(it.problem is not None for it in results):
+        raise TerminalError("no combination was measured without a problem")
 
 
-def clear_progress() -> None:
-    """Remove the line with the state of a test from a terminal."""
-    if sys.stderr.isatty():
-        sys.stderr.write(CLEAR_LINE)
-
-
-def report(result: dict[str, Any], lines: list[str], output: LoadOutput) -> None:
+def report(result: Mapping[str, Any], lines: Sequence[str], output: LoadOutput) -> None:
     """Save a result, and print it as `lines` or as JSON."""
     before, save = output.before, output.save
     if save is not None:
@@ -312,113 +318,3 @@ def report(result: dict[str, Any], lines: list[str], output: LoadOutput) -> None
     if before is not None:
         lines = [*lines, "", *comparison_lines(before, result)]
     typer.echo("\n".join(lines))
-
-
-@dataclass(frozen=True, slots=True)
-class LoadQuestion:
-    """The content of each request: a prompt, or a file's bytes."""
-
-    prompt: str | None
-    max_tokens: int
-    file: str | None
-    content_type: str | None
-
-    @property
-    def text(self) -> str:
-        """The prompt."""
-        return self.prompt or PROMPT
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """The options that describe the question in a result."""
-        if self.file is not None:
-            return {"body": self.file}
-        return {"prompt": self.text, "max_tokens": self.max_tokens}
-
-
-def load_models(sagemaker: Any, name: str, adapters: str | None) -> list[NamedModel]:
-    """The models that requests are sent to in turn: the named model, or its adapters."""
-    base = called_model(sagemaker, name)
-    if adapters is None:
-        return [base]
-    if base.component is None or base.adapter is not None or base.base is not None:
-        raise UsageError(f"--adapters needs a base component, which {name} is not")
-    names = [it.strip() for it in adapters.split(",") if it.strip()]
-    if not names:
-        raise UsageError("--adapters is empty: name them as a,b,c")
-    return [find_named(sagemaker, f"{base.component}:{it}") for it in names]
-
-
-def load_requests(
-    config: UpConfig, credentials: Credentials, models: Sequence[NamedModel], asked: LoadQuestion
-) -> LoadRequests:
-    """Build the requests of a test, after a first request succeeded. Raises TerminalError."""
-    if asked.file is not None:
-        if asked.prompt is not None:
-            raise UsageError("--prompt and --body are two questions: give one")
-        content = read_body(asked.file, config.max_body_bytes)
-        name = None if asked.file == "-" else asked.file
-        kind = asked.content_type or guess_content_type(name, content)
-        return invocations(config, credentials, models, content, kind)
-    talk = Conversation(settings={"max_tokens": asked.max_tokens})
-    if models[0].component is None:
-        body = talk.body("", asked.text)
-        for member in ("model", "stream", "stream_options"):
-            del body[member]
-        return invocations(config, credentials, models, msgspec.json.encode(body), JSON)
-    calls, names = openai_calls(config, credentials), [it.openai_model for it in models]
-    try:
-        calls.answer(talk.body(names[0], asked.text), lambda _: None)
-    except ModelAnswerError as error:
-        if not lacks_template(str(error)):
-            raise TerminalError(f"the first request failed: {error}") from None
-        talk.has_template = False
-    body = talk.body("", asked.text)
-    del body["model"]
-    return openai_requests(gateway_access(config, credentials), names, body)
-
-
-def invocations(
-    config: UpConfig,
-    credentials: Credentials,
-    models: Sequence[NamedModel],
-    content: bytes,
-    kind: str,
-) -> LoadRequests:
-    """Build invocations with this body, after a first one succeeded. Raises TerminalError."""
-    packed = next((it for it in models if it.adapter is not None), None)
-    if packed is not None:
-        raise TerminalError(
-            f"adapter {packed.adapter} is inside the archive, which a body chooses by its own "
-            "member `adapters`: leave it out of the options, or use --prompt"
-        )
-    limit_s = config.invoke_timeout_s + GRACE_S
-    runtime = aws_client("sagemaker-runtime", config, credentials, read_timeout_s=limit_s)
-    first = {"EndpointName": models[0].endpoint, "Body": content, "ContentType": kind}
-    if models[0].component:
-        first["InferenceComponentName"] = models[0].component
-    facts = call_model(runtime.invoke_endpoint, first, AnswerSink(keeps=True))
-    if facts.error is not None:
-        raise TerminalError(f"the first request failed: {facts.error}")
-    access = gateway_access(config, credentials)
-    invoked = [InvokedModel(it.endpoint, it.component) for it in models]
-    return invocation_requests(access, invoked, content, kind)
-
-
-def gateway_access(config: UpConfig, credentials: Credentials) -> GatewayAccess:
-    """The platform's gateway and the keys of its account."""
-    return GatewayAccess(
-        url=config.gateway_url,
-        region=credentials.region,
-        access_key_id=credentials.access_key_id,
-        secret_access_key=credentials.secret_access_key,
-        openai_api_key=credentials.openai_api_key,
-    )
-
-
-def show_progress(tally: LoadTally, elapsed_s: float, in_flight: int) -> None:
-    """Show the state of a running test on a terminal."""
-    if sys.stderr.isatty():
-        sys.stderr.write(CLEAR_LINE)
-        sys.stderr.write(progress_line(tally, elapsed_s, in_flight))
-        sys.stderr.flush()

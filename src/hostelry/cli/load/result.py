@@ -99,6 +99,8 @@ def saved_result(path: Path) -> dict[str, Any]:
         raise TerminalError(f"{path} cannot be read: {error.strerror}") from None
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise TerminalError(f"{path} is not a result of `hostelry load --save`: {error}") from None
+    if "sweep" in found:
+        raise TerminalError(f"{path} is the result of a sweep, which has no single result")
     is_result = (
         found.get("format") == FORMAT
         and isinstance(found.get("target"), str)
