@@ -1,4 +1,6 @@
-"""Random cases within a budget: `make test` runs few fixed cases, `make fuzz MINUTES=n` new ones.
+"""Random cases within a budget. `make fuzz MINUTES=n` draws new cases.
+
+`make test` runs few fixed cases, and `make test-all` three times as many.
 
     def test_a_cut_frame_is_refused(cases: Cases) -> None:
         for random in cases(20_000):
@@ -14,6 +16,7 @@ from collections.abc import Callable, Iterator
 from random import Random
 
 import pytest
+from tests.selection import runs_all
 
 from hostelry.base.clock import monotonic_s
 
@@ -32,15 +35,20 @@ def assert_short(error: Exception) -> None:
 
 @pytest.fixture
 def cases(request: pytest.FixtureRequest) -> Iterator[Cases]:
-    """`cases(n)` yields n cases, or with MINUTES as many as the test's share of the time allows."""
+    """`cases(n)` yields n cases, a third of them in `make test`.
+
+    With MINUTES it yields as many as the test's share of the time allows.
+    """
     num_drawn = 0
     tests = sum("cases" in getattr(it, "fixturenames", ()) for it in request.session.items)
     share_s = MINUTES * 60 / tests
+    divisor = 1 if runs_all(request.config) else 3
 
     def draw(num_cases: int) -> Iterator[Random]:
         nonlocal num_drawn
         ends_at = monotonic_s() + share_s
-        while monotonic_s() < ends_at if MINUTES else num_drawn < num_cases:
+        most = max(1, num_cases // divisor)
+        while monotonic_s() < ends_at if MINUTES else num_drawn < most:
             number = FIRST + num_drawn
             num_drawn += 1
             yield Random(f"{request.node.name} {SEED} {number}")

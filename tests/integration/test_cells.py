@@ -85,6 +85,7 @@ def answers(sts: Any) -> bool:
         return False
 
 
+@pytest.mark.thorough
 def test_an_endpoint_moves_under_traffic_and_outlives_its_old_cell(routed: Routed) -> None:
     sagemaker, s3 = routed.boto3("sagemaker"), routed.cells["blue"].boto3("s3")
     s3.create_bucket(Bucket="shop")

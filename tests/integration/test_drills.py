@@ -125,6 +125,7 @@ def test_a_disk_that_others_use_is_not_filled(platform: Platform) -> None:
     assert "mount -t tmpfs" in outcome["not_run"]
 
 
+@pytest.mark.thorough
 def test_a_drill_on_an_empty_platform_makes_an_endpoint_of_its_own_and_removes_it(
     tmp_path: Path,
 ) -> None:

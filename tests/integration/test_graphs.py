@@ -317,6 +317,7 @@ def test_a_trace_has_each_step_with_the_call_that_it_made(graphs: Graphs) -> Non
     assert f"made by {request_id}" in platform.cli("trace", alone).stdout
 
 
+@pytest.mark.thorough
 def test_a_killed_target_counts_by_its_steps_rule(graphs: Graphs) -> None:
     request = {"wines": [dict(zip(FIELDS, ROWS[0], strict=True))]}
     both = graphs.invoke("ensemble", request)[0]

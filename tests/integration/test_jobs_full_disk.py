@@ -130,6 +130,7 @@ def lines(number: int) -> bytes:
     return b"".join(f"sleep 0.05{number:02}{it:02}\n".encode() for it in range(NUM_LINES))
 
 
+@pytest.mark.thorough
 def test_jobs_wait_for_a_full_disk_and_lose_or_double_nothing(small_disk: Path) -> None:
     home = small_disk / "home"
     home.mkdir(mode=0o700)
