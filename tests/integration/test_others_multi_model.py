@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.cases import case, cases
@@ -77,6 +78,26 @@ def test_models_are_loaded_by_name_and_evicted_where_the_server_answers_507(mine
     assert set(names) <= set(loads)
     assert set(unloads) <= set(names)
     assert len(unloads) >= 3
+
+
+def test_each_target_model_has_its_calls_and_its_share_of_the_cost(mine: Models) -> None:
+    names = {put(mine, f"cost/m{number}.tar.gz", number): number + 1 for number in range(3)}
+    for name, count in names.items():
+        for _ in range(count):
+            mine.ask(name, "2")
+    assert mine.refusal("cost/none.tar.gz", "2")["Code"]
+    prices = 'currency = "EUR"\n[instances."ml.t2.medium"]\nprice_per_hour = 3600\n'
+    mine.platform.home.prices.write_text(prices)
+
+    def find_rows() -> dict[str, Any] | None:
+        shown = mine.platform.cli("cost", "mine", "--by", "model", "--json").stdout
+        rows = {it["name"]: it for it in json.loads(shown)["rows"]}
+        found = {name: rows[name]["calls"] for name in names if name in rows}
+        return rows if found == names else None
+
+    rows = until(find_rows, "each call is counted for its model", 30)
+    assert "cost/none.tar.gz" not in rows
+    assert all(rows[name]["amount"] > 0 for name in names)
 
 
 def test_a_models_request_has_the_headers_of_the_contract(mine: Models) -> None:

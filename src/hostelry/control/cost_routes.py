@@ -9,16 +9,13 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from hostelry.base.clock import Clock
-from hostelry.base.errors import UsageError
+from hostelry.base.errors import TerminalError, UsageError
 from hostelry.base.json_response import JsonResponse
-from hostelry.control.usage_routes import HOUR_S, KEPT_S
-from hostelry.cost.usage import METRICS
-from hostelry.domain.metric import OWN_NAMESPACE, MetricStat
+from hostelry.control.usage_sums import list_sums, list_tags
 from hostelry.domain.scope import Scope
-from hostelry.metrics.protocol import MetricFilter, MetricReader
+from hostelry.metrics.protocol import MetricReader
 from hostelry.store.records import State
 
-MAX_SUMS = 1_000_000
 MAX_INSTANT = 4_000_000_000
 
 
@@ -36,48 +33,29 @@ class CostRoutes:
         return (Route("/internal/cost-usage", self.usage, methods=["GET"]),)
 
     async def usage(self, request: Request) -> Response:
-        """`now`, `sums` of the hours that begin in [from, to), and `tags` by endpoint.
+        """`now`, `sums` of the hours that overlap [from, to), and `tags` by endpoint.
 
-        400 if an instant is invalid, or if there are more than MAX_SUMS sums.
+        400 if an instant is invalid, or if there are too many sums.
         """
         try:
             since = _parse_instant(request.query_params.get("from"), "from")
             until = _parse_instant(request.query_params.get("to"), "to")
             found = await asyncio.to_thread(self._list_sums, since, until)
-        except UsageError as error:
+        except TerminalError as error:
             return PlainTextResponse(str(error), 400)
-        tags = await asyncio.to_thread(self._list_tags)
+        tags = await asyncio.to_thread(list_tags, self._scope, self._state)
         return JsonResponse({"now": self._clock.now(), "sums": found, "tags": tags})
 
     def _list_sums(self, since: float, until: float) -> list[dict[str, Any]]:
-        start = math.floor(max(since, self._clock.now() - KEPT_S) / HOUR_S) * HOUR_S
-        end = math.ceil(until / HOUR_S) * HOUR_S
-        found, num = [], 0
-        for metric in self._metrics.find(self._scope, MetricFilter(namespace=OWN_NAMESPACE)):
-            if metric.name not in METRICS:
-                continue
-            stat = MetricStat(metric=metric, period_s=HOUR_S, statistic="Sum")
-            points = self._metrics.datapoints(self._scope, stat, start, end)
-            hours = [(it.at, it.value) for it in points]
-            num += len(hours)
-            if num > MAX_SUMS:
-                raise UsageError(
-                    f"the period has more than {MAX_SUMS} sums of usage; ask for a shorter period"
-                )
-            if hours:
-                dimensions = dict(metric.dimensions)
-                found.append({"metric": metric.name, "dimensions": dimensions, "hours": hours})
-        return found
-
-    def _list_tags(self) -> dict[str, dict[str, str]]:
-        tags = {}
-        for record in self._state.endpoints.list():
-            endpoint = record.value
-            if endpoint.scope == self._scope:
-                stored = self._state.tags.get(endpoint.scope, endpoint.arn)
-                if stored is not None and stored.value.tags:
-                    tags[endpoint.name] = dict(stored.value.tags)
-        return tags
+        now = self._clock.now()
+        return [
+            {
+                "metric": metric.name,
+                "dimensions": dict(metric.dimensions),
+                "hours": [(point.at, point.value) for point in points],
+            }
+            for metric, points in list_sums(self._scope, self._metrics, (since, until), now)
+        ]
 
 
 def _parse_instant(text: str | None, name: str) -> float:

@@ -17,13 +17,13 @@ from hostelry.api.sagemaker.component_fit import check_room_for_copies
 from hostelry.base.clock import Clock, MonotonicClock, until_next_s
 from hostelry.base.concurrency import Step, run_again, run_guarded, run_until_done
 from hostelry.base.errors import RetryableError, ServiceError, TerminalError
+from hostelry.control.cost_tasks import build_cost_tasks
 from hostelry.control.data import ControlData
 from hostelry.control.events import EventServer, build_schedule_runner
 from hostelry.control.exposition import Exposition, OtelExport, is_wanted
 from hostelry.control.messages import MessageServer
 from hostelry.control.rollout_verdicts import RolloutVerdicts
 from hostelry.control.scaling_routes import ScalingRoutes
-from hostelry.control.usage_recorder import EVERY_S, build_recorder
 from hostelry.cost.usage import REQUESTS
 from hostelry.domain.endpoint import Deployment, Endpoint
 from hostelry.domain.load import Wake
@@ -48,6 +48,7 @@ LOG = logging.getLogger(__name__)
 TICK_S = 1.0
 WATCH_S = 10.0
 RETRY_S = 1.0
+PARTS_KNOWN_S = 30 * 86_400.0  # target models and tenants that keep their places in metrics
 
 
 class Scaling:
@@ -110,8 +111,7 @@ class Scaling:
         self._publisher = Publisher(
             self.aggregator, self.metrics, census, clock, data.keep_receipts, self._part_names
         )
-        objects = home.objects if config.s3_endpoint is None else None
-        self._usage = build_recorder(credentials, data, objects, clock)
+        self._costs = build_cost_tasks(home, config, credentials, data, clock)
         self.exposition = Exposition(
             self._publisher.totals, self.aggregator, census, state, clock, self.metrics
         )
@@ -166,7 +166,7 @@ class Scaling:
             "following acts of scaling, environments and the history of targets": self._each_second,
             "firing scheduled actions and schedules": self._fire,
             "publishing metrics": self._publisher.run,
-            "recording usage": self._record_usage,
+            **self._costs,
             **self._exports(),
             "watching alarms": self._watch_alarms,
             "watching for sudden load": self._respond,
@@ -193,15 +193,11 @@ class Scaling:
         await asyncio.to_thread(renew_alarms, self._state, self._context_of)
 
     async def _know_parts(self) -> None:
-        chosen = MetricFilter(namespace=OWN_NAMESPACE, name=REQUESTS)
+        since = self._clock.now() - PARTS_KNOWN_S
+        chosen = MetricFilter(namespace=OWN_NAMESPACE, name=REQUESTS, since=since)
         for scope in {it.value.scope for it in self._state.endpoints.list()}:
             found = await asyncio.to_thread(self.metrics.find, scope, chosen)
             self._part_names.know(found)
-
-    async def _record_usage(self) -> None:
-        while True:
-            await asyncio.to_thread(self._usage.record)
-            await self._clock.sleep(until_next_s(self._clock.now(), EVERY_S))
 
     async def _follow(self) -> None:
         loop = asyncio.get_running_loop()

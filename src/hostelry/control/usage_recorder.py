@@ -6,23 +6,18 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from hostelry.base.clock import Clock
-from hostelry.control.data import ControlData
 from hostelry.cost.holding import HeldInstance
 from hostelry.domain.metric import OWN_NAMESPACE, Metric, MetricStat
 from hostelry.domain.scope import Scope
-from hostelry.home.home import Credentials
 from hostelry.metrics.protocol import MetricStore
 from hostelry.metrics.sagemaker.load_metrics import by_scope
 from hostelry.metrics.sagemaker.usage import (
-    MINUTE_S,
+    GRAIN_S,
     THROUGH,
     sample_instances,
     sample_recorded,
 )
-from hostelry.reconcile.holdings import list_held
-from hostelry.reconcile.record import load_all
 
-EVERY_S = 10.0
 # A gap of at most this length, such as a restart of control, counts as used. The platform may have
 # been down during a longer one, so that it has no records.
 MAX_GAP_S = 300.0
@@ -82,22 +77,10 @@ class UsageRecorder:
 
     def _find_through(self, now: float) -> float:
         metric = Metric(namespace=OWN_NAMESPACE, name=THROUGH)
-        stat = MetricStat(metric=metric, period_s=MINUTE_S, statistic="Maximum")
+        stat = MetricStat(metric=metric, period_s=GRAIN_S, statistic="Maximum")
         until = now + MAX_GAP_S
-        found = self._metrics.datapoints(self._owner, stat, now - MAX_GAP_S - MINUTE_S, until)
+        found = self._metrics.datapoints(self._owner, stat, now - MAX_GAP_S - GRAIN_S, until)
         return max((it.value for it in found), default=now)
-
-
-def build_recorder(
-    credentials: Credentials, data: ControlData, objects: Path | None, clock: Clock
-) -> UsageRecorder:
-    """The recorder of a control, over its records and metrics."""
-
-    def list_now() -> list[HeldInstance]:
-        return list(list_held(load_all(data.state)))
-
-    owner = Scope(credentials.account_id, credentials.region)
-    return UsageRecorder(owner, data.metrics, list_now, objects, clock)
 
 
 def find_start(through: float, now: float) -> float | None:

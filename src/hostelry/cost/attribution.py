@@ -11,6 +11,8 @@
     an hour with requests                        the adapters or models, by seconds of service
     an hour without requests                     idle: SHARED_UNUSED
 
+    measured energy of an hour                   goes to all parts of instances, by their hours
+
 The parts of an hour sum to the price of the hour. An unknown price leaves the amount unknown.
 """
 
@@ -27,6 +29,8 @@ T = TypeVar("T")
 
 HOUR_S = 3_600
 BYTES_PER_GB = 1e9
+J_PER_KWH = 3.6e6
+LEAST_MEASURED = 0.95  # of the recorded time. Below it the energy of the hour is a lower bound
 LEAST_SHARE = 1e-9  # smaller remainders come from rounding
 HOURS_PER_MONTH = 730  # AWS's month for prices
 
@@ -42,6 +46,7 @@ class ChargeKind(Enum):
     """The kind of a charge, which decides its price."""
 
     INSTANCE = "instance"
+    ENERGY = "energy"
     SERVERLESS = "serverless"
     PROVISIONED = "serverless, provisioned"
     BYTES_IN = "transfer in"
@@ -51,6 +56,7 @@ class ChargeKind(Enum):
 
 UNITS: Mapping[ChargeKind, str] = {
     ChargeKind.INSTANCE: "Hours",
+    ChargeKind.ENERGY: "kWh",
     ChargeKind.SERVERLESS: "GB-Seconds",
     ChargeKind.PROVISIONED: "GB-Seconds",
     ChargeKind.BYTES_IN: "GB",
@@ -60,6 +66,7 @@ UNITS: Mapping[ChargeKind, str] = {
 
 # The settings of prices.toml.
 SETTINGS: Mapping[ChargeKind, str] = {
+    ChargeKind.ENERGY: "electricity.measured (an hour without a measurement)",
     ChargeKind.SERVERLESS: "serverless.price_per_gb_s",
     ChargeKind.PROVISIONED: "serverless.price_per_provisioned_gb_s",
     ChargeKind.BYTES_IN: "transfer.price_per_gb_in",
@@ -129,6 +136,21 @@ def attribute_hour(
     hour: HourUsage, prices: PriceList, shared: Collection[Owner] = ()
 ) -> Iterator[Charge]:
     """The charges of one hour. `shared` are the owners whose copies adapters or models share."""
+    instances = list(_charge_instances(hour, prices, shared))
+    yield from instances
+    if prices.per_measured_kwh is not None:
+        yield from _charge_energy(hour, instances, prices.per_measured_kwh)
+    yield from _charge_serverless(hour, prices)
+    yield from _charge_bytes(hour, prices)
+    if hour.stored_byte_s:
+        quantity = hour.stored_byte_s / BYTES_PER_GB / HOUR_S / HOURS_PER_MONTH
+        price = prices.storage_per_gb_month
+        yield Charge(at=hour.at, kind=ChargeKind.STORAGE, quantity=quantity, unit_price=price)
+
+
+def _charge_instances(
+    hour: HourUsage, prices: PriceList, shared: Collection[Owner]
+) -> Iterator[Charge]:
     targets: dict[Owner, list[UsageTarget]] = {}
     for target in hour.calls:
         targets.setdefault(_get_owner(target), []).append(target)
@@ -150,12 +172,23 @@ def attribute_hour(
             else:
                 is_shared = owner in shared
                 yield from _divide_copy(charge, hour, targets.get(owner, []), is_shared)
-    yield from _charge_serverless(hour, prices)
-    yield from _charge_bytes(hour, prices)
-    if hour.stored_byte_s:
-        quantity = hour.stored_byte_s / BYTES_PER_GB / HOUR_S / HOURS_PER_MONTH
-        price = prices.storage_per_gb_month
-        yield Charge(at=hour.at, kind=ChargeKind.STORAGE, quantity=quantity, unit_price=price)
+
+
+def _charge_energy(
+    hour: HourUsage, instances: Collection[Charge], per_kwh: float
+) -> Iterator[Charge]:
+    """Divide the measured energy over the charges for instances.
+
+    If a part of the hour was not measured, a charge of an unknown amount is added to each.
+    """
+    total = math.fsum(it.quantity for it in instances)
+    is_measured = hour.energy_s >= hour.recorded_s * LEAST_MEASURED
+    for charge in instances:
+        if total > 0:
+            kwh = hour.energy_j / J_PER_KWH * (charge.quantity / total)
+            yield replace(charge, kind=ChargeKind.ENERGY, quantity=kwh, unit_price=per_kwh)
+        if not is_measured:
+            yield replace(charge, kind=ChargeKind.ENERGY, quantity=0.0, unit_price=None)
 
 
 def divide_by_tenant(charges: Iterable[Charge], hours: Iterable[HourUsage]) -> Iterator[Charge]:

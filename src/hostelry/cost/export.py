@@ -30,6 +30,7 @@ FOCUS_COLUMNS = (
 )  # fmt: skip
 CATEGORIES: Mapping[ChargeKind, str] = {
     ChargeKind.INSTANCE: "AI and Machine Learning",
+    ChargeKind.ENERGY: "AI and Machine Learning",
     ChargeKind.SERVERLESS: "AI and Machine Learning",
     ChargeKind.PROVISIONED: "AI and Machine Learning",
     ChargeKind.BYTES_IN: "Networking",
@@ -85,7 +86,7 @@ def _build_focus_row(charge: Charge, currency: str, account: str, region: str) -
     month = find_period_start("month", charge.at)
     next_month = find_period_start("month", month + MOST_MONTH_S)
     target = charge.target
-    sku = charge.instance_type or charge.kind.value
+    sku = _name_sku(charge)
     is_adapter = target is not None and target.base is not None
     found = {
         "BillingAccountId": account,
@@ -129,8 +130,13 @@ MOST_MONTH_S = 31 * 86_400
 
 
 def _describe(charge: Charge) -> str:
-    what = charge.instance_type or charge.kind.value
+    what = _name_sku(charge)
     return what if charge.idle is None else f"{what}, idle: {charge.idle.value}"
+
+
+def _name_sku(charge: Charge) -> str:
+    is_instance = charge.kind is ChargeKind.INSTANCE
+    return charge.instance_type or "" if is_instance else charge.kind.value
 
 
 def _write_amount(amount: Amount) -> tuple[str, str]:

@@ -4,6 +4,7 @@
 
     [electricity]
     price_per_kwh = 0.30
+    measured = false                # true: the energy that this machine measures, not watts
 
     [instances."ml.m5.xlarge"]      # rented
     price_per_hour = 0.269
@@ -83,10 +84,14 @@ class Budget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PriceList:
-    """Prices. None stands for an unknown price."""
+    """Prices. None stands for an unknown price.
+
+    With `per_measured_kwh` energy is charged as measured, and no instance has a price for it.
+    """
 
     currency: str
     instances: Mapping[str, InstancePrice] = field(default_factory=dict)
+    per_measured_kwh: float | None = None
     serverless_per_gb_s: float | None = None
     provisioned_per_gb_s: float | None = None
     per_gb_in: float | None = None
@@ -109,7 +114,7 @@ def parse_prices(text: str) -> PriceList:
         raise PriceFileError(f"it is not valid TOML: {error}. Correct this line") from error
     known = ("currency", "electricity", "instances", "serverless", "transfer", "storage", "budgets")
     _refuse_unknown(document, "", known)
-    energy = _parse_numbers(document, "electricity", ("price_per_kwh",))
+    per_kwh, is_measured = _parse_electricity(document)
     serverless = _parse_numbers(
         document, "serverless", ("price_per_gb_s", "price_per_provisioned_gb_s")
     )
@@ -117,7 +122,8 @@ def parse_prices(text: str) -> PriceList:
     storage = _parse_numbers(document, "storage", ("price_per_gb_month",))
     return PriceList(
         currency=_parse_currency(document),
-        instances=_parse_instances(document, energy["price_per_kwh"]),
+        instances=_parse_instances(document, per_kwh, is_measured),
+        per_measured_kwh=per_kwh if is_measured else None,
         serverless_per_gb_s=serverless["price_per_gb_s"],
         provisioned_per_gb_s=serverless["price_per_provisioned_gb_s"],
         per_gb_in=transfer["price_per_gb_in"],
@@ -140,14 +146,36 @@ def _parse_currency(document: Mapping[str, Any]) -> str:
     return str(found)
 
 
+def _parse_electricity(document: Mapping[str, Any]) -> tuple[float | None, bool]:
+    """The price of a kWh, and whether energy is measured."""
+    table = _get_table(document, "electricity", "electricity")
+    _refuse_unknown(table, "electricity", ("price_per_kwh", "measured"))
+    per_kwh = _parse_number(table, "electricity", "price_per_kwh")
+    is_measured = table.get("measured", False)
+    if not isinstance(is_measured, bool):
+        raise PriceFileError(f"electricity.measured is {_show(is_measured)}. Give true or false")
+    if is_measured and per_kwh is None:
+        raise PriceFileError(
+            "electricity.measured is true, and electricity.price_per_kwh is missing. Add it"
+        )
+    return per_kwh, is_measured
+
+
 def _parse_instances(
-    document: Mapping[str, Any], per_kwh: float | None
+    document: Mapping[str, Any], per_kwh: float | None, is_measured: bool
 ) -> Mapping[str, InstancePrice]:
     table = _get_table(document, "instances", "instances")
     if len(table) > MAX_INSTANCE_TYPES:
         raise PriceFileError(
             f"instances has {len(table)} instance types. Give at most {MAX_INSTANCE_TYPES}"
         )
+    if is_measured:
+        for name, row in table.items():
+            if isinstance(row, dict) and "watts" in row:
+                raise PriceFileError(
+                    f"instances.{_show(name)}.watts is set, and electricity.measured is true."
+                    " Remove one of them"
+                )
     return {name: _parse_instance(name, table, per_kwh) for name in table}
 
 

@@ -13,6 +13,7 @@ STORAGE = "(object store)"
 NO_TENANT, NO_MODEL = "(no tenant)", "(no target model)"
 BY = ("endpoint", "component", "adapter", "model", "tenant", "instance-type", "hour")
 LEAST_REPORTED = 0.95
+OF_INSTANCES = frozenset({ChargeKind.INSTANCE, ChargeKind.ENERGY})
 # Rows of these names have no requests.
 WITHOUT_CALLS = frozenset({"instance-type"})
 
@@ -103,7 +104,7 @@ class Saving:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostReport:
-    """The cost of a period. `coverage` is the recorded share of the period, from 0 to 1.
+    """The cost of a period of `period_s`, of which `recorded_s` have records.
 
     `missing_prices` are the settings of prices.toml that are missing.
     """
@@ -113,7 +114,8 @@ class CostReport:
     savings: Sequence[Saving]
     total: Amount
     missing_prices: Sequence[str]
-    coverage: float
+    recorded_s: float
+    period_s: float
 
 
 def sum_charges(charges: Iterable[Charge]) -> Amount:
@@ -182,7 +184,8 @@ def build_report(
         savings=list(_find_savings(charges, hours)),
         total=sum_charges(charges),
         missing_prices=sorted(it for it in missing if it is not None),
-        coverage=min(1.0, recorded_s / period_s) if period_s > 0 else 0.0,
+        recorded_s=recorded_s,
+        period_s=period_s,
     )
 
 
@@ -287,7 +290,7 @@ def _find_savings(charges: Iterable[Charge], hours: Sequence[HourUsage]) -> Iter
     quiet: dict[str, list[Charge]] = {}
     for charge in charges:
         target = charge.target
-        if target is None or charge.kind is not ChargeKind.INSTANCE:
+        if target is None or charge.kind not in OF_INSTANCES:
             continue
         is_job = target.endpoint.startswith(TRANSFORM_PREFIX)  # its instances end with it
         if not is_job and (charge.at, target.endpoint) not in called:

@@ -1,6 +1,6 @@
 """Usage of one hour as values, and the names of the metrics that record it. Pure.
 
-The metrics are in Hostelry's namespace, as sums per minute:
+The metrics are in Hostelry's namespace, as sums per 5 minutes:
 
     metric                 sum of                           dimensions
     --------------------   ------------------------------   ----------------------------------------
@@ -11,6 +11,8 @@ The metrics are in Hostelry's namespace, as sums per minute:
     UsageServiceTime,      of their service, bytes, and     adapter its base. Apart from these sums,
     UsageBytesIn, ...      tokens                           parts by target model and by tenant
     UsageStorageTime       bytes times seconds              none
+    UsageEnergy            measured joules                  source
+    UsageEnergyTime        seconds with measured energy     none
     UsageRecordedTime      seconds with records             none
 """
 
@@ -24,6 +26,7 @@ TRANSFORM_PREFIX = "transform job "  # of the name of a transform job, in place 
 REQUESTS = "UsageRequests"
 INSTANCE_TIME, RESERVED_TIME = "UsageInstanceTime", "UsageReservedTime"
 STORAGE_TIME, RECORDED_TIME = "UsageStorageTime", "UsageRecordedTime"
+ENERGY, ENERGY_TIME, SOURCE = "UsageEnergy", "UsageEnergyTime", "Source"
 # The sums of calls, by the metric that has them.
 CALLS: Mapping[str, str] = {
     REQUESTS: "requests",
@@ -41,9 +44,14 @@ SERVERLESS: Mapping[str, tuple[str, float]] = {
     "ServerlessMemoryTime": ("gb_s", MB_MS_PER_GB_S),
     "ServerlessProvisionedTime": ("provisioned_gb_s", MB_S_PER_GB_S),
 }
-METRICS = frozenset(
-    {INSTANCE_TIME, RESERVED_TIME, STORAGE_TIME, RECORDED_TIME, *CALLS, *SERVERLESS}
-)
+# The sums over the whole machine, by metric.
+MACHINE: Mapping[str, str] = {
+    STORAGE_TIME: "stored_byte_s",
+    RECORDED_TIME: "recorded_s",
+    ENERGY: "energy_j",
+    ENERGY_TIME: "energy_s",
+}
+METRICS = frozenset({INSTANCE_TIME, RESERVED_TIME, *MACHINE, *CALLS, *SERVERLESS})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +131,8 @@ class HourUsage:
     serverless: dict[UsageTarget, ServerlessUse] = field(default_factory=dict)
     stored_byte_s: float = 0.0
     recorded_s: float = 0.0
+    energy_j: float = 0.0
+    energy_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,10 +155,9 @@ def gather_hours(sums: Iterable[UsageSum]) -> list[HourUsage]:
 
 
 def _add(hour: HourUsage, one: UsageSum) -> None:
-    if one.metric == STORAGE_TIME:
-        hour.stored_byte_s += one.value
-    elif one.metric == RECORDED_TIME:
-        hour.recorded_s += one.value
+    if one.metric in MACHINE:
+        name = MACHINE[one.metric]
+        setattr(hour, name, getattr(hour, name) + one.value)
     elif one.metric in (INSTANCE_TIME, RESERVED_TIME):
         _add_instances(hour, one)
     elif one.metric in SERVERLESS:

@@ -1,6 +1,7 @@
 """The parts of an hour, their sums over random fleets, and the reports on them."""
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -164,6 +165,24 @@ def test_serverless_bytes_and_storage_have_their_prices() -> None:
     report = build_report(attribute([hour], PRICES), [hour], "endpoint", 3600)
     assert [it.name for it in report.rows] == ["e", "(object store)"]
     assert report.total.known == pytest.approx(11.0)
+
+
+MEASURED = replace(PRICES, per_measured_kwh=2.0)
+
+
+def test_measured_energy_is_divided_by_the_hours_of_instances() -> None:
+    hour = an_hour({"a": 0.25}, {target("a"): served(1)})
+    hour.recorded_s = hour.energy_s = 3600.0
+    hour.energy_j = 3.6e6 * 4
+    charges = attribute([hour], MEASURED)
+    energy = [it for it in charges if it.kind is ChargeKind.ENERGY]
+    assert {it.idle: it.amount for it in energy} == {None: 2.0, Idle.UNRESERVED: 6.0}
+    hour.energy_s = 1800.0
+    report = build_report(attribute([hour], MEASURED), [hour], "endpoint", 3600)
+    assert report.total.known == 16.0
+    assert not report.total.is_complete
+    (missing,) = report.missing_prices
+    assert missing.startswith("electricity.measured")
 
 
 def test_an_unknown_price_is_named_and_never_zero() -> None:

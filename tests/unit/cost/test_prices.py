@@ -4,8 +4,8 @@ import pytest
 from tests.cases import case, cases
 
 from hostelry.base.errors import TerminalError
-from hostelry.cli.cost.price_file import load_prices, read_example
 from hostelry.cost.prices import Budget, PriceFileError, get_price_per_hour, parse_prices
+from hostelry.home.price_file import load_prices, read_example
 
 USD = 'currency = "USD"\n'
 OWNED = "[instances.own]\npurchase_price = 8760\nyears = 2\n"
@@ -71,6 +71,13 @@ def test_the_example_is_valid() -> None:
     case("no time", USD + "[instances.a]\npurchase_price = 1\nyears = 0", "years is 0"),
     case("two prices", USD + OWNED + "price_per_hour = 1", "price_per_hour with purchase_price"),
     case("watts alone", USD + OWNED + "watts = 5", "watts is 5, and electricity.price_per_kwh"),
+    case("measured in words", USD + '[electricity]\nmeasured = "yes"', 'measured is "yes"'),
+    case("measured without a price", USD + "[electricity]\nmeasured = true", "is missing. Add it"),
+    case(
+        "measured and declared energy",
+        USD + "[electricity]\nmeasured = true\nprice_per_kwh = 1\n" + OWNED + "watts = 5",
+        'instances."own".watts is set, and electricity.measured is true',
+    ),
     case("an instance that is a number", USD + "[instances]\na = 1", 'instances."a" is 1'),
     case("an empty name", USD + '[instances.""]\nprice_per_hour = 1', "instance type is"),
     case("a control character", USD + '[instances."\\u0007"]\nprice_per_hour = 1', "printable"),

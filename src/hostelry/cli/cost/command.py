@@ -15,7 +15,6 @@ from hostelry.base.files import write_whole
 from hostelry.cli import completion as names
 from hostelry.cli.control_requests import control_answer
 from hostelry.cli.cost.period import Period, find_period
-from hostelry.cli.cost.price_file import load_prices, read_example
 from hostelry.cli.cost.text import build_document, cost_lines
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, load_home, print_json
 from hostelry.cost.attribution import Charge, attribute
@@ -25,6 +24,7 @@ from hostelry.cost.prices import PriceList
 from hostelry.cost.report import CostReport, build_report, select_name
 from hostelry.cost.usage import HourUsage, UsageSum, gather_hours
 from hostelry.home.home import Credentials, Home
+from hostelry.home.price_file import load_prices, read_example
 
 
 class By(StrEnum):

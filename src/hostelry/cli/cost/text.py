@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from hostelry.cli.status_text import columns
+from hostelry.cost.attribution import HOUR_S
 from hostelry.cost.budget import BudgetState
 from hostelry.cost.report import Amount, CostReport, CostRow
 
@@ -23,7 +24,9 @@ def cost_lines(
             rows.append([name, one.reason.value, write_amount(one.amount)])
         lines += ["", *columns(rows)]
     lines += ["", f"total: {write_total(report.total, currency)}"]
-    lines += [f"records: {write_share(report.coverage)} of the period"]
+    lines += [
+        f"records: {_write_hours(report.recorded_s)} of {_write_hours(report.period_s)} hours"
+    ]
     lines += _saving_lines(report, currency)
     lines += _budget_lines(budgets, currency)
     if report.missing_prices:
@@ -97,9 +100,8 @@ def write_money(value: float | None) -> str:
     return f"{value:.2g}" if 0 < value < SMALLEST_PLAIN else f"{value:.4f}"
 
 
-def write_share(share: float) -> str:
-    """A share in per cent. 100 stands for the whole alone."""
-    return f"{int(share * 1000) / 10:g} %"
+def _write_hours(seconds: float) -> str:
+    return f"{seconds / HOUR_S:.2f}"
 
 
 def build_document(
@@ -132,7 +134,8 @@ def build_document(
             for idle in report.idle
         ],
         "total": _build_amount(report.total),
-        "coverage": report.coverage,
+        "recorded_s": report.recorded_s,
+        "period_s": report.period_s,
         "missing_prices": list(report.missing_prices),
         "hours_without_calls": [
             {

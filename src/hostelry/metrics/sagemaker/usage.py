@@ -1,6 +1,6 @@
 """Samples of usage, from which costs are computed: requests, instances and reservations.
 
-Usage is in Hostelry's namespace, as sums per minute. The store keeps it as any metric, counts a
+Usage is in Hostelry's namespace, as sums per 5 minutes. The store keeps it as any metric, counts a
 repeated report once, and bounds it. `cost/usage.py` lists the metrics.
 
 The numbers of target models and tenants are limited, because clients choose their names. Further
@@ -8,18 +8,21 @@ names share the metrics of OTHERS.
 """
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from hostelry.cost.holding import HeldInstance
 from hostelry.cost.usage import (
     BASE,
     COMPONENT,
     ENDPOINT,
+    ENERGY,
+    ENERGY_TIME,
     INSTANCE_TIME,
     MODEL,
     RECORDED_TIME,
     REQUESTS,
     RESERVED_TIME,
+    SOURCE,
     STORAGE_TIME,
     TENANT,
     TRANSFORM_PREFIX,
@@ -33,7 +36,7 @@ from hostelry.domain.transform_job import get_job_name, is_hidden
 from hostelry.metrics.sagemaker.census import Census, ScopedSample
 from hostelry.metrics.sagemaker.load_metrics import census_base
 
-MINUTE_S = 60
+GRAIN_S = 300  # sums of a minute would take five times the memory
 MAX_PARTS_PER_NAME = 1_000
 MAX_PARTS = 10_000
 OTHERS = "(others)"
@@ -43,6 +46,7 @@ UNITS = {
     INSTANCE_TIME: "Seconds",
     RESERVED_TIME: "Seconds",
     RECORDED_TIME: "Seconds",
+    ENERGY_TIME: "Seconds",
     "UsageBytesIn": "Bytes",
     "UsageBytesOut": "Bytes",
 }
@@ -122,7 +126,7 @@ def sample_instances(
 ) -> Iterator[ScopedSample]:
     """Instance time and reserved time of the instances held between two instants.
 
-    An instance counts from its start. Time is divided at the minutes.
+    An instance counts from its start. Time is divided at multiples of GRAIN_S.
     """
     sums: dict[tuple[Scope, tuple[tuple[str, str], ...], str, int], float] = {}
     for instance in held:
@@ -130,34 +134,44 @@ def sample_instances(
         if is_hidden(name):
             name = f"{TRANSFORM_PREFIX}{get_job_name(name)}"
         fleet = {ENDPOINT: name, VARIANT: instance.variant, TYPE: instance.instance_type}
-        for minute, seconds in divide_minutes(max(since, instance.since), until):
-            key = (instance.scope, tuple(fleet.items()), INSTANCE_TIME, minute)
+        for start, seconds in divide_periods(max(since, instance.since), until):
+            key = (instance.scope, tuple(fleet.items()), INSTANCE_TIME, start)
             sums[key] = sums.get(key, 0.0) + seconds
             for component, share in instance.shares.items():
                 own = fleet if component is None else {**fleet, COMPONENT: component}
-                key = (instance.scope, tuple(own.items()), RESERVED_TIME, minute)
+                key = (instance.scope, tuple(own.items()), RESERVED_TIME, start)
                 sums[key] = sums.get(key, 0.0) + seconds * share
-    for (scope, dimensions, metric, minute), value in sums.items():
-        yield from _sample_sums(scope, dict(dimensions), minute, {metric: value})
+    for (scope, dimensions, metric, start), value in sums.items():
+        yield from _sample_sums(scope, dict(dimensions), start, {metric: value})
+
+
+def sample_energy(
+    scope: Scope, joules: Mapping[str, float], since: float, until: float
+) -> Iterator[ScopedSample]:
+    """The measured energy by source, and the time for which it was measured. Or nothing."""
+    for source, value in joules.items():
+        yield from _sample_sums(scope, {SOURCE: source}, until, {ENERGY: value})
+    if joules:
+        yield from _sample_sums(scope, {}, until, {ENERGY_TIME: until - since})
 
 
 def sample_recorded(
     scope: Scope, stored_bytes: int | None, since: float, until: float
 ) -> Iterator[ScopedSample]:
     """The time with records, its end, and the stored bytes over that time (None: unknown)."""
-    for minute, seconds in divide_minutes(since, until):
+    for start, seconds in divide_periods(since, until):
         stored = {} if stored_bytes is None else {STORAGE_TIME: stored_bytes * seconds}
-        yield from _sample_sums(scope, {}, minute, {RECORDED_TIME: seconds, **stored})
+        yield from _sample_sums(scope, {}, start, {RECORDED_TIME: seconds, **stored})
     yield from _sample_sums(scope, {}, until, {THROUGH: until})
 
 
-def divide_minutes(since: float, until: float) -> Iterator[tuple[int, float]]:
-    """Yield each minute's start, and its seconds between two instants."""
+def divide_periods(since: float, until: float) -> Iterator[tuple[int, float]]:
+    """Yield the start of each period of GRAIN_S, and its seconds between two instants."""
     at = since
     while at < until:
-        minute = int(at // MINUTE_S) * MINUTE_S
-        end = min(until, minute + MINUTE_S)
-        yield minute, end - at
+        start = int(at // GRAIN_S) * GRAIN_S
+        end = min(until, start + GRAIN_S)
+        yield start, end - at
         at = end
 
 
@@ -171,7 +185,7 @@ def _sample_sums(
                 scope,
                 Sample(
                     metric=Metric.of(OWN_NAMESPACE, name, dimensions),
-                    at=at,
+                    at=at - at % GRAIN_S,
                     statistics=StatisticSet(
                         sample_count=1, sum=value, minimum=value, maximum=value
                     ),

@@ -2,17 +2,17 @@
 
 from tests.cases import case, cases
 
+from hostelry.cli.cost.command import By
 from hostelry.cli.cost.text import (
     build_document,
     cost_lines,
     write_amount,
     write_money,
-    write_share,
 )
 from hostelry.cost.attribution import Idle
 from hostelry.cost.budget import BudgetState
 from hostelry.cost.prices import Budget
-from hostelry.cost.report import Amount, CostReport, CostRow, IdleRow, Saving
+from hostelry.cost.report import BY, Amount, CostReport, CostRow, IdleRow, Saving
 from hostelry.cost.usage import Calls
 
 KNOWN = Amount(known=2.0, num_known=1)
@@ -27,7 +27,8 @@ REPORT = CostReport(
     savings=[Saving(endpoint="rare", num_hours=3, amount=UNKNOWN, is_uncalled=True)],
     total=PARTLY,
     missing_prices=['instances."ml.x"'],
-    coverage=0.9999,
+    recorded_s=1800.0,
+    period_s=7200.0,
 )
 BUDGETS = [
     BudgetState(budget=Budget(name="all", amount=1.0, period="day"), since=0.0, spent=PARTLY),
@@ -43,7 +44,7 @@ def test_every_part_of_a_report_is_shown() -> None:
         "rare unknown 0 - - -",
         "chat not reserved by any copy 2.0000",
         "total: at least 2.0000 EUR",
-        "records: 99.9 % of the period",
+        "records: 0.50 of 2.00 hours",
         "rare 3 unknown EUR not called in this period",
         "all day >= 2.0000 EUR 1.0000 over budget",
         'No price is known for: instances."ml.x".',
@@ -51,15 +52,19 @@ def test_every_part_of_a_report_is_shown() -> None:
         assert expected in lines
 
 
+def test_the_option_has_every_kind_of_row() -> None:
+    assert tuple(By) == BY
+
+
 def test_a_period_without_usage_has_one_line() -> None:
     empty = CostReport(
-        rows=[], idle=[], savings=[], total=Amount(), missing_prices=[], coverage=0.0
+        rows=[], idle=[], savings=[], total=Amount(), missing_prices=[], recorded_s=0, period_s=3600
     )
     assert cost_lines(empty, [], "EUR", "hour") == [
         "No usage is recorded in this period.",
         "",
         "total: 0.0000 EUR",
-        "records: 0 % of the period",
+        "records: 0.00 of 1.00 hours",
     ]
 
 
@@ -81,7 +86,6 @@ def test_an_amount(amount: Amount, expected: str) -> None:
     assert write_amount(amount) == expected
 
 
-def test_small_amounts_and_shares_are_not_rounded_to_nothing() -> None:
+def test_small_amounts_are_not_rounded_to_nothing() -> None:
     assert write_money(0.000012345) == "1.2e-05"
     assert write_money(None) == "-"
-    assert write_share(1.0) == "100 %"

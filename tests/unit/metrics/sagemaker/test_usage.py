@@ -12,7 +12,7 @@ from hostelry.metrics.sagemaker.census import Census, ComponentCensus, ScopedSam
 from hostelry.metrics.sagemaker.usage import (
     OTHERS,
     PartNames,
-    divide_minutes,
+    divide_periods,
     sample_calls,
     sample_instances,
     sample_recorded,
@@ -80,15 +80,15 @@ def test_names_of_an_earlier_process_keep_their_places() -> None:
 
 @cases(
     "since, until, expected",
-    case("within a minute", 10, 20, [(0, 10)]),
-    case("over minutes", 50, 130, [(0, 10), (60, 60), (120, 10)]),
+    case("within a period", 10, 20, [(0, 10)]),
+    case("over periods", 250, 610, [(0, 50), (300, 300), (600, 10)]),
     case("no time", 50, 50, []),
     case("backwards", 50, 40, []),
 )
-def test_time_is_divided_at_minutes(
+def test_time_is_divided_at_periods(
     since: float, until: float, expected: list[tuple[int, float]]
 ) -> None:
-    assert list(divide_minutes(since, until)) == expected
+    assert list(divide_periods(since, until)) == expected
 
 
 def held(

@@ -1,10 +1,14 @@
 """The operator's prices.toml, and the example that ships with the package."""
 
+import logging
 from importlib.resources import files
 from pathlib import Path
 
 from hostelry.base.errors import TerminalError
-from hostelry.cost.prices import PriceFileError, PriceList, parse_prices
+from hostelry.base.files import Stamp, get_stamp
+from hostelry.cost.prices import PriceFileError, PriceList, get_price_per_hour, parse_prices
+
+LOG = logging.getLogger(__name__)
 
 MAX_FILE_BYTES = 1024 * 1024
 
@@ -36,3 +40,32 @@ def load_prices(path: Path) -> PriceList | None:
 def read_example() -> str:
     """The text of the example."""
     return (files("hostelry.cost") / "example_prices.toml").read_text(encoding="utf-8")
+
+
+class PriceFile:
+    """The prices in one prices.toml. The first use after a change reads the file again.
+
+    An error in the file is logged once per change. Until the file is valid, no price is known.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._prices: PriceList | None = None
+        self._seen: Stamp | None = None
+
+    def get(self) -> PriceList | None:
+        """The prices in force. None without a valid file."""
+        seen = get_stamp(self._path)
+        if seen != self._seen:
+            self._seen = seen
+            try:
+                self._prices = load_prices(self._path)
+            except TerminalError as error:
+                self._prices = None
+                LOG.warning("no price is known: %s", error)
+        return self._prices
+
+    def get_price_per_hour(self, instance_type: str) -> float | None:
+        """The price of an hour of an instance type, or None if the price is unknown."""
+        prices = self.get()
+        return None if prices is None else get_price_per_hour(prices, instance_type)
