@@ -224,6 +224,7 @@ def test_an_unload_without_an_answer_is_named_and_asked_for_again_before_the_nex
     assert name not in mine.stuck()
 
 
+@pytest.mark.thorough
 def test_no_other_model_leaves_again_for_one_that_never_fits(mine: Models) -> None:
     others = [put(mine, f"d/m{number}.tar.gz", number) for number in (1, 2)]
     large = put(mine, "large.tar.gz", 5, too_large=True)

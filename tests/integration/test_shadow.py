@@ -328,6 +328,7 @@ def test_a_mirror_process_that_hangs_costs_production_nothing(platform: Platform
     assert in_service(platform, "e")
 
 
+@pytest.mark.thorough
 def test_bytes_that_are_no_request_end_their_line_alone(platform: Platform) -> None:
     pid, path = platform.pid("mirror"), platform.home.mirror
     assert stat.S_IMODE(path.stat().st_mode) == 0o600

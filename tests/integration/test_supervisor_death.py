@@ -134,6 +134,7 @@ def age_s(pid: int) -> float:
     return 0.0 if stat is None else uptime_s(stat)
 
 
+@pytest.mark.thorough
 def test_only_what_died_or_hangs_meanwhile_is_started_again(platform: Platform) -> None:
     before = services(platform)
     old_enough = STEADY_S + 1  # a younger one would be taken for one that still starts
