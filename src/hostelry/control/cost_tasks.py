@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Mapping
 
-from hostelry.base.clock import Clock, until_next_s
+from hostelry.base.clock import Clock, thread_cpu_s, until_next_s
 from hostelry.base.concurrency import Step
 from hostelry.control.budget_watch import BudgetWatch
 from hostelry.control.data import ControlData
@@ -17,6 +17,7 @@ from hostelry.reconcile.holdings import list_held
 from hostelry.reconcile.record import load_all
 
 RECORD_S, MEASURE_S, EVALUATE_S = 10.0, 60.0, 300.0
+SHARE = 100.0  # minimum pause, as a multiple of the processor time of the work
 
 
 def build_cost_tasks(
@@ -40,11 +41,19 @@ def build_cost_tasks(
 
 
 def _repeat(work: Callable[[], None], every_s: float, clock: Clock) -> Step:
-    """A task that does the work in a thread at once, and then at multiples of `every_s`."""
+    """A task that does the work in a thread at once, and then at multiples of `every_s`.
+
+    Work that takes more than 1 % of a processor is done less often.
+    """
+
+    def measure() -> float:
+        started = thread_cpu_s()
+        work()
+        return thread_cpu_s() - started
 
     async def repeat() -> None:
         while True:
-            await asyncio.to_thread(work)
-            await clock.sleep(until_next_s(clock.now(), every_s))
+            spent_s = await asyncio.to_thread(measure)
+            await clock.sleep(max(until_next_s(clock.now(), every_s), SHARE * spent_s))
 
     return repeat
