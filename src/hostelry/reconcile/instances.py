@@ -236,8 +236,9 @@ class InstanceDriver:
         )
 
     def _set_facts(self, facts: InstanceFacts) -> None:
-        if facts != self.facts:
-            self.facts = facts
+        has_news = facts != self.facts
+        self.facts = facts  # also with nothing new but the use of CPUs, which comparisons ignore
+        if has_news:
             self._changed(self.instance.id)
 
 

@@ -100,6 +100,41 @@ def test_news_of_a_copy_arrives_without_asking() -> None:
     drive(scenario)
 
 
+async def test_the_use_of_cpus_is_refreshed_without_waking_the_reconciler() -> None:
+    class Busy:
+        """An agent whose copies use more of the CPU at each look, and change in nothing else."""
+
+        def __init__(self, agent: Agent) -> None:
+            self._agent = agent
+            self._num_looks = 0
+
+        async def apply(self, copies: Sequence[CopySpec]) -> None:
+            await self._agent.apply(copies)
+
+        async def observe(self, have: str | None = None, timeout_s: float = 0.0) -> Observation:
+            self._num_looks += 1
+            seen = await self._agent.observe(None, timeout_s)
+            used = [replace(it, cpu_s=float(self._num_looks)) for it in seen.copies]
+            return replace(seen, copies=tuple(used))
+
+        async def log_tail(self, copy_id: str, max_lines: int = 100) -> str:
+            return await self._agent.log_tail(copy_id, max_lines)
+
+    fleet, changed = FakeFleet(), list[str]()
+    driver = InstanceDriver(
+        INSTANCE, fleet, lambda it: Busy(fleet.connect(it)), ManualClock(), changed.append
+    )
+    driver.set_desired([copy_spec("c-1")])
+    while phases(driver) != {"c-1": CopyPhase.READY}:
+        await driver.step(5.0)
+    before, num_changes = driver.facts.observation, len(changed)
+    await driver.step(5.0)
+    assert before is not None
+    assert driver.facts.observation is not None
+    assert driver.facts.observation.copies[0].cpu_s == before.copies[0].cpu_s + 1
+    assert len(changed) == num_changes
+
+
 async def test_copies_that_change_all_the_time_are_observed_after_each_change() -> None:
     class Restless:
         """An agent that other copies are desired of while it answers."""

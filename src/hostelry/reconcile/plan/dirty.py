@@ -35,7 +35,7 @@ def mark_dirty(state: EndpointState, last: EndpointState | None) -> EndpointStat
     """
     if last is None or last.dirty is None or not _is_comparable(state, last):
         return state
-    news = frozenset(it for it in state.facts if state.facts[it] is not last.facts[it])
+    news = frozenset(it for it in state.facts if _is_news(state.facts[it], last.facts[it]))
     return replace(state, dirty=last.dirty | find_changed_families(last, state), news=news)
 
 
@@ -83,6 +83,11 @@ def _is_calm(endpoint: Endpoint) -> bool:
     """Whether the endpoint serves, with no update, no trial and no restart of copies under way."""
     is_changing = endpoint.pending or endpoint.bake or endpoint.shift or endpoint.restarts
     return endpoint.status is EndpointStatus.IN_SERVICE and not is_changing
+
+
+def _is_news(facts: InstanceFacts, before: InstanceFacts) -> bool:
+    """Whether an instance's report must be read. Reports of use alone are equal."""
+    return facts is not before and facts != before
 
 
 def _are_alike(facts: InstanceFacts, before: InstanceFacts) -> bool:
