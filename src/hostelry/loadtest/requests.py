@@ -3,15 +3,16 @@
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any, Protocol, cast
 from urllib.parse import quote, urlsplit
 
 import httptools
 import msgspec
 
 from hostelry.base.clock import monotonic_s
+from hostelry.loadtest.recording import BROKEN, AnswerRecord
 
-BROKEN = 0  # the status of a broken-off answer
+CONNECT_TIMEOUT_S = 5.0
 Take = Callable[[bytes], None]
 SIGNED_FOR_S = 60.0  # a signature is valid for some minutes
 JSON = "application/json"
@@ -121,27 +122,95 @@ class InvokedModel:
     component: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class LoadRequests:
-    """Builds request number n. `streams_text` is true if an LLM streams the answers."""
-
-    make: Callable[[int], bytes]
-    streams_text: bool
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadPlan:
     """A load test. With `rate_per_s` each request has a planned time, else it follows an answer.
 
     At most `concurrency` requests are under way. `timeout_s` limits one request.
+    `host` and `port` are the address of a source that sends to one address.
     """
 
-    host: str
-    port: int
     concurrency: int
     duration_s: float
     rate_per_s: float | None
     timeout_s: float
+    host: str = ""
+    port: int = 0
+
+
+class LoadClient(Protocol):
+    """One user of a load test, who sends one request after the other."""
+
+    async def send(self, number: int, answer: AnswerRecord) -> None:
+        """Send request `number`, and record its answer.
+
+        Raises TimeoutError after the plan's time limit, and OSError without a connection.
+        """
+        ...
+
+    def close(self) -> None:
+        """Close the user's connection."""
+        ...
+
+
+class LoadSource(Protocol):
+    """The requests of a load test. `streams_text` is true if an LLM streams the answers."""
+
+    @property
+    def streams_text(self) -> bool:
+        """Whether answers are streams of an LLM's tokens."""
+        ...
+
+    def open_client(self, plan: LoadPlan) -> LoadClient:
+        """A new user."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LoadRequests:
+    """Builds the bytes of request number n, for the plan's address."""
+
+    make: Callable[[int], bytes]
+    streams_text: bool
+
+    def open_client(self, plan: LoadPlan) -> LoadClient:
+        """A user with a separate connection."""
+        return _ConnectedClient(self.make, plan)
+
+
+class _ConnectedClient:
+    """A user with one connection, which is made again after it broke."""
+
+    def __init__(self, make: Callable[[int], bytes], plan: LoadPlan) -> None:
+        self._make = make
+        self._plan = plan
+        self._connection: LoadConnection | None = None
+
+    async def send(self, number: int, answer: AnswerRecord) -> None:
+        """Send a request. The connection is kept if the answer arrived whole."""
+        try:
+            connection = self._connection
+            if connection is None or not connection.is_open:
+                connection = self._connection = await self._connect()
+            async with asyncio.timeout(self._plan.timeout_s):
+                status = await connection.ask(self._make(number), answer.take)
+            answer.end(status, connection.header)
+        finally:
+            if not answer.is_whole:
+                self.close()
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._connection is not None:
+            self._connection.close()
+        self._connection = None
+
+    async def _connect(self) -> LoadConnection:
+        async with asyncio.timeout(CONNECT_TIMEOUT_S):
+            _, connection = await asyncio.get_running_loop().create_connection(
+                lambda: LoadConnection(ERROR_HEADER), self._plan.host, self._plan.port
+            )
+        return connection
 
 
 def openai_requests(

@@ -9,8 +9,9 @@ from typing import TypeVar
 import pytest
 from tests.cases import case, cases
 
+from hostelry.loadtest.recording import AnswerRecord, refusal
 from hostelry.loadtest.requests import LoadPlan, LoadRequests, message
-from hostelry.loadtest.runner import LoadRun, LoadSearch, refusal
+from hostelry.loadtest.runner import LoadRun, LoadSearch
 from hostelry.loadtest.search import SearchCause, SearchLimits, SearchSettings, SearchStep
 from hostelry.loadtest.tally import LoadTally
 
@@ -138,3 +139,45 @@ def test_refusals_have_a_code_and_a_text(
     status: int, kind: bytes, body: bytes, code: str, text: str
 ) -> None:
     assert refusal(status, kind, body) == (code, text)
+
+
+class CountedUsers:
+    """A source without a network. `most` is the largest number of requests at once."""
+
+    streams_text = False
+
+    def __init__(self) -> None:
+        self.most = self._now = 0
+
+    def open_client(self, plan: LoadPlan) -> "CountedUsers":
+        del plan
+        return self
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    async def send(self, number: int, answer: AnswerRecord) -> None:
+        del number
+        self._now += 1
+        self.most = max(self.most, self._now)
+        await asyncio.sleep(0.002)
+        self._now -= 1
+        answer.take(b"ok")
+        answer.end(200, b"")
+
+
+async def test_users_come_and_go_while_the_load_is_sent() -> None:
+    source = CountedUsers()
+    run = LoadRun(plan_at(0, 1), source, show_nothing)
+    async with run.load():
+        for num_users in (1, 3, 2, 4):
+            run.set_users(num_users)
+            await run.wait_until(lambda _, age_s: age_s >= 0.03)  # surplus users end
+            source.most = 0
+            run.take_window()
+            await run.wait_until(lambda _, age_s: age_s >= 0.05)
+            window = run.take_window()
+            assert source.most == num_users
+            assert window.num_ok > num_users
+            assert not window.errors
+        run.interrupt()
