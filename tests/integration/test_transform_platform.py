@@ -1,15 +1,16 @@
-"""Transform jobs through boto3 and the SDK's own Transformer: CSV through a real model."""
+"""Transform and recommendations jobs through boto3 and the SDK: CSV through a real model."""
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.integration.platform import Platform, until
-from tests.integration.sdk_rig import SHORT_WAITS
-from tests.integration.served_models import IMAGE, ROLE, Served, sklearn_runtimes
+from tests.integration.sdk_rig import SHORT_WAITS, TIME_LIMIT_S
+from tests.integration.served_models import IMAGE, ROLE, Served, packed, sklearn_runtimes
 from tests.integration.transform_rig import ended
 from tests.integration.virtual_environments import virtual_environment
 
@@ -17,6 +18,7 @@ from hostelry.base.runtimes import VARIABLE, runtime_python
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
 PROGRAM = Path(__file__).parent / "sdk_programs" / "sdk2_transform.py"
+RIGHT_SIZE = PROGRAM.with_name("sdk2_right_size.py")
 
 
 @pytest.fixture(scope="module")
@@ -152,6 +154,116 @@ def test_an_output_whose_key_is_disabled_fails_the_job_with_the_reason(served: S
     assert "s3://sealed/in/a.csv" in found["FailureReason"]
     assert "isabled" in found["FailureReason"]
     assert "Contents" not in served.s3.list_objects_v2(Bucket="sealed", Prefix="out")
+
+
+def test_a_recommendations_job_measures_its_configurations_and_leaves_nothing(
+    served: Served,
+) -> None:
+    served.s3.create_bucket(Bucket="samples")
+    archive = packed(**{"rows.csv": b"1.0,2.0\n3.0,4.0\n"})
+    served.s3.put_object(Bucket="samples", Key="rows.tar.gz", Body=archive)
+    phase = {"InitialNumberOfUsers": 1, "SpawnRate": 0, "DurationInSeconds": 3}
+    program = {"Name": "SAGEMAKER_PROGRAM", "Value": ["inference.py", "missing.py"]}
+    served.sagemaker.create_inference_recommendations_job(
+        JobName="sizes",
+        JobType="Advanced",
+        RoleArn=ROLE,
+        InputConfig={
+            "ModelName": "linear",
+            "JobDurationInSeconds": 120,
+            "TrafficPattern": {"Phases": [phase, {**phase, "InitialNumberOfUsers": 2}]},
+            "ResourceLimit": {"MaxNumberOfTests": 2, "MaxParallelOfTests": 2},
+            "EndpointConfigurations": [
+                {
+                    "InstanceType": "ml.c5.large",
+                    "EnvironmentParameterRanges": {"CategoricalParameterRanges": [program]},
+                }
+            ],
+            "ContainerConfig": {
+                "PayloadConfig": {
+                    "SamplePayloadUrl": "s3://samples/rows.tar.gz",
+                    "SupportedContentTypes": ["text/csv"],
+                }
+            },
+        },
+        StoppingConditions={
+            "MaxInvocations": 1_000_000,
+            "ModelLatencyThresholds": [{"Percentile": "P95", "ValueInMilliseconds": 5_000}],
+        },
+    )
+    found = recommended(served, "sizes")
+    assert found["Status"] == "COMPLETED"
+    (best,) = found["InferenceRecommendations"]
+    metrics = best["Metrics"]
+    assert metrics["MaxInvocations"] > 60
+    assert 0 < metrics["ModelLatency"] <= 5_000
+    assert metrics["ModelSetupTime"] >= 1
+    assert "CostPerHour" not in metrics, "no price is known"
+    assert best["RecommendationId"].startswith("sizes/")
+    assert best["EndpointConfiguration"]["InstanceType"] == "ml.c5.large"
+    took = best["InvocationEndTime"] - best["InvocationStartTime"]
+    assert 6 <= took.total_seconds() < 12
+    steps = served.sagemaker.list_inference_recommendations_job_steps(JobName="sizes")["Steps"]
+    assert [it["Status"] for it in steps] == ["COMPLETED", "FAILED"]
+    assert "missing.py" in steps[1]["InferenceBenchmark"]["FailureReason"]
+    lines = execution_log(served.platform.boto3("logs"), "sizes")
+    assert any("2 users, " in it and "invocations/minute" in it for it in lines)
+    assert lines[-1] == "Job sizes is COMPLETED"
+    shown = served.platform.looker().list_endpoints()["Endpoints"]
+    assert [it for it in shown if "recommendation" in it["EndpointName"]] == []
+
+
+@pytest.mark.thorough
+def test_right_size_of_the_sdk_works_while_processes_are_killed(served: Served) -> None:
+    served.s3.create_bucket(Bucket="sized")
+    archive = packed(**{"rows.csv": b"1.0,2.0\n3.0,4.0\n"})
+    served.s3.put_object(Bucket="sized", Key="rows.tar.gz", Body=archive)
+    python = virtual_environment("sdk2", "sagemaker<3", "awscli") / "python"
+    given = (IMAGE, "s3://models/inside.tar.gz", "s3://sized/rows.tar.gz", ROLE, "ml.c5.large")
+    command = [str(python), "-W", "ignore", str(RIGHT_SIZE), *given]
+    platform, logs = served.platform, served.platform.boto3("logs")
+    with ThreadPoolExecutor(1) as pool:
+        program = pool.submit(platform.exec, command, SHORT_WAITS)
+        jobs = platform.looker().list_inference_recommendations_jobs
+        until(lambda: jobs(NameContains="sizes-")["InferenceRecommendationsJobs"], "the job", 60)
+        name = jobs(NameContains="sizes-")["InferenceRecommendationsJobs"][0]["JobName"]
+        until(lambda: windows_in(execution_log(logs, name)) >= 1, "the first window", 60)
+        platform.back("jobs", platform.kill("jobs"))
+        until(lambda: windows_in(execution_log(logs, name)) >= 2, "the load is repeated", 60)
+        platform.back("control", platform.kill("control"))
+        done = program.result(TIME_LIMIT_S)
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["recommended"] == ["ml.c5.large", "ml.c5.large"]
+    assert found["metrics"]["MaxInvocations"] > 60
+    assert found["status"] == "InService"
+    assert found["environment"]["OMP_NUM_THREADS"] in ("1", "2")
+    steps = served.sagemaker.list_inference_recommendations_job_steps(JobName=name)["Steps"]
+    assert [it["Status"] for it in steps] == ["COMPLETED", "COMPLETED"]
+    assert "Step 1: 1 users, " in done.stdout, "the SDK prints the windows"
+
+
+def windows_in(lines: list[str]) -> int:
+    """The number of lines about windows."""
+    return sum(1 for it in lines if "invocations/minute" in it)
+
+
+def recommended(served: Served, job: str) -> dict[str, Any]:
+    """A recommendations job, after its end."""
+
+    def over() -> dict[str, Any] | None:
+        looker = served.platform.looker()
+        found: dict[str, Any] = looker.describe_inference_recommendations_job(JobName=job)
+        return None if found["Status"] in ("PENDING", "IN_PROGRESS", "STOPPING") else found
+
+    found: dict[str, Any] = until(over, f"job {job} ends", 120)
+    return found
+
+
+def execution_log(logs: Any, job: str) -> list[str]:
+    """The lines of a recommendations job, as the SDK reads them."""
+    group = "/aws/sagemaker/InferenceRecommendationsJobs"
+    events = logs.get_log_events(logGroupName=group, logStreamName=f"{job}/execution")["events"]
+    return [it["message"] for it in events]
 
 
 def data_log(served: Served, job: str) -> list[str]:

@@ -9,7 +9,7 @@ from hostelry.base.errors import HostelryError, ServiceError
 from hostelry.base.root_key import RootKey
 from hostelry.domain.endpoint import Endpoint
 from hostelry.domain.scope import Scope
-from hostelry.domain.shape import InstanceType, Shape
+from hostelry.domain.shape import NO_RESOURCES, InstanceType, Shape
 from hostelry.events.call_rows import CallRows
 from hostelry.logs.events import LogsUnavailable
 from hostelry.logs.store import LogStore
@@ -32,7 +32,9 @@ class CallContext:
     """The caller, the state and the instant of one call.
 
     `scope` owns the resources that the call names. `get_shape` returns the declared shape of an
-    instance type, and `instance_types` are the types with a declared shape. The platform's own key
+    instance type, and `instance_types` are the types with a declared shape. `machine` has the
+    resources of this machine, and `find_price` the price per hour of an instance type, or None if
+    it is not known. The platform's own key
     acts in the execution role, `role_arn` and `role_name`. `session` is set for a caller with
     temporary keys, which `issue_keys` makes. `pace` divides AWS's waits of minutes. `root_key`
     seals key material. Calls that cannot concern logs need no `log_store`. With `checks_roles`
@@ -54,6 +56,8 @@ class CallContext:
     pace: float = 1.0
     metrics: MetricStore
     instance_types: Mapping[str, InstanceType] = field(default_factory=dict)
+    machine: Shape = NO_RESOURCES
+    find_price: Callable[[str], float | None] = lambda _: None
     root_key: RootKey = field(default_factory=RootKey)
     log_store: LogStore | None = None
     issue_keys: Callable[[Session], TemporaryKeys] = no_keys

@@ -28,6 +28,8 @@ from hostelry.api.sagemaker import (
     experiment,
     experiment_change,
     model,
+    recommendation_job,
+    scaling_recommendation,
     tag,
     transform_job,
 )
@@ -66,6 +68,10 @@ SERVED: Mapping[str, Mapping[str, Operation]] = {
         "DescribeTransformJob": transform_job.describe_transform_job,
         "ListTransformJobs": transform_job.list_transform_jobs,
         "StopTransformJob": transform_job.stop_transform_job,
+        **recommendation_job.OPERATIONS,
+        "GetScalingConfigurationRecommendation": (
+            scaling_recommendation.get_scaling_configuration_recommendation
+        ),
         "CreateInferenceExperiment": experiment.create_inference_experiment,
         "DescribeInferenceExperiment": experiment.describe_inference_experiment,
         "ListInferenceExperiments": experiment.list_inference_experiments,

@@ -34,6 +34,7 @@ from hostelry.cli.status_text import (
     is_full,
     leader_lines,
     process_lines,
+    recommendation_lines,
     version_lines,
 )
 from hostelry.home.home import Home
@@ -167,5 +168,7 @@ def state_lines(state: dict[str, Any] | None, *, running: bool, alone: bool) -> 
     )
     lines += transform_lines(jobs, now, most_alike=most_alike)
     shown = [it["name"] for it in endpoints] if alone else None
+    benchmarks = [] if alone else state.get("recommendation_jobs", ())
+    lines += recommendation_lines(benchmarks, now)
     lines += experiment_lines(state.get("inference_experiments", ()), now, shown)
     return [*lines, DECLARED_NOTE] if endpoints or jobs else lines

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from hostelry.base.peers import skew_refusal
-from hostelry.base.printable import terminal_lines
+from hostelry.base.printable import one_line, terminal_lines
 from hostelry.home.platform_processes import PlatformProcess
 
 GIB = 1024**3
@@ -342,6 +342,21 @@ def experiment_lines(
             f"  {one['percent']} % of {one['production']} to {one['shadow']}  {step_text(one, now)}"
         )
         lines += [*reason_lines(one["status_reason"], "  "), ""]
+    return lines
+
+
+def recommendation_lines(jobs: Sequence[Mapping[str, Any]], now: float) -> list[str]:
+    """Unfinished recommendations jobs: status, steps that are over, and steps under way."""
+    lines: list[str] = []
+    for job in jobs:
+        until_at = job["until_at"]
+        left = "" if until_at is None else f"  at most {time_left(until_at, now)} left"
+        lines.append(
+            f"recommendations job {job['name']}  {job['status']}"
+            f"  {job['num_over']} of {job['num_steps']} steps are over{left}"
+        )
+        lines += [f"  {one_line(step)}" for step in job["under_way"]]
+        lines.append("")
     return lines
 
 

@@ -38,12 +38,12 @@ from hostelry.base.logging import about_request
 from hostelry.base.root_key import RootKey
 from hostelry.control.call_threads import CallThreads, answer_call
 from hostelry.control.gateway_routes import LoadRoutes, RouteRoutes, WakeRoutes
-from hostelry.control.jobs_routes import TransformRoutes
+from hostelry.control.jobs_routes import BenchmarkRoutes, TransformRoutes
 from hostelry.control.reports import PlacementReports
 from hostelry.domain.endpoint import Endpoint
 from hostelry.domain.load import Wake
 from hostelry.domain.scope import Scope as Owner
-from hostelry.domain.shape import Shape
+from hostelry.domain.shape import NO_RESOURCES, Shape
 from hostelry.events.call_rows import CallRows
 from hostelry.fleet.shapes import instance_types
 from hostelry.gateway.handlers.callers import check_service
@@ -52,7 +52,12 @@ from hostelry.logs.store import LogStore
 from hostelry.messaging.services import Messaging
 from hostelry.metrics.protocol import MetricStore
 from hostelry.metrics.sagemaker.load_aggregator import LoadAggregator
-from hostelry.reconcile.overview import experiment_overview, overview, transform_overview
+from hostelry.reconcile.overview import (
+    experiment_overview,
+    overview,
+    recommendation_overview,
+    transform_overview,
+)
 from hostelry.reconcile.reconciler import Reconciler
 from hostelry.reconcile.record import filter_visible, load_all
 from hostelry.store.records import State
@@ -74,6 +79,9 @@ class ControlDeps:
     - `verdict_of`: the verdict on an endpoint's update
     - `leader`: which of several controls leads
     - `gateway_hosts`: the hosts with gateways
+
+    `machine` has the resources of this machine. `find_price` returns the price per hour of an
+    instance type, or None if it is not known.
     """
 
     state: State
@@ -90,6 +98,8 @@ class ControlDeps:
     logs: LogStore | None = None
     on_keys_issued: Callable[[TemporaryKeys], None] = lambda _: None
     checks_roles: bool = True
+    machine: Shape = NO_RESOURCES
+    find_price: Callable[[str], float | None] = lambda _: None
     messaging: Messaging | None = None
     calls: CallRows | None = None
     foreign_s3: str = ""
@@ -122,6 +132,7 @@ def build_app(deps: ControlDeps) -> ASGIApp:
     wakes = WakeRoutes(deps.state, deps.wake)
     loads = LoadRoutes(deps.aggregator, deps.clock)
     transforms = TransformRoutes(deps.reconciler.transforms)
+    benchmarks = BenchmarkRoutes(deps.reconciler.recommendations)
     app = Starlette(
         routes=[
             *RouteRoutes(deps.reconciler.routes).routes(),
@@ -136,6 +147,7 @@ def build_app(deps: ControlDeps) -> ASGIApp:
             Route("/internal/transform-jobs", transforms.get_newer, methods=["GET"]),
             Route("/internal/transform-jobs/progress", transforms.note_progress, methods=["POST"]),
             Route("/internal/transform-jobs/finish", transforms.finish, methods=["POST"]),
+            *benchmarks.routes(),
             *deps.more_routes,
             # All other requests are AWS calls. `find_target` finds the operation or refuses it.
             Route("/{path:path}", routes.call, methods=["GET", "POST", "PUT", "DELETE", "PATCH"]),
@@ -189,6 +201,7 @@ class InternalApi:
         states = await asyncio.to_thread(load_all, self._deps.state)
         stored = await asyncio.to_thread(self._deps.state.transform_jobs.list)
         experiments = await asyncio.to_thread(self._deps.state.inference_experiments.list)
+        benchmarks = await asyncio.to_thread(self._deps.state.recommendation_jobs.list)
         reconciler = self._deps.reconciler
         snapshot, facts = reconciler.routes.snapshot, reconciler.instances.facts
         get_progress = reconciler.transforms.get_progress
@@ -206,6 +219,7 @@ class InternalApi:
                 (it.value for it in stored), states, facts, get_progress
             ),
             "inference_experiments": experiment_overview(it.value for it in experiments),
+            "recommendation_jobs": recommendation_overview(it.value for it in benchmarks),
             "routes_version": None if snapshot is None else snapshot.version,
             "version": __version__,
         }
@@ -298,6 +312,8 @@ class InternalApi:
             pace=deps.pace,
             metrics=deps.metrics,
             instance_types=instance_types(),
+            machine=deps.machine,
+            find_price=deps.find_price,
             root_key=deps.root_key,
             log_store=deps.logs,
             issue_keys=self._issue,

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -19,14 +19,17 @@ from hostelry.domain.data_capture import CaptureCounts, CaptureReport
 from hostelry.domain.endpoint import EndpointStatus
 from hostelry.domain.load import LoadKey
 from hostelry.domain.log_source import (
+    RECOMMENDATION_GROUP,
     DataLine,
     DataLogReport,
     LogSource,
+    execution_stream,
     get_copy_source,
     get_stream,
 )
 from hostelry.domain.messaging import PublicationRequest
 from hostelry.domain.metric import MODEL_NAMESPACE, Sample
+from hostelry.domain.recommendation_job import BenchmarkEnd, RecommendationJob
 from hostelry.domain.scope import Scope
 from hostelry.domain.transform_job import TransformEnd, TransformProgressReport
 from hostelry.logs.events import LogsUnavailable, NewEvent
@@ -34,6 +37,7 @@ from hostelry.logs.store import LogStore
 from hostelry.messaging.topic_publisher import TopicMissingError, TopicPublisher
 from hostelry.metrics.protocol import MetricWriter
 from hostelry.metrics.sagemaker.load_metrics import capture_samples
+from hostelry.reconcile.recommendation_jobs import RecommendationJobs
 from hostelry.reconcile.transform_jobs import TransformJobs
 from hostelry.store.records import State
 
@@ -74,6 +78,49 @@ class TransformRoutes:
         if not await asyncio.to_thread(self._transforms.finish, end):
             return Response(f"there is no transform job {end.name}", 404)
         return Response(status_code=204)
+
+
+class BenchmarkRoutes:
+    """Handlers of ``/internal/benchmarks``: the loads of inference recommendations jobs."""
+
+    def __init__(self, jobs: RecommendationJobs) -> None:
+        self._jobs = jobs
+
+    def routes(self) -> tuple[Route, ...]:
+        """The routes."""
+        return (
+            Route("/internal/benchmarks", self.get_newer, methods=["GET"]),
+            Route("/internal/benchmarks/finish", self.finish, methods=["POST"]),
+        )
+
+    async def get_newer(self, request: Request) -> Response:
+        """Return the loads to send once they differ from the caller's, or 304 after 20 seconds."""
+        snapshot = await self._jobs.newer_than(request.query_params.get("have"), WAIT_S)
+        return Response(status_code=304) if snapshot is None else JsonResponse(snapshot)
+
+    async def finish(self, request: Request) -> Response:
+        """Store the end of a step and answer 204, also if it was stored before.
+
+        400 if the report is invalid, 404 if the job does not exist.
+        """
+        with refuse_invalid("report on a benchmark"):
+            end = decode(await request.body(), BenchmarkEnd)
+        if not await asyncio.to_thread(self._jobs.finish, end):
+            return Response(f"there is no inference recommendations job {end.job_name}", 404)
+        return Response(status_code=204)
+
+
+def note_job(logs: LogStore, clock: Clock, job: RecommendationJob, lines: Iterable[str]) -> None:
+    """Write lines to the log stream of a job. They are lost while no log can be written."""
+    now_ms = int(clock.now() * 1000)
+    events = [NewEvent(at_ms=now_ms, message=it) for it in lines]
+    if not events:
+        return
+    try:
+        stream = execution_stream(job.name)
+        logs.put(job.scope, RECOMMENDATION_GROUP, stream, events, now_ms)
+    except LogsUnavailable as error:
+        LOG.warning("%d lines about job %s are lost: %s", len(events), job.name, error)
 
 
 class AsyncRoutes:

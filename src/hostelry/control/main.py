@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import gc
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -37,7 +37,7 @@ from hostelry.control.data import ControlData, LogCollection, collect_logs, open
 from hostelry.control.election import LeaderRoutes, Term
 from hostelry.control.front import ControlFront
 from hostelry.control.image_file import ImageFile
-from hostelry.control.jobs_routes import AsyncRoutes, CaptureBoard, DataLogRoutes
+from hostelry.control.jobs_routes import AsyncRoutes, CaptureBoard, DataLogRoutes, note_job
 from hostelry.control.reports import CensusTaker
 from hostelry.control.rollout_verdicts import report_verdicts
 from hostelry.control.scaling import Scaling, run_scaling
@@ -54,7 +54,8 @@ from hostelry.home.home import (
     log_format,
 )
 from hostelry.home.platform_store import open_claimed_store, platform_database
-from hostelry.processes.fleets import build_fleet, key_shown_to_agents
+from hostelry.home.price_file import PriceFile
+from hostelry.processes.fleets import build_fleet, get_machine, key_shown_to_agents
 from hostelry.reconcile.reconciler import Reconciler, ReconcilerDeps
 from hostelry.store.protocol import Store
 from hostelry.store.records import open_state
@@ -114,8 +115,12 @@ async def _lead(
     census = CensusTaker(state, lambda: reconciler.instances.facts, home.root, monotonic_s)
     data = open_data(home, config, state, term.database, clock)
     scaling = Scaling(home, config, credentials, data, clock, get_shape, census.take)
-    deps = _reconciler_deps(home, config, credentials, clock, term)
-    reconciler = Reconciler(state, replace(deps, verdict_of=scaling.verdicts.decide))
+    deps = replace(
+        _reconciler_deps(home, config, credentials, clock, term),
+        verdict_of=scaling.verdicts.decide,
+        note_job=lambda job, lines: note_job(logs.store, clock, job, lines),
+    )
+    reconciler = Reconciler(state, deps)
     async with (
         collect_logs(LogCollection(home, config, clock)) as logs,
         run_scaling(scaling),
@@ -127,16 +132,6 @@ async def _lead(
         comparisons = Comparisons(owner, state, scaling.aggregator, clock)
         gateway_hosts = GatewayHostRoutes(monotonic_s)
         captured = CaptureBoard(scaling.metrics)
-        agent = partial(
-            HttpAgent,
-            internal_key=key_shown_to_agents(config, credentials),
-            call_timeout_s=AGENT_TIMEOUT_S,
-            epoch=term.epoch,
-        )
-        copy_metrics = CopyMetricsRoutes(state, lambda it: agent(it).copy_pages())
-        copy_caches = CopyCacheRoutes(
-            state, lambda it, *asked: agent(it).copy_account(*asked), deps.is_llm
-        )
         data_logs = DataLogRoutes(state, logs.store, clock)
         app = build_app(
             ControlDeps(
@@ -145,6 +140,8 @@ async def _lead(
                 credentials=credentials,
                 clock=clock,
                 get_shape=get_shape,
+                machine=get_machine(),
+                find_price=PriceFile(home.prices).get_price_per_hour,
                 max_body_bytes=config.max_body_bytes,
                 wake=scaling.wake,
                 aggregator=scaling.aggregator,
@@ -165,9 +162,8 @@ async def _lead(
                     *data_logs.routes(),
                     *comparisons.routes(),
                     *captured.routes(),
-                    *copy_metrics.routes(),
+                    *_copy_routes(config, credentials, term, deps.is_llm),
                     *_act_routes(data, reconciler, clock),
-                    *copy_caches.routes(),
                     *LeaderRoutes(term.leader).routes(),
                     *gateway_hosts.routes(),
                     *_join_routes(home, state.store, owner, config, gateway_hosts, term),
@@ -199,6 +195,21 @@ def _join_routes(
         address=config.control_address,
         live=lambda: live_hosts(hosts.live(), term.leader()),
     ).routes()
+
+
+def _copy_routes(
+    config: UpConfig, credentials: Credentials, term: Term, is_llm: Callable[[str], bool]
+) -> tuple[Route, ...]:
+    """The routes whose answers come from the agents of copies."""
+    agent = partial(
+        HttpAgent,
+        internal_key=key_shown_to_agents(config, credentials),
+        call_timeout_s=AGENT_TIMEOUT_S,
+        epoch=term.epoch,
+    )
+    pages = CopyMetricsRoutes(term.state, lambda it: agent(it).copy_pages())
+    caches = CopyCacheRoutes(term.state, lambda it, *asked: agent(it).copy_account(*asked), is_llm)
+    return (*pages.routes(), *caches.routes())
 
 
 def _act_routes(data: ControlData, reconciler: Reconciler, clock: SystemClock) -> tuple[Route, ...]:

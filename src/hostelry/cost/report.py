@@ -7,7 +7,15 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from hostelry.cost.attribution import HOUR_S, Charge, ChargeKind, Idle, divide_by_tenant
-from hostelry.cost.usage import TRANSFORM_PREFIX, Calls, HourUsage, UsageTarget
+from hostelry.cost.usage import (
+    RECOMMENDATION_PREFIX,
+    TRANSFORM_PREFIX,
+    Calls,
+    HourUsage,
+    UsageTarget,
+)
+
+JOB_PREFIXES = (TRANSFORM_PREFIX, RECOMMENDATION_PREFIX)
 
 STORAGE = "(object store)"
 NO_TENANT, NO_MODEL = "(no tenant)", "(no target model)"
@@ -292,7 +300,7 @@ def _find_savings(charges: Iterable[Charge], hours: Sequence[HourUsage]) -> Iter
         target = charge.target
         if target is None or charge.kind not in OF_INSTANCES:
             continue
-        is_job = target.endpoint.startswith(TRANSFORM_PREFIX)  # its instances end with it
+        is_job = target.endpoint.startswith(JOB_PREFIXES)  # its instances end with it
         if not is_job and (charge.at, target.endpoint) not in called:
             quiet.setdefault(target.endpoint, []).append(charge)
     nums = Counter({name: len({it.at for it in them}) for name, them in quiet.items()})

@@ -22,7 +22,9 @@ from dataclasses import dataclass, field, replace
 ENDPOINT, VARIANT, TYPE = "EndpointName", "VariantName", "InstanceType"
 COMPONENT, BASE = "InferenceComponentName", "BaseInferenceComponentName"
 MODEL, TENANT = "TargetModel", "Tenant"
-TRANSFORM_PREFIX = "transform job "  # of the name of a transform job, in place of an endpoint's
+# These begin the name of a job, in place of an endpoint's.
+TRANSFORM_PREFIX = "transform job "
+RECOMMENDATION_PREFIX = "recommendations job "
 REQUESTS = "UsageRequests"
 INSTANCE_TIME, RESERVED_TIME = "UsageInstanceTime", "UsageReservedTime"
 STORAGE_TIME, RECORDED_TIME = "UsageStorageTime", "UsageRecordedTime"

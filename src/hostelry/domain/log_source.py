@@ -4,8 +4,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hostelry.domain.copy import Copy, CopySpec, Instance
+from hostelry.domain.hidden_endpoint import (
+    HiddenKind,
+    find_hidden_kind,
+    get_job_name,
+    get_owner,
+    is_hidden,
+)
 from hostelry.domain.scope import Scope
-from hostelry.domain.transform_job import get_job_name, is_hidden
 
 # A source of log events is a copy. Its output goes to a log group and a log stream.
 #
@@ -15,13 +21,18 @@ from hostelry.domain.transform_job import get_job_name, is_hidden
 
 COMPONENT_OWNER = "component/"
 TRANSFORM_GROUP = "/aws/sagemaker/TransformJobs"
+RECOMMENDATION_GROUP = "/aws/sagemaker/InferenceRecommendationsJobs"
+JOB_GROUPS = {
+    HiddenKind.TRANSFORM: TRANSFORM_GROUP,
+    HiddenKind.RECOMMENDATION: RECOMMENDATION_GROUP,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogSource:
     """A copy as a source of log events. On a model endpoint it has no `component_name`.
 
-    `instance_made_at` is in seconds since the epoch, and used only in streams of transform jobs.
+    `instance_made_at` is in seconds since the epoch, and used only in streams of jobs.
     `container` is the name of the copy's container, if its model has several.
     """
 
@@ -45,8 +56,8 @@ class LogSource:
     def stream(self) -> str:
         """The log stream of an instance, of a container on it, or of a component's copy."""
         if is_hidden(self.endpoint_name):
-            job_name = get_job_name(self.endpoint_name)
-            of_instance = f"{job_name}/{self.instance_id}-{self.instance_made_at:.0f}"
+            owner = get_owner(self.endpoint_name)
+            of_instance = f"{owner}/{self.instance_id}-{self.instance_made_at:.0f}"
         else:
             of_instance = f"{self.variant_name}/{self.instance_id}"
         part = self.container if self.component_name is None else self.copy_id
@@ -98,10 +109,9 @@ def component_group(component_name: str) -> str:
 
 
 def endpoint_group(endpoint_name: str) -> str:
-    """The log group of a model endpoint. All transform jobs share a group."""
-    if is_hidden(endpoint_name):
-        return TRANSFORM_GROUP
-    return f"/aws/sagemaker/Endpoints/{endpoint_name}"
+    """The log group of a model endpoint. All jobs of a kind share a group."""
+    kind = find_hidden_kind(endpoint_name)
+    return f"/aws/sagemaker/Endpoints/{endpoint_name}" if kind is None else JOB_GROUPS[kind]
 
 
 # A data log has lines about requests and records, written outside of the container that gets them.
@@ -142,5 +152,12 @@ def get_stream(line: DataLine, source: LogSource | None) -> tuple[str, str]:
     if source is not None:
         return source.group, source.stream + SUFFIX
     name = line.endpoint_name
+    if find_hidden_kind(name) is HiddenKind.RECOMMENDATION:
+        return RECOMMENDATION_GROUP, execution_stream(get_job_name(name))
     first = get_job_name(name) if is_hidden(name) else line.variant_name
     return endpoint_group(name), (first + SUFFIX).removeprefix("/")
+
+
+def execution_stream(job_name: str) -> str:
+    """The stream with the progress of an inference recommendations job, which the SDK reads."""
+    return f"{job_name}/execution"

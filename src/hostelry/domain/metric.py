@@ -9,6 +9,7 @@ from hostelry.domain.scope import Scope
 MODEL_NAMESPACE = "AWS/SageMaker"
 ENDPOINT_NAMESPACE = "/aws/sagemaker/Endpoints"
 TRANSFORM_NAMESPACE = "/aws/sagemaker/TransformJobs"
+RECOMMENDATION_NAMESPACE = "/aws/sagemaker/InferenceRecommendationsJobs"
 COMPONENT_NAMESPACE = "/aws/sagemaker/InferenceComponents"
 OWN_NAMESPACE = "Hostelry"
 

@@ -1,7 +1,7 @@
 """A model: containers, each with an image, artifacts and environment."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
@@ -78,6 +78,14 @@ class Model:
     containers: tuple[Container, ...]
     execution: ExecutionMode = ExecutionMode.SERIAL
     given: Mapping[str, Any]
+
+    def add_environment(self, variables: Mapping[str, str]) -> "Model":
+        """The model whose containers also have these variables."""
+        containers = tuple(
+            replace(container, environment={**container.environment, **variables})
+            for container in self.containers
+        )
+        return replace(self, containers=containers)
 
     @property
     def is_direct(self) -> bool:

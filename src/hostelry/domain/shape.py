@@ -12,6 +12,9 @@ class Shape:
     accelerators: int = 0
 
 
+NO_RESOURCES = Shape(cpus=0, memory_bytes=0)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Requirements:
     """The reservation of one copy (ComputeResourceRequirements).

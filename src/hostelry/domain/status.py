@@ -1,12 +1,13 @@
-"""State machines of endpoints, components, transform jobs and experiments, one table each.
+"""State machines of endpoints, components, jobs and experiments, one table each.
 
-A record begins in Creating, and a job in InProgress. `next_status` gives every later status. One
-difference from AWS is deliberate: an endpoint or component can be deleted in every status, which
-cancels a create or an update under way.
+A record begins in Creating, a transform job in InProgress, and a recommendations job in PENDING.
+`next_status` gives every later status. One difference from AWS is deliberate: an endpoint or
+component can be deleted in every status, which cancels a create or an update under way.
 
-Source: DescribeEndpoint, DescribeInferenceComponent, DescribeTransformJob and
-DescribeInferenceExperiment (EndpointStatus, InferenceComponentStatus, TransformJobStatus,
-InferenceExperimentStatus) in the SageMaker API reference.
+Source: DescribeEndpoint, DescribeInferenceComponent, DescribeTransformJob,
+DescribeInferenceExperiment and DescribeInferenceRecommendationsJob (EndpointStatus,
+InferenceComponentStatus, TransformJobStatus, InferenceExperimentStatus, RecommendationJobStatus)
+in the SageMaker API reference.
 """
 
 import functools
@@ -18,6 +19,7 @@ from hostelry.base.errors import HostelryError
 from hostelry.domain.component import ComponentStatus
 from hostelry.domain.endpoint import EndpointStatus
 from hostelry.domain.inference_experiment import OVER, ExperimentStatus
+from hostelry.domain.recommendation_job import RecommendationStatus
 from hostelry.domain.transform_job import TransformJobStatus
 
 # Time for starting agents and waiting for free resources, added to the model's timeouts. It is
@@ -26,6 +28,7 @@ PROVISION_S = 600.0
 DELETE_S = 120.0
 TRANSFORM_S = 28 * 86_400.0  # the maximum duration of a transform job
 STOP_S = 60.0  # for the requests of a stopped transform job to end
+RECOMMENDATION_SLACK_S = 900.0  # after a recommendations job's duration, for its last report
 EXPERIMENT_SLACK_S = 120.0  # on top of its endpoint's deadline, whose failure reason is better
 EXPERIMENT_CHANGE_S = 600.0  # for an experiment's endpoint to apply another weight, or an update
 RUNNER_S = 600.0  # for the jobs process to ask for new transform jobs
@@ -47,12 +50,17 @@ def delete_deadline(now: float) -> float:
 
 
 Status = TypeVar(
-    "Status", bound=EndpointStatus | ComponentStatus | TransformJobStatus | ExperimentStatus
+    "Status",
+    bound=EndpointStatus
+    | ComponentStatus
+    | TransformJobStatus
+    | ExperimentStatus
+    | RecommendationStatus,
 )
 
 
 class Event(Enum):
-    """Events of an endpoint, a component, a transform job or an experiment."""
+    """Events of an endpoint, a component, a job or an experiment."""
 
     UPDATE = "update"  # a client requests another configuration, specification or count
     READY = "ready"  # everything desired has proven ready
@@ -63,7 +71,7 @@ class Event(Enum):
     STOP = "stop"  # a client requests it
     STOPPED = "stopped"  # a job has nothing under way any more
     SCHEDULED = "scheduled"  # an experiment waits for its start time
-    START = "start"  # a client requests it, or the start time has come
+    START = "start"  # a client requests it, or the start time has come, or there is room
 
 
 class IllegalTransition(HostelryError):  # noqa: N818 - named after the table
@@ -119,6 +127,17 @@ EXPERIMENT_TRANSITIONS: Mapping[tuple[ExperimentStatus, Event], ExperimentStatus
     },
 }
 
+# Of a recommendations job, and of its steps.
+RECOMMENDATION_TRANSITIONS: Mapping[tuple[RecommendationStatus, Event], RecommendationStatus] = {
+    (RecommendationStatus.PENDING, Event.START): RecommendationStatus.IN_PROGRESS,
+    (RecommendationStatus.PENDING, Event.FAIL): RecommendationStatus.FAILED,
+    (RecommendationStatus.PENDING, Event.STOP): RecommendationStatus.STOPPING,
+    (RecommendationStatus.IN_PROGRESS, Event.COMPLETE): RecommendationStatus.COMPLETED,
+    (RecommendationStatus.IN_PROGRESS, Event.FAIL): RecommendationStatus.FAILED,
+    (RecommendationStatus.IN_PROGRESS, Event.STOP): RecommendationStatus.STOPPING,
+    (RecommendationStatus.STOPPING, Event.STOPPED): RecommendationStatus.STOPPED,
+}
+
 # Events that only clients cause.
 ASKED = frozenset({Event.UPDATE, Event.DELETE, Event.STOP})
 
@@ -128,6 +147,7 @@ TRANSITIONS: Mapping[Any, Any] = {
     **COMPONENT_TRANSITIONS,
     **TRANSFORM_TRANSITIONS,
     **EXPERIMENT_TRANSITIONS,
+    **RECOMMENDATION_TRANSITIONS,
 }
 
 

@@ -8,11 +8,10 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from hostelry.domain.hidden_endpoint import HiddenKind
 from hostelry.domain.model import Model
 from hostelry.domain.scope import Scope
 
-HIDDEN_PREFIX = "transform-job/"
-"""Begins the names of transform jobs' endpoints; no client can name one with a slash."""
 VARIANT_NAME = "AllTraffic"
 WHOLE = "$"
 
@@ -175,7 +174,7 @@ class TransformJob:
     @property
     def endpoint_name(self) -> str:
         """The name of its hidden endpoint."""
-        return HIDDEN_PREFIX + self.name
+        return HiddenKind.TRANSFORM.value + self.name
 
     @property
     def is_over(self) -> bool:
@@ -209,13 +208,3 @@ class TransformEnd:
     status: TransformJobStatus
     reason: str | None = None
     progress: TransformProgress | None = None
-
-
-def is_hidden(endpoint_name: str) -> bool:
-    """Whether an endpoint belongs to a transform job. Clients do not see such endpoints."""
-    return endpoint_name.startswith(HIDDEN_PREFIX)
-
-
-def get_job_name(endpoint_name: str) -> str:
-    """Return the name of the transform job of a hidden endpoint."""
-    return endpoint_name.removeprefix(HIDDEN_PREFIX)

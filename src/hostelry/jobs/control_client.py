@@ -13,6 +13,7 @@ from hostelry.base.json import decode
 from hostelry.domain.async_request import AsyncMetricsReport
 from hostelry.domain.log_source import DataLogReport
 from hostelry.domain.messaging import PublicationRequest
+from hostelry.domain.recommendation_job import BenchmarkEnd, BenchmarkSnapshot
 from hostelry.domain.scope import Scope
 from hostelry.domain.transform_job import TransformEnd, TransformProgressReport, TransformSnapshot
 from hostelry.http1.calls import call
@@ -25,6 +26,7 @@ POLL_TIMEOUTS = Timeouts(total_s=30.0, connect_s=1.0)
 MAX_ANSWER_BYTES = 64 * 1024
 MAX_SNAPSHOT_BYTES = 64 * 1024 * 1024
 TRANSFORM_JOBS = "/internal/transform-jobs"
+BENCHMARKS = "/internal/benchmarks"
 DELETED = 404  # control has deleted the job, which needs no report
 Answer = TypeVar("Answer")
 
@@ -98,12 +100,15 @@ class HttpJobsControl:
 
     async def get_transform_jobs(self, have: str | None) -> TransformSnapshot | None:
         """Return the jobs to run once they differ from version `have`. None while they do not."""
-        target = TRANSFORM_JOBS if have is None else f"{TRANSFORM_JOBS}?have={have}"
-        status, answer = await self._call("GET", target, b"", POLL_TIMEOUTS, MAX_SNAPSHOT_BYTES)
-        if status == 304:
-            return None
-        _check_status(target, status, answer)
-        return _decode_answer(answer, TransformSnapshot)
+        return await self._poll(TRANSFORM_JOBS, have, TransformSnapshot)
+
+    async def get_benchmarks(self, have: str | None) -> BenchmarkSnapshot | None:
+        """Return the loads to send once they differ from version `have`. None while they do not."""
+        return await self._poll(BENCHMARKS, have, BenchmarkSnapshot)
+
+    async def report_benchmark_end(self, end: BenchmarkEnd) -> None:
+        """Report how a load ended. Returns once that is durable in control."""
+        await self._post(f"{BENCHMARKS}/finish", end, DELETED)
 
     async def report_transform_progress(self, report: TransformProgressReport) -> None:
         """Report the progress of a transform job."""
@@ -112,6 +117,15 @@ class HttpJobsControl:
     async def report_transform_end(self, end: TransformEnd) -> None:
         """Report how a transform job ended. Returns once that is durable in control."""
         await self._post(f"{TRANSFORM_JOBS}/finish", end, DELETED)
+
+    async def _poll(self, path: str, have: str | None, kind: type[Answer]) -> Answer | None:
+        """A long poll for another snapshot than version `have`."""
+        target = path if have is None else f"{path}?have={have}"
+        status, answer = await self._call("GET", target, b"", POLL_TIMEOUTS, MAX_SNAPSHOT_BYTES)
+        if status == 304:
+            return None
+        _check_status(target, status, answer)
+        return _decode_answer(answer, kind)
 
     async def _post(self, target: str, content: object, accepted: int = 200) -> None:
         body = msgspec.json.encode(content)

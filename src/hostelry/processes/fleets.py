@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from hostelry.base.errors import HostelryError
 from hostelry.base.guards import INTERNAL_KEY_HEADER
 from hostelry.base.peers import LeaderEpoch
+from hostelry.domain.shape import Shape
 from hostelry.fleet.rules.devices import find_real_devices
 from hostelry.home.fleet_option import RAY
 from hostelry.home.home import Credentials, Home, UpConfig, load_config, load_credentials
@@ -50,6 +51,16 @@ def build_fleet(
     start = AgentStart(forks=lent_forks(AGENT_MODULE, home.root))
     local = LocalFleet(home.instances, command, key, devices=devices, epoch=epoch, start=start)
     return local, partial(HttpAgent, internal_key=key, epoch=epoch)
+
+
+def get_machine() -> Shape:
+    """The resources of this machine that instances may use."""
+    memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return Shape(
+        cpus=len(os.sched_getaffinity(0)),
+        memory_bytes=memory_bytes,
+        accelerators=len(find_real_devices(os.environ, os.listdir("/dev"))),
+    )
 
 
 def build_ray_fleet(

@@ -8,10 +8,10 @@ from hostelry.base.parts import changed_pairs
 from hostelry.domain.component import ComponentSpec, InferenceComponent
 from hostelry.domain.copy import Copy, CopyStatus, Instance, InstanceState, complete_sets
 from hostelry.domain.endpoint import Deployment, Endpoint, EndpointVariant
+from hostelry.domain.hidden_endpoint import is_hidden
 from hostelry.domain.load import LoadKey
 from hostelry.domain.scope import Scope
 from hostelry.domain.serverless import ServerlessConfig
-from hostelry.domain.transform_job import is_hidden
 from hostelry.fleet.protocol import Observation
 from hostelry.metrics.sagemaker.census import (
     Census,

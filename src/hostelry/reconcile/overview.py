@@ -10,6 +10,7 @@ from hostelry.domain.copy import Copy, CopyPhase, Instance, InstanceState, LastE
 from hostelry.domain.data_capture import DataCapture
 from hostelry.domain.endpoint import Bake, CopyRestart, Endpoint, EndpointVariant
 from hostelry.domain.inference_experiment import InferenceExperiment
+from hostelry.domain.recommendation_job import RecommendationJob, RecommendationStatus
 from hostelry.domain.shape import Requirements
 from hostelry.domain.transform_job import TransformJob, TransformProgress
 from hostelry.domain.trouble import ServedPart, summarize_serving
@@ -23,6 +24,7 @@ from hostelry.reconcile.plan.endpoint_state import (
 )
 from hostelry.reconcile.plan.growth import get_managed_scaling
 from hostelry.reconcile.plan.placement_request import get_held, to_hosts
+from hostelry.reconcile.plan.recommendation import name_step
 from hostelry.reconcile.plan.status import describe_missing
 
 
@@ -288,6 +290,7 @@ def _requirements(requirements: Requirements) -> dict[str, Any]:
 
 
 MAX_ENDED = 20  # jobs, and experiments, that are over
+UNDER_WAY = RecommendationStatus.IN_PROGRESS
 
 
 def transform_overview(
@@ -351,6 +354,25 @@ def experiment_overview(experiments: Iterable[InferenceExperiment]) -> list[dict
         }
         for one in newest
         if not one.is_over or one in over
+    ]
+
+
+def recommendation_overview(jobs: Iterable[RecommendationJob]) -> list[dict[str, Any]]:
+    """The recommendations jobs that are not over, newest first, with their steps under way."""
+    running = [it for it in jobs if not it.is_over]
+    newest = sorted(running, key=lambda it: (it.created_at, it.name), reverse=True)
+    return [
+        {
+            "name": job.name,
+            "account": job.scope.account,
+            "region": job.scope.region,
+            "status": job.status.value,
+            "num_steps": len(job.steps),
+            "num_over": sum(1 for step in job.steps if step.status.is_over),
+            "under_way": [name_step(it) for it in job.steps if it.status is UNDER_WAY],
+            "until_at": job.until_at,
+        }
+        for job in newest
     ]
 
 

@@ -39,6 +39,7 @@ from hostelry.reconcile.plan.endpoint_state import (
 from hostelry.reconcile.plan.guards import find_guarding_alarms, find_watched_update
 from hostelry.reconcile.plan.plan import DesiredByInstance, desired_by_instance, next_plan_at, plan
 from hostelry.reconcile.queue import WorkQueue
+from hostelry.reconcile.recommendation_jobs import Note, RecommendationJobs
 from hostelry.reconcile.record import (
     OwnWrites,
     find_changed_keys,
@@ -80,6 +81,7 @@ class ReconcilerDeps:
     max_drain_s: float = MAX_DRAIN_S
     at_zero: AtZero = AtZero.HOLD
     verdict_of: Callable[[WatchedUpdate], StepVerdict | None] = lambda _: None
+    note_job: Note = lambda *_: None
 
 
 def reconcile_endpoint(
@@ -133,6 +135,9 @@ class Reconciler:
             deps.fleet, deps.connect, deps.clock, lambda key: self.queue.add(key)
         )
         self.experiments = InferenceExperiments(state, deps.clock, lambda: self.instances.facts)
+        self.recommendations = RecommendationJobs(
+            state, deps.clock, lambda: self.instances.facts, deps.get_shape, deps.note_job
+        )
         self._state = state
         self._deps = deps
         self._started_at = deps.clock.now()
@@ -153,6 +158,7 @@ class Reconciler:
                 tasks.create_task(self._resync())
                 tasks.create_task(self.transforms.run())
                 tasks.create_task(self.experiments.run())
+                tasks.create_task(self.recommendations.drive())
                 clock = self._deps.clock
                 tasks.create_task(run_again("ending orphans", self.end_orphans, RESYNC_S, clock))
         finally:
@@ -196,6 +202,7 @@ class Reconciler:
         """End the long polls of other processes, which would delay an exit."""
         self.routes.close()
         self.transforms.board.close()
+        self.recommendations.board.close()
 
     async def publish(self, *, afresh: bool = False) -> float:
         """Publish the recorded routes, once every endpoint has been reconciled.
@@ -263,7 +270,8 @@ class Reconciler:
             for key in news:
                 self.queue.add(key)
         if self._followed != followed:
-            for woken in (self._has_changes, self.transforms.woken, self.experiments.woken):
+            jobs = (self.transforms, self.experiments, self.recommendations)
+            for woken in (self._has_changes, *(it.woken for it in jobs)):
                 woken.set()
 
     def _news(self) -> set[GroupKey] | None:

@@ -19,10 +19,15 @@ from hostelry.domain.at_zero import Wakeable
 from hostelry.domain.component import ComponentStatus, InferenceComponent
 from hostelry.domain.copy import Copy, Instance, InstanceState
 from hostelry.domain.endpoint import Endpoint
+from hostelry.domain.hidden_endpoint import (
+    HiddenKind,
+    find_hidden_kind,
+    get_job_name,
+    is_hidden,
+)
 from hostelry.domain.load import LoadKey
 from hostelry.domain.scaling import Dimension, target_name
 from hostelry.domain.scope import Scope
-from hostelry.domain.transform_job import is_hidden
 from hostelry.reconcile.plan.endpoint_state import (
     SERVING_COMPONENT,
     SERVING_ENDPOINT,
@@ -194,6 +199,16 @@ def _get_sort_key(state: EndpointState) -> tuple[str, str, str]:
 def filter_visible(states: Iterable[EndpointState]) -> list[EndpointState]:
     """Keep the endpoints that clients see: all but the endpoints of transform jobs."""
     return [it for it in states if it.endpoint is None or not is_hidden(it.endpoint.name)]
+
+
+def list_hidden_jobs(state: State, kind: HiddenKind) -> set[tuple[Scope, str]]:
+    """The jobs of a kind that have an endpoint, by account, region and name."""
+    endpoints = (it.value for it in state.endpoints.list())
+    return {
+        (endpoint.scope, get_job_name(endpoint.name))
+        for endpoint in endpoints
+        if find_hidden_kind(endpoint.name) is kind
+    }
 
 
 def list_keys(state: State) -> set[GroupKey]:

@@ -8,7 +8,6 @@ is killed in between leaves a job that the next pass takes up.
 import asyncio
 import contextlib
 import hashlib
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -17,7 +16,8 @@ import msgspec
 from hostelry.base.clock import Clock
 from hostelry.base.concurrency import run_woken
 from hostelry.base.errors import Conflict
-from hostelry.domain.copy import Copy, CopyPhase
+from hostelry.domain.copy import Copy
+from hostelry.domain.hidden_endpoint import HiddenKind
 from hostelry.domain.scope import Scope
 from hostelry.domain.transform_job import (
     TransformEnd,
@@ -25,17 +25,14 @@ from hostelry.domain.transform_job import (
     TransformProgress,
     TransformProgressReport,
     TransformSnapshot,
-    get_job_name,
-    is_hidden,
 )
-from hostelry.reconcile.plan.endpoint_state import is_routable
-from hostelry.reconcile.plan.status import describe_copy_failure
+from hostelry.reconcile.plan.hidden_endpoint import HiddenFleet, any_serves, find_problem
 from hostelry.reconcile.plan.transform import (
-    TransformFleet,
     finish_job,
     plan_hidden_endpoint,
     plan_transform_job,
 )
+from hostelry.reconcile.record import list_hidden_jobs
 from hostelry.reconcile.route_board import SnapshotBoard
 from hostelry.store.records import State, Versioned
 
@@ -86,7 +83,7 @@ class TransformJobs:
         A job that changed meanwhile is left for the next pass. If some fail, the others are driven
         all the same, and one of the errors is raised.
         """
-        now, hidden = self._clock.now(), self._hidden_endpoints()
+        now, hidden = self._clock.now(), list_hidden_jobs(self._state, HiddenKind.TRANSFORM)
         after: list[TransformJob] = []
         with contextlib.ExitStack() as each:
             each.callback(self._note_running, after)  # last, whatever fails
@@ -113,19 +110,15 @@ class TransformJobs:
         self._is_driving = bool(driven)
         self.snapshot = build_snapshot(it for it in driven if not it.is_over)
 
-    def _hidden_endpoints(self) -> set[JobKey]:
-        endpoints = (it.value for it in self._state.endpoints.list())
-        return {(it.scope, get_job_name(it.name)) for it in endpoints if is_hidden(it.name)}
-
     def _drive(self, stored: Versioned[TransformJob], now: float) -> TransformJob:
         state, job = self._state, stored.value
         with state.writing:
             found = state.endpoints.get(job.scope, job.endpoint_name)
             endpoint = None if found is None else found.value
             copies = self._get_copies(job)
-            fleet = TransformFleet(
+            fleet = HiddenFleet(
                 endpoint=endpoint,
-                serves=any_serves(job, copies),
+                serves=any_serves(job.model, copies),
                 problem=find_problem(copies),
                 asked_at=self._asked_at,
             )
@@ -174,20 +167,6 @@ class TransformJobs:
             if after != job:
                 self._state.transform_jobs.put(scope, name, after, expect=found.version)
         return True
-
-
-def any_serves(job: TransformJob, copies: Iterable[Copy]) -> bool:
-    """Whether every container of the job's model serves on one of its instances."""
-    ready = Counter(it.instance_id for it in copies if is_routable(it))
-    return any(count >= len(job.model.containers) for count in ready.values())
-
-
-def find_problem(copies: Iterable[Copy]) -> str | None:
-    """Why none of these copies serves, as far as one of them says so."""
-    failed = [it for it in copies if it.status.phase is CopyPhase.FAILED]
-    if failed:
-        return describe_copy_failure(failed[0])
-    return next((it.status.reason for it in copies if it.status.reason), None)
 
 
 def build_snapshot(jobs: Iterable[TransformJob]) -> TransformSnapshot:

@@ -11,7 +11,7 @@ import fcntl
 import gc
 import logging
 import sys
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +50,8 @@ from hostelry.jobs.objects.object_store import ObjectStore
 from hostelry.jobs.queue.protocol import QueueCommits
 from hostelry.jobs.queue.request_rows import RequestRows
 from hostelry.jobs.queue.work_claims import SharedWork, WorkClaims
+from hostelry.jobs.recommendations.benchmark_run import BenchmarkDeps
+from hostelry.jobs.recommendations.benchmark_work import BenchmarkWork
 from hostelry.jobs.transform.job_run import RunDeps
 from hostelry.jobs.transform.object_rows import ObjectRows
 from hostelry.jobs.transform.transform_work import TransformWork
@@ -96,7 +98,7 @@ async def serve(home: Home) -> None:
     capture = build_capture(home, config, places.internal_key, store, parts)
     shared = SharedWork(WorkClaims(queue.database, places.host) if places.host else None, clock)
     asynchronous = AsyncWork(commits, routes, places, meter, capture.requests, clock, shared)
-    transforms = build_transforms(config, places, parts, asynchronous.data_log, shared)
+    on_instances = run_on_instances(config, places, parts, asynchronous.data_log, shared)
     batches = build_batches(home, config, credentials, parts)
     submissions = Submissions(commits, asynchronous.wake)
     api = JobsApi(
@@ -126,7 +128,7 @@ async def serve(home: Home) -> None:
         "looking at time limits": server.sweep_forever(),
         "following routes": routes.follow(),
         **asynchronous.tasks(),
-        **transforms.tasks(),
+        **on_instances,
         **batches.tasks(),
         **capture.tasks(),
     }
@@ -147,6 +149,19 @@ async def serve(home: Home) -> None:
         raise TerminalError(cause)
 
 
+def run_on_instances(
+    config: UpConfig,
+    places: WorkPlaces,
+    parts: ProcessParts,
+    data_log: DataLog,
+    shared: SharedWork,
+) -> Mapping[str, Coroutine[Any, Any, None]]:
+    """The tasks of jobs that have their own instances."""
+    transforms = build_transforms(config, places, parts, data_log, shared)
+    benchmarks = build_benchmarks(config, places, parts, data_log, shared)
+    return {**transforms.tasks(), **benchmarks.tasks()}
+
+
 def build_transforms(
     config: UpConfig,
     places: WorkPlaces,
@@ -159,6 +174,28 @@ def build_transforms(
         RunDeps(
             store=object_store(places, parts),
             rows=ObjectRows(parts.database),
+            routes=parts.routes,
+            pool=parts.copies,
+            meter=parts.meter,
+            control=HttpJobsControl(parts.control, config.control_url, places.internal_key),
+            data_log=data_log,
+            clock=parts.clock,
+        ),
+        shared,
+    )
+
+
+def build_benchmarks(
+    config: UpConfig,
+    places: WorkPlaces,
+    parts: ProcessParts,
+    data_log: DataLog,
+    shared: SharedWork,
+) -> BenchmarkWork:
+    """The loads of inference recommendations jobs, sent by this process."""
+    return BenchmarkWork(
+        BenchmarkDeps(
+            store=object_store(places, parts),
             routes=parts.routes,
             pool=parts.copies,
             meter=parts.meter,

@@ -19,6 +19,7 @@ from hostelry.domain.inference_experiment import InferenceExperiment
 from hostelry.domain.messaging import Queue, Subscription, Topic
 from hostelry.domain.metric import Dashboard
 from hostelry.domain.model import Model, Repository
+from hostelry.domain.recommendation_job import RecommendationJob
 from hostelry.domain.role import InstanceProfile, ManagedPolicy, Role
 from hostelry.domain.scaling import ScalableTarget, ScalingActivity, ScalingPolicy, ScheduledAction
 from hostelry.domain.scope import Scope, TagSet
@@ -210,6 +211,7 @@ class State:
     event_rules: Records[EventRule]
     transform_jobs: Records[TransformJob]
     inference_experiments: Records[InferenceExperiment]
+    recommendation_jobs: Records[RecommendationJob]
     writing: threading.Lock = field(default_factory=threading.Lock, compare=False, repr=False)
     first_components: FirstCreated = field(default_factory=FirstCreated, compare=False, repr=False)
 
@@ -251,4 +253,5 @@ def open_state(store: Store) -> State:
         event_rules=Records(store, "event_rule", EventRule, mirror),
         transform_jobs=Records(store, "transform_job", TransformJob, mirror),
         inference_experiments=Records(store, "inference_experiment", InferenceExperiment, mirror),
+        recommendation_jobs=Records(store, "recommendation_job", RecommendationJob, mirror),
     )

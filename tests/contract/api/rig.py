@@ -31,6 +31,7 @@ SHAPES = {
     "ml.g5.12xlarge": Shape(cpus=48, memory_bytes=192 * 1024**3, accelerators=4),
     "ml.m5.xlarge": Shape(cpus=4, memory_bytes=16 * 1024**3),
 }
+MACHINE = Shape(cpus=16, memory_bytes=64 * 1024**3)
 HERE = Scope("123456789012", "us-west-2")
 SEAL = TokenSeal("a secret of the home")
 ROLE = "arn:aws:iam::123456789012:role/HostelryExecutionRole"
@@ -152,6 +153,7 @@ class Api:
             role_name="HostelryExecutionRole",
             metrics=self.metrics,
             instance_types=instance_types(),
+            machine=MACHINE,
             root_key=self.root_key,
             log_store=self.log_store,
             session=session,

@@ -62,6 +62,23 @@ TRANSFORM = {
     "TransformOutput": {"S3OutputPath": "s3://b/out/"},
     "TransformResources": {"InstanceType": "ml.m5.xlarge", "InstanceCount": 1},
 }
+RECOMMENDATIONS = {
+    "JobName": "j",
+    "JobType": "Advanced",
+    "RoleArn": ROLE,
+    "InputConfig": {
+        "ModelName": "there",
+        "ContainerConfig": {
+            "PayloadConfig": {
+                "SamplePayloadUrl": "s3://b/k.tar.gz",
+                "SupportedContentTypes": ["text/csv"],
+            }
+        },
+        "EndpointConfigurations": [{"InstanceType": "ml.m5.xlarge"}],
+    },
+    "OutputConfig": {},
+}
+RECOMMEND = "CreateInferenceRecommendationsJob"
 Base = tuple[str, dict[str, Any], tuple[str | int, ...]]
 # Shape -> operation, a request that is valid without the field, and the shape's place in it.
 SCHEDULER_TRUST = {
@@ -120,6 +137,18 @@ BASES: dict[tuple[str, str], Base] = {
         TRANSFORM,
         ("TransformInput", "DataSource", "S3DataSource"),
     ),
+    ("sagemaker", "EndpointInputConfiguration"): (
+        RECOMMEND,
+        RECOMMENDATIONS,
+        ("InputConfig", "EndpointConfigurations", 0),
+    ),
+    ("sagemaker", "RecommendationJobContainerConfig"): (
+        RECOMMEND,
+        RECOMMENDATIONS,
+        ("InputConfig", "ContainerConfig"),
+    ),
+    ("sagemaker", "RecommendationJobInputConfig"): (RECOMMEND, RECOMMENDATIONS, ("InputConfig",)),
+    ("sagemaker", "RecommendationJobOutputConfig"): (RECOMMEND, RECOMMENDATIONS, ("OutputConfig",)),
     ("sagemaker", "DeploymentConfig"): ("CreateEndpoint", ENDPOINT, ("DeploymentConfig",)),
     ("sagemaker", "TrafficRoutingConfig"): (
         "CreateEndpoint",

@@ -33,6 +33,7 @@ from hostelry.domain.load import LoadReceipt, LoadReport, Wake
 from hostelry.domain.log_source import DataLogReport
 from hostelry.domain.messaging import PublicationRequest
 from hostelry.domain.object_event import ObjectEvent, TargetCheck
+from hostelry.domain.recommendation_job import BenchmarkEnd, BenchmarkSnapshot
 from hostelry.domain.route_delta import RouteDelta
 from hostelry.domain.routes import RouteSnapshot
 from hostelry.domain.transform_job import TransformEnd, TransformProgressReport, TransformSnapshot
@@ -55,6 +56,7 @@ MESSAGES_BY_HTTP: Sequence[Any] = (
     LoadReport, Wake, WantedReply, RouteSnapshot, RouteDelta, GatewayHost, GatewayHostList,
     LeaderAnswer, AsyncMetricsReport, CaptureReport, DataLogReport, ObjectEvent, TargetCheck,
     PublicationRequest, TransformEnd, TransformProgressReport, TransformSnapshot, EndpointKnown,
+    BenchmarkEnd, BenchmarkSnapshot,
     JoinRequest, JoinedFiles, Renewal, Renewed, CopySpec, Observation, CopyPage, AskedModel,
     EndedLease, ModelLease, NodeOrder, Started,
 )  # fmt: skip

@@ -58,7 +58,6 @@ def test_the_table_lists_what_is_served_and_what_is_not() -> None:
     rows = {line.split(" | ")[0]: line.split(" | ")[1:] for line in operations_table().split("\n")}
     served, missing = rows["| sagemaker"]
     assert "CreateInferenceComponent" in served
-    assert "CreateInferenceRecommendationsJob" in missing
     assert "CreateInferenceComponent" not in missing
     assert "every other operation" in missing
     served, missing = rows["| application-autoscaling"]

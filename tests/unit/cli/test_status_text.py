@@ -13,6 +13,7 @@ from hostelry.cli.status_text import (
     is_full,
     memory_text,
     process_lines,
+    recommendation_lines,
 )
 from hostelry.home.platform_processes import PlatformProcess
 
@@ -387,6 +388,24 @@ def test_a_line_shows_the_share_and_the_step(changes: dict[str, Any], step: str)
     line = experiment_lines([{**ONE, **changes}], SEEN_AT)[0]
     head = f"experiment trial  {changes.get('status', 'Running')}  endpoint e  50 % of now to next"
     assert line.startswith(f"{head}  {step}")
+
+
+def test_a_recommendations_job_has_its_steps_under_way() -> None:
+    job = {
+        "name": "sizes",
+        "status": "IN_PROGRESS",
+        "num_steps": 4,
+        "num_over": 1,
+        "under_way": ["Step 2 (ml.m5.large, A=1\n2)"],
+        "until_at": SEEN_AT + 90,
+    }
+    assert recommendation_lines([job], SEEN_AT) == [
+        "recommendations job sizes  IN_PROGRESS  1 of 4 steps are over  at most 1m30s left",
+        "  Step 2 (ml.m5.large, A=1",
+        "",
+    ]
+    waiting = {**job, "status": "PENDING", "under_way": [], "until_at": None}
+    assert recommendation_lines([waiting], SEEN_AT)[0].endswith("1 of 4 steps are over")
 
 
 def test_only_what_is_not_over_of_the_endpoints_asked_for() -> None:

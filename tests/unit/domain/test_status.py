@@ -10,11 +10,13 @@ from tests.cases import case, cases
 from hostelry.domain.component import ComponentStatus
 from hostelry.domain.endpoint import EndpointStatus
 from hostelry.domain.inference_experiment import ExperimentStatus
+from hostelry.domain.recommendation_job import RecommendationStatus
 from hostelry.domain.status import (
     ASKED,
     COMPONENT_TRANSITIONS,
     ENDPOINT_TRANSITIONS,
     EXPERIMENT_TRANSITIONS,
+    RECOMMENDATION_TRANSITIONS,
     TRANSFORM_TRANSITIONS,
     Event,
     IllegalTransition,
@@ -31,9 +33,21 @@ TABLES = [
     pytest.param(COMPONENT_TRANSITIONS, ComponentStatus, "Inference component", id="components"),
     pytest.param(TRANSFORM_TRANSITIONS, TransformJobStatus, "Transform job", id="transform jobs"),
     pytest.param(EXPERIMENT_TRANSITIONS, ExperimentStatus, "Experiment", id="experiments"),
+    pytest.param(
+        RECOMMENDATION_TRANSITIONS,
+        RecommendationStatus,
+        "Recommendations job",
+        id="recommendations jobs",
+    ),
 ]
 Table = Mapping[Any, Any]
-STATUSES = ("EndpointStatus.", "ComponentStatus.", "TransformJobStatus.", "ExperimentStatus.")
+STATUSES = (
+    "EndpointStatus.",
+    "ComponentStatus.",
+    "TransformJobStatus.",
+    "ExperimentStatus.",
+    "RecommendationStatus.",
+)
 
 
 @cases(
@@ -136,7 +150,7 @@ def test_every_row_stays_within_its_kind(table: Table, kind: type[Enum], _: str)
 @pytest.mark.parametrize(("table", "kind", "_"), TABLES)
 def test_every_status_is_reached_from_the_first(table: Table, kind: type[Enum], _: str) -> None:
     reached: set[Enum] = set()
-    ahead = {it for it in kind if it.value in ("Creating", "InProgress")}
+    ahead = {it for it in kind if it.value in ("Creating", "InProgress", "PENDING")}
     while ahead:
         reached |= ahead
         ahead = {after for (before, _), after in table.items() if before in reached} - reached
@@ -186,6 +200,7 @@ def test_only_a_create_sets_a_status_without_the_tables() -> None:
         ("component.py", "ComponentStatus.CREATING"),
         ("endpoint.py", "EndpointStatus.CREATING"),
         ("experiment_spec.py", "ExperimentStatus.CREATING"),
+        ("recommendation_spec.py", "RecommendationStatus.PENDING"),
         ("transform_job.py", "TransformJobStatus.IN_PROGRESS"),
-        ("transform.py", "EndpointStatus.CREATING"),
+        ("hidden_endpoint.py", "EndpointStatus.CREATING"),
     ]

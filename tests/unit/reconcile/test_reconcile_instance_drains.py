@@ -35,7 +35,7 @@ from hostelry.base.errors import ServiceError
 from hostelry.domain.component import ComponentStatus
 from hostelry.domain.copy import CopyPhase, InstanceState
 from hostelry.domain.endpoint import EndpointStatus
-from hostelry.domain.transform_job import HIDDEN_PREFIX
+from hostelry.domain.hidden_endpoint import HiddenKind
 from hostelry.reconcile.acts.act import Way
 from hostelry.reconcile.acts.drain import plan_drain
 from hostelry.reconcile.plan.endpoint_state import GroupKey
@@ -333,7 +333,7 @@ def test_a_transform_jobs_instance_is_not_drained(town: Town) -> None:
     found, held = town.endpoint, town.state.instances.get(SCOPE, leaving)
     assert found is not None
     assert held is not None
-    hidden = f"{HIDDEN_PREFIX}job-1"
+    hidden = f"{HiddenKind.TRANSFORM.value}job-1"
     town.state.endpoints.put(SCOPE, hidden, replace(found, name=hidden), expect=None)
     of_job = replace(held.value, endpoint_name=hidden)
     town.state.instances.put(SCOPE, leaving, of_job, expect=held.version)

@@ -27,8 +27,8 @@ from hostelry.domain.transform_job import (
 )
 from hostelry.reconcile.census import take_census
 from hostelry.reconcile.overview import MAX_ENDED, transform_overview
+from hostelry.reconcile.plan.hidden_endpoint import HiddenFleet
 from hostelry.reconcile.plan.transform import (
-    TransformFleet,
     batch_model,
     end_job,
     finish_job,
@@ -46,8 +46,8 @@ STOPPED = TransformJobStatus.STOPPED
 JOB = transform_job()
 LATE = NOW + TRANSFORM_S
 MADE = hidden_endpoint(JOB, 1, NOW)
-NOTHING = TransformFleet(asked_at=LATE)
-SERVES = TransformFleet(
+NOTHING = HiddenFleet(asked_at=LATE)
+SERVES = HiddenFleet(
     asked_at=LATE, endpoint=replace(MADE, status=EndpointStatus.IN_SERVICE), serves=True
 )
 SILENT = replace(SERVES, serves=False, problem="it crashed")
@@ -73,7 +73,7 @@ def stopping(**more: Any) -> TransformJob:
     case(
         "the instances could not come up",
         JOB,
-        TransformFleet(
+        HiddenFleet(
             asked_at=LATE,
             endpoint=replace(
                 MADE, status=EndpointStatus.FAILED, failure_reason="CapacityError: none"
@@ -132,7 +132,7 @@ def stopping(**more: Any) -> TransformJob:
 )
 def test_what_becomes_of_a_job(
     job: TransformJob,
-    fleet: TransformFleet,
+    fleet: HiddenFleet,
     now: float,
     status: TransformJobStatus,
     reason: str | None,

@@ -21,9 +21,9 @@ from hostelry.api.tags import parse_tags, write_tags
 from hostelry.base.errors import validation_error
 from hostelry.domain.component import ComponentStatus
 from hostelry.domain.endpoint import Endpoint, EndpointStatus
+from hostelry.domain.hidden_endpoint import is_hidden
 from hostelry.domain.resize import deployment_deadline
 from hostelry.domain.status import Event, delete_deadline, next_status
-from hostelry.domain.transform_job import is_hidden
 from hostelry.store.records import Versioned, on_endpoint
 
 KIND = "endpoint"

@@ -15,6 +15,7 @@ from hostelry.domain.endpoint import Endpoint
 from hostelry.domain.endpoint_config import EndpointConfig
 from hostelry.domain.inference_experiment import InferenceExperiment
 from hostelry.domain.model import Model
+from hostelry.domain.recommendation_job import RecommendationJob
 from hostelry.domain.scope import Scope
 from hostelry.domain.transform_job import TransformJob
 from hostelry.store.records import Records, State
@@ -28,6 +29,7 @@ KIND_WORDS: Mapping[str, str] = {
     "inference-component": "inference component",
     "transform-job": "transform job",
     "inference-experiment": "inference experiment",
+    "inference-recommendations-job": "inference recommendations job",
 }
 
 
@@ -63,6 +65,9 @@ TRANSFORM_JOBS: RecordKind[TransformJob] = _build_kind(
 EXPERIMENTS: RecordKind[InferenceExperiment] = _build_kind(
     "inference-experiment", lambda state: state.inference_experiments, "ResourceNotFound"
 )
+RECOMMENDATION_JOBS: RecordKind[RecommendationJob] = _build_kind(
+    "inference-recommendations-job", lambda state: state.recommendation_jobs, "ResourceNotFound"
+)
 KINDS: Mapping[str, RecordKind[Any]] = {
     "model": MODELS,
     "endpoint-config": ENDPOINT_CONFIGS,
@@ -70,6 +75,7 @@ KINDS: Mapping[str, RecordKind[Any]] = {
     "inference-component": COMPONENTS,
     "transform-job": TRANSFORM_JOBS,
     "inference-experiment": EXPERIMENTS,
+    "inference-recommendations-job": RECOMMENDATION_JOBS,
 }
 
 

@@ -16,8 +16,8 @@ from hostelry.api.tags import parse_tags, read_tags, tag_list, tags_without, wri
 from hostelry.base.errors import validation_error
 from hostelry.domain.at_zero import AtZero
 from hostelry.domain.endpoint import Deployment, Endpoint, UpdateGuard
+from hostelry.domain.hidden_endpoint import is_hidden
 from hostelry.domain.traffic import Allowance, build_allowance
-from hostelry.domain.transform_job import is_hidden
 
 AT_ZERO_TAG = "hostelry:zero"
 AT_ZERO_ANSWERS = {it.value: it for it in AtZero}

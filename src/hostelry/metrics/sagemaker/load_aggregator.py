@@ -19,9 +19,9 @@ from dataclasses import dataclass, field, fields, replace
 
 from hostelry.base.errors import HostelryError
 from hostelry.domain import load as config_load
+from hostelry.domain.hidden_endpoint import is_hidden
 from hostelry.domain.load import Distribution, LoadKey, LoadReceipt, LoadReport, SecondLoad
 from hostelry.domain.load_sums import counts_only, side_by_side, without_details
-from hostelry.domain.transform_job import is_hidden
 
 HISTORY_S = 900
 FORGET_EVERY_S = 30

@@ -19,6 +19,7 @@ from hostelry.cost.usage import (
     ENERGY_TIME,
     INSTANCE_TIME,
     MODEL,
+    RECOMMENDATION_PREFIX,
     RECORDED_TIME,
     REQUESTS,
     RESERVED_TIME,
@@ -29,13 +30,17 @@ from hostelry.cost.usage import (
     TYPE,
     VARIANT,
 )
+from hostelry.domain.hidden_endpoint import HiddenKind, find_hidden_kind, get_job_name
 from hostelry.domain.load import LoadKey, PartLoad, SecondLoad
 from hostelry.domain.metric import OWN_NAMESPACE, Metric, Sample, StatisticSet
 from hostelry.domain.scope import Scope
-from hostelry.domain.transform_job import get_job_name, is_hidden
 from hostelry.metrics.sagemaker.census import Census, ScopedSample
 from hostelry.metrics.sagemaker.load_metrics import census_base
 
+JOB_PREFIXES = {
+    HiddenKind.TRANSFORM: TRANSFORM_PREFIX,
+    HiddenKind.RECOMMENDATION: RECOMMENDATION_PREFIX,
+}
 GRAIN_S = 300  # sums of a minute would take five times the memory
 MAX_PARTS_PER_NAME = 1_000
 MAX_PARTS = 10_000
@@ -131,8 +136,9 @@ def sample_instances(
     sums: dict[tuple[Scope, tuple[tuple[str, str], ...], str, int], float] = {}
     for instance in held:
         name = instance.endpoint
-        if is_hidden(name):
-            name = f"{TRANSFORM_PREFIX}{get_job_name(name)}"
+        kind = find_hidden_kind(name)
+        if kind is not None:
+            name = JOB_PREFIXES[kind] + get_job_name(name)
         fleet = {ENDPOINT: name, VARIANT: instance.variant, TYPE: instance.instance_type}
         for start, seconds in divide_periods(max(since, instance.since), until):
             key = (instance.scope, tuple(fleet.items()), INSTANCE_TIME, start)

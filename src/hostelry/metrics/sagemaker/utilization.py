@@ -7,15 +7,16 @@ Source: SageMaker developer guide, "Monitor Amazon SageMaker AI with Amazon Clou
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from hostelry.domain.copy import GpuUse
+from hostelry.domain.hidden_endpoint import HiddenKind, find_hidden_kind, get_owner
 from hostelry.domain.load import LoadKey
 from hostelry.domain.metric import (
     COMPONENT_NAMESPACE,
     ENDPOINT_NAMESPACE,
+    RECOMMENDATION_NAMESPACE,
     TRANSFORM_NAMESPACE,
     Metric,
     Sample,
 )
-from hostelry.domain.transform_job import get_job_name
 from hostelry.metrics.sagemaker.census import (
     Census,
     ComponentCensus,
@@ -30,6 +31,10 @@ from hostelry.metrics.sagemaker.census import (
 from hostelry.metrics.sagemaker.enhanced import ServingLocation, accelerator_names
 
 LOADED_MODELS = "LoadedModelCount"
+JOB_NAMESPACES = {
+    HiddenKind.TRANSFORM: TRANSFORM_NAMESPACE,
+    HiddenKind.RECOMMENDATION: RECOMMENDATION_NAMESPACE,
+}
 Used = Mapping[str, float]  # CPUs by copy id
 
 
@@ -73,13 +78,15 @@ def utilization(at: int, census: Census, used: Used) -> Iterator[ScopedSample]:
 def _sample_transform(
     at: int, key: LoadKey, transform: VariantCensus, used: Used
 ) -> Iterator[ScopedSample]:
-    """Utilization of each instance of a transform job."""
-    job_name = get_job_name(key.endpoint_name)
+    """Utilization of each instance of a job's hidden endpoint."""
+    kind, owner = find_hidden_kind(key.endpoint_name), get_owner(key.endpoint_name)
+    assert kind is not None, "only hidden endpoints are counted apart"
+    namespace = JOB_NAMESPACES[kind]
     for room in transform.instances:
         copies = [it for it in transform.copies if it.instance_id == room.id]
-        host = {"Host": f"{job_name}/{room.id}"}
+        host = {"Host": f"{owner}/{room.id}"}
         for name, value in _sample_instance(room, copies, used, takes_components=False):
-            yield key.scope, _sample(TRANSFORM_NAMESPACE, name, host, at, (value,))
+            yield key.scope, _sample(namespace, name, host, at, (value,))
 
 
 def _sample_variant(

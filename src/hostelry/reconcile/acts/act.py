@@ -1,13 +1,23 @@
 """An act of the operator, decided but not recorded yet."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
 from hostelry.base.errors import ServiceError
 from hostelry.domain.copy import Instance
 from hostelry.domain.endpoint import Endpoint
-from hostelry.domain.transform_job import get_job_name, is_hidden
+from hostelry.domain.hidden_endpoint import HiddenKind, find_hidden_kind, get_job_name
 from hostelry.reconcile.plan.endpoint_state import SERVING_ENDPOINT, EndpointState
+
+# The words for each kind of job, and the operation that stops it.
+JOB_KINDS: Mapping[HiddenKind, tuple[str, str]] = {
+    HiddenKind.TRANSFORM: ("transform job", "StopTransformJob"),
+    HiddenKind.RECOMMENDATION: (
+        "inference recommendations job",
+        "StopInferenceRecommendationsJob",
+    ),
+}
 
 
 class Way(Enum):
@@ -47,11 +57,12 @@ def get_serving_endpoint(state: EndpointState) -> Endpoint:
     endpoint = state.endpoint
     if endpoint is None:
         raise report_unknown("The endpoint does not exist any more.")
-    if is_hidden(endpoint.name):
-        job = get_job_name(endpoint.name)
+    kind = find_hidden_kind(endpoint.name)
+    if kind is not None:
+        what, stop = JOB_KINDS[kind]
         raise refuse_act(
-            f"It belongs to the transform job {job}, which is finished when its instances end: "
-            "stop the job with StopTransformJob instead."
+            f"It belongs to the {what} {get_job_name(endpoint.name)}, which is finished when its "
+            f"instances end: stop the job with {stop} instead."
         )
     if endpoint.status not in SERVING_ENDPOINT:
         raise refuse_act(

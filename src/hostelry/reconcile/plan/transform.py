@@ -14,13 +14,11 @@ Stopping     serves                              until the runner is done   stay
 over         present                             stays                      Deleting
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from hostelry.domain.endpoint import Deployment, Endpoint, EndpointStatus, EndpointVariant
-from hostelry.domain.endpoint_config import EndpointConfig, RoutingStrategy, Variant
+from hostelry.domain.endpoint import Endpoint, EndpointStatus
 from hostelry.domain.model import Model
-from hostelry.domain.resize import deployment_deadline
-from hostelry.domain.status import RUNNER_S, TRANSFORM_S, Event, can, delete_deadline, next_status
+from hostelry.domain.status import RUNNER_S, TRANSFORM_S, Event, next_status
 from hostelry.domain.transform_job import (
     VARIANT_NAME,
     TransformJob,
@@ -28,6 +26,13 @@ from hostelry.domain.transform_job import (
     TransformProgress,
 )
 from hostelry.reconcile.plan.endpoint_state import SERVING_ENDPOINT
+from hostelry.reconcile.plan.hidden_endpoint import (
+    HiddenFleet,
+    HiddenSpec,
+    build_hidden_endpoint,
+    delete_hidden_endpoint,
+    explain_silence,
+)
 from hostelry.reconcile.plan.status import build_failure_reason
 
 NO_RUNNER = (
@@ -37,20 +42,7 @@ NO_RUNNER = (
 NO_REASON = "The instances failed without a reason."
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TransformFleet:
-    """What there is of a job's endpoint: its record, whether a copy serves, and why none does.
-
-    `asked_at` is when a process last asked for the jobs to be run, or began to be able to.
-    """
-
-    endpoint: Endpoint | None = None
-    serves: bool = False
-    problem: str | None = None
-    asked_at: float
-
-
-def plan_transform_job(job: TransformJob, fleet: TransformFleet, now: float) -> TransformJob:
+def plan_transform_job(job: TransformJob, fleet: HiddenFleet, now: float) -> TransformJob:
     """The job after its endpoint's state and the time have been taken into account."""
     if job.is_over:
         return job
@@ -78,24 +70,19 @@ def plan_transform_job(job: TransformJob, fleet: TransformFleet, now: float) -> 
     return _watch(job, endpoint, fleet, now)
 
 
-def _may_work(job: TransformJob, fleet: TransformFleet) -> bool:
+def _may_work(job: TransformJob, fleet: HiddenFleet) -> bool:
     """Whether requests of the job may be under way."""
     return job.started_at is not None and fleet.endpoint is not None
 
 
-def _watch(
-    job: TransformJob, endpoint: Endpoint, fleet: TransformFleet, now: float
-) -> TransformJob:
+def _watch(job: TransformJob, endpoint: Endpoint, fleet: HiddenFleet, now: float) -> TransformJob:
     """The job, Failed if no copy has served for as long as a copy may take to come up."""
     if fleet.serves:
         return job if job.unserved_since is None else replace(job, unserved_since=None)
     if job.unserved_since is None:
         return replace(job, unserved_since=now)
-    if now < deployment_deadline(endpoint.active, job.unserved_since):
-        return job
-    why = fleet.problem or "no copy became ready"
-    waited_s = now - job.unserved_since
-    return end_job(job, Event.FAIL, now, f"No copy has served for {waited_s:.0f} s: {why}")
+    silence = explain_silence(endpoint, fleet, job.unserved_since, now)
+    return job if silence is None else end_job(job, Event.FAIL, now, silence)
 
 
 def end_job(
@@ -150,54 +137,20 @@ def plan_hidden_endpoint(
     if not job.is_over:
         in_progress = job.status is TransformJobStatus.IN_PROGRESS
         return hidden_endpoint(job, generation, now) if endpoint is None and in_progress else None
-    if endpoint is None or endpoint.status is EndpointStatus.DELETING:
-        return None
-    assert can(endpoint.status, Event.DELETE), "an endpoint can be deleted from every status"
-    return replace(
-        endpoint,
-        status=next_status(endpoint.status, Event.DELETE),
-        modified_at=now,
-        deadline_at=delete_deadline(now),
-    )
+    return delete_hidden_endpoint(endpoint, now)
 
 
 def hidden_endpoint(job: TransformJob, generation: int, now: float) -> Endpoint:
     """The endpoint with the job's instances, each with a copy of its model."""
-    name = job.endpoint_name
-    variant = Variant(
-        name=VARIANT_NAME,
-        model_name=job.model.name,
-        instance_type=job.instance_type,
-        initial_instance_count=job.instance_count,
-        routing=RoutingStrategy.LEAST_OUTSTANDING_REQUESTS,
-    )
-    config = EndpointConfig(
+    spec = HiddenSpec(
         scope=job.scope,
-        name=name,
-        arn=job.scope.arn("endpoint-config", name),
-        created_at=now,
-        variants=(variant,),
-        given={},
-    )
-    desired = EndpointVariant(
-        variant=variant,
+        name=job.endpoint_name,
+        variant_name=VARIANT_NAME,
         model=batch_model(job),
-        desired_instance_count=job.instance_count,
-        desired_weight=1.0,
+        instance_type=job.instance_type,
+        instance_count=job.instance_count,
     )
-    active = Deployment(generation=generation, config=config, variants=(desired,), started_at=now)
-    return Endpoint(
-        scope=job.scope,
-        name=name,
-        # Not the job's: the tags of an endpoint's ARN go with it.
-        arn=job.scope.arn("endpoint", name),
-        created_at=now,
-        modified_at=now,
-        status=EndpointStatus.CREATING,
-        active=active,
-        deadline_at=deployment_deadline(active, now),
-        given={},
-    )
+    return build_hidden_endpoint(spec, generation, now)
 
 
 def batch_model(job: TransformJob) -> Model:
@@ -212,8 +165,4 @@ def batch_model(job: TransformJob) -> Model:
         variables["SAGEMAKER_BATCH_STRATEGY"] = job.strategy.variable
     if job.max_concurrent is not None:
         variables["SAGEMAKER_MAX_CONCURRENT_TRANSFORMS"] = str(job.max_concurrent)
-    containers = tuple(
-        replace(container, environment={**container.environment, **variables})
-        for container in job.model.containers
-    )
-    return replace(job.model, containers=containers)
+    return job.model.add_environment(variables)

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from hostelry.domain.hidden_endpoint import is_hidden
 from hostelry.domain.load import LoadKey
 from hostelry.domain.scaling import Dimension, ScalableTarget, ScalingPolicy
 from hostelry.domain.scope import Scope
-from hostelry.domain.transform_job import is_hidden
 from hostelry.scaling.decide.decision import Capacity
 from hostelry.scaling.decide.responsive.options import (
     RESPONSIVE_TAG,

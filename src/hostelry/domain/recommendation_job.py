@@ -1,0 +1,220 @@
+"""An inference recommendations job: it measures a model on instance types, one step for each.
+
+Source: CreateInferenceRecommendationsJob, DescribeInferenceRecommendationsJob and
+ListInferenceRecommendationsJobSteps in the SageMaker API reference.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from hostelry.domain.hidden_endpoint import HiddenKind
+from hostelry.domain.model import Model
+from hostelry.domain.scope import Scope
+
+VARIANT_NAME = "AllTraffic"
+DEFAULT_PERCENTILE = 0.95
+
+
+class RecommendationJobType(Enum):
+    """JobType: who chooses the instance types and the traffic."""
+
+    DEFAULT = "Default"  # the platform
+    ADVANCED = "Advanced"  # the request
+
+
+class RecommendationStatus(Enum):
+    """Status of a job or of a step, without AWS's DELETING and DELETED, which never occur here."""
+
+    PENDING = "PENDING"
+    IN_PROGRESS = "IN_PROGRESS"
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+    STOPPING = "STOPPING"
+    STOPPED = "STOPPED"
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing follows."""
+        return self in OVER
+
+
+OVER = frozenset(
+    {
+        RecommendationStatus.COMPLETED,
+        RecommendationStatus.FAILED,
+        RecommendationStatus.STOPPED,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrafficPhase:
+    """A phase of the load. It begins with `initial_users`, and new users come at an even rate.
+
+    A user sends a request after the answer to the request before.
+    """
+
+    initial_users: int
+    users_per_minute: int = 0
+    duration_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoppingRules:
+    """StoppingConditions. The load ends when one of them holds.
+
+    `max_invocations` are per minute. `latency_ms` limits the latency at `percentile`, from 0 to 1.
+    """
+
+    max_invocations: int | None = None
+    percentile: float = DEFAULT_PERCENTILE
+    latency_ms: float | None = None
+    stops_when_flat: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplePayload:
+    """The .tar.gz at `uri`, whose files are the bodies of requests.
+
+    A file has the content type of its name if that is among `content_types`, else the first of
+    them. `accept` is the value of the Accept header.
+    """
+
+    uri: str
+    content_types: tuple[str, ...]
+    accept: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BenchmarkMetrics:
+    """The measures at the best load. Values that could not be measured are missing (None).
+
+    `cpu_percent` is 100 for each busy CPU, as the metric CPUUtilization. `setup_s` is the time
+    until the endpoint served.
+    """
+
+    invocations_per_minute: float
+    latency_ms: float
+    cpu_percent: float | None = None
+    memory_percent: float | None = None
+    setup_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BenchmarkStep:
+    """One load test: of an instance type and an environment, or of the client's endpoint.
+
+    `endpoint_created_at` identifies the client's endpoint. `begun_at` is when its hidden endpoint
+    was first wanted, `served_at` when an endpoint first served, `unserved_since` when its last copy
+    stopped serving. `load_began_at` and `load_ended_at` are the first and last request.
+    """
+
+    number: int
+    status: RecommendationStatus = RecommendationStatus.PENDING
+    instance_type: str | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+    endpoint_name: str | None = None
+    endpoint_created_at: float | None = None
+    begun_at: float | None = None
+    served_at: float | None = None
+    unserved_since: float | None = None
+    load_began_at: float | None = None
+    load_ended_at: float | None = None
+    metrics: BenchmarkMetrics | None = None
+    failure_reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecommendationJob:
+    """A job.
+
+    `model` is a copy, None if only a client's endpoint is measured. At most `max_parallel` steps
+    have instances at once. `duration_s` limits the job from its start. `deadline_at` is when the
+    current status fails, or None if it is final.
+    """
+
+    scope: Scope
+    name: str
+    arn: str
+    created_at: float
+    modified_at: float
+    status: RecommendationStatus
+    kind: RecommendationJobType
+    model: Model | None
+    payload: SamplePayload
+    traffic: tuple[TrafficPhase, ...]
+    stopping: StoppingRules
+    duration_s: float
+    max_parallel: int = 1
+    steps: tuple[BenchmarkStep, ...]
+    started_at: float | None = None
+    ended_at: float | None = None
+    deadline_at: float | None = None
+    failure_reason: str | None = None
+    given: Mapping[str, Any]
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the job has ended."""
+        return self.status.is_over
+
+    @property
+    def until_at(self) -> float | None:
+        """When its duration is over. None before its start."""
+        return None if self.started_at is None else self.started_at + self.duration_s
+
+    def hidden_name(self, step: BenchmarkStep) -> str:
+        """The name of a step's hidden endpoint."""
+        return f"{HiddenKind.RECOMMENDATION.value}{self.name}/{step.number}"
+
+    def measured_endpoint(self, step: BenchmarkStep) -> str:
+        """The name of the endpoint that gets a step's requests."""
+        return step.endpoint_name or self.hidden_name(step)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BenchmarkTask:
+    """The load of a step, to be sent until `until_at`."""
+
+    scope: Scope
+    job_name: str
+    number: int
+    endpoint_name: str
+    payload: SamplePayload
+    traffic: tuple[TrafficPhase, ...]
+    stopping: StoppingRules
+    until_at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BenchmarkSnapshot:
+    """The loads to be sent now. `version` is a digest of them."""
+
+    version: str
+    tasks: tuple[BenchmarkTask, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BenchmarkLoad:
+    """The measured part of a step's load with the most invocations within the limits."""
+
+    began_at: float
+    ended_at: float
+    invocations_per_minute: float
+    latency_ms: float
+    num_users: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BenchmarkEnd:
+    """The runner's report of the end of a step. Without `best` the step failed, for `reason`."""
+
+    scope: Scope
+    job_name: str
+    number: int
+    load_began_at: float | None = None
+    load_ended_at: float | None = None
+    best: BenchmarkLoad | None = None
+    reason: str | None = None

@@ -1,0 +1,1 @@
+"""Sends the loads of inference recommendations jobs, and measures them."""

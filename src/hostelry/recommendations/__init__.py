@@ -1,0 +1,1 @@
+"""Rules of inference recommendations: configurations, load and results. PURE."""
