@@ -178,7 +178,7 @@ class SimulatedComponent:
         """Answer the requests that have ended on a copy, and plan its next end."""
         ended, next_s = copy.pass_to(now_s)
         for answer in ended:
-            self._answer(answer, now_s)
+            self._end(copy, answer, now_s)
         if copy.place >= 0:
             self.outstanding[copy.place] = copy.outstanding
         elif not copy.outstanding and copy.id in self._leaving:
@@ -212,10 +212,7 @@ class SimulatedComponent:
         copy.place = len(self.serving)
         self.serving.append(copy)
         self.outstanding.append(0)
-        while self.held:
-            asked = self.held.popleft()
-            self.meter.delayed += 1
-            self._send(asked._replace(delayed=True), NO_SESSION, now_s)
+        self._serve_held(now_s)
 
     def second(self, now_s: float) -> SecondLoad:
         """The load of the second that has ended."""
@@ -229,6 +226,13 @@ class SimulatedComponent:
         """Whether nothing happens and nothing has in this second."""
         return not self.meter.touched and not self.meter.in_flight
 
+    def _serve_held(self, now_s: float) -> None:
+        """Send what waits for a copy to those that serve."""
+        while self.held:
+            asked = self.held.popleft()
+            self.meter.delayed += 1
+            self._send(asked._replace(delayed=True), NO_SESSION, now_s)
+
     def _send(self, asked: SimulatedRequest, session: int, now_s: float) -> None:
         deps = self._deps
         copy = self._sessions.get(session) if session != NO_SESSION else None
@@ -237,8 +241,13 @@ class SimulatedComponent:
             copy = self.serving[place]
             if session != NO_SESSION:
                 self._sessions[session] = copy
+        self._begin(copy, asked, now_s)
+
+    def _begin(self, copy: SimulatedCopy, asked: SimulatedRequest, now_s: float) -> None:
+        """Give a request to a copy that serves."""
         next_s = copy.take(asked, now_s)
-        self.outstanding[copy.place] = copy.outstanding
+        if copy.place >= 0:
+            self.outstanding[copy.place] = copy.outstanding
         self._plan(copy, next_s)
 
     def _plan(self, copy: SimulatedCopy, next_s: float) -> None:
@@ -272,8 +281,12 @@ class SimulatedComponent:
         self.meter.errors += fate is not RequestFate.REFUSED
         self.meter.count_end(now_s)
         took_s, ledger = now_s - asked.arrived_s, self._deps.ledger
-        ledger.add_request(self.model, fate, asked.arrived_s, took_s, took_s)
+        ledger.add_request(self.model, asked, fate, took_s, took_s)
         ledger.delayed[-1] = took_s > 0.0
+
+    def _end(self, copy: SimulatedCopy, it: SimulatedAnswer, now_s: float) -> None:
+        """A request on `copy` has ended."""
+        self._answer(it, now_s)
 
     def _answer(self, it: SimulatedAnswer, now_s: float) -> None:
         meter, arrived_s = self.meter, it.asked.arrived_s
@@ -283,7 +296,8 @@ class SimulatedComponent:
         meter.latencies_us.append(it.service_s * MICRO)
         meter.first_us.append(first_s * MICRO)
         ledger = self._deps.ledger
-        ledger.add_request(self.model, RequestFate.ANSWERED, arrived_s, now_s - arrived_s, first_s)
+        took_s = now_s - arrived_s
+        ledger.add_request(self.model, it.asked, RequestFate.ANSWERED, took_s, first_s)
         if it.asked.delayed:
             ledger.delayed[-1] = True
 

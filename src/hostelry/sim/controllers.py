@@ -163,6 +163,8 @@ class AwsController:
 
     def _look_at(self, alarm: WatchedAlarm, now: float) -> None:
         alarm.next_at = get_next_evaluation_at(alarm.rule, alarm.name, now)
+        if alarm.side is AlarmSide.LOW and self._target.is_at_minimum:
+            return  # it could lower nothing, and its state follows from its periods alone
         serving = self._target.capacity.serving
         start, end = get_evaluation_range(alarm.rule, now)
         is_quiet = self._busy_at < start - alarm.rule.period_s

@@ -18,13 +18,17 @@ MAX_TURNS = 4096  # changes of speed that are remembered, for the times of first
 
 
 class SimulatedRequest(NamedTuple):
-    """A request on a copy: when it arrived, and its work until the first and the last token."""
+    """A request on a copy: when it arrived, and its work until the first and the last token.
+
+    `of` is its model's position in the trace: a component's copies may serve several.
+    """
 
     arrived_s: float
     first_work_s: float
     work_s: float
     number: int
     delayed: bool = False  # it was held for want of a copy
+    of: int = 0
 
 
 class SimulatedAnswer(NamedTuple):
@@ -67,10 +71,15 @@ class SimulatedCopy:
         self._turns_s: list[float] = []
         self._turns_done_s: list[float] = []
 
+    @property
+    def at_once(self) -> int:
+        """How many requests it works on at a time. Further ones wait on it."""
+        return len(self._slowdowns) - 1
+
     def take(self, asked: SimulatedRequest, now_s: float) -> float:
         """Begin a request, or queue it. Return when the next request ends."""
         self.outstanding += 1
-        if len(self._batch) >= len(self._slowdowns) - 1:
+        if len(self._batch) >= self.at_once:
             self._queue.append((now_s, asked))
             return self._next_end_s()
         self._turn(now_s)

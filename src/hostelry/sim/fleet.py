@@ -2,7 +2,7 @@
 
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -76,6 +76,15 @@ class Copies(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacedModel:
+    """A model's copies: their times, and the reservation of each."""
+
+    service: ServiceModel
+    requirements: Requirements
+    slowdowns: Sequence[float]
+
+
 @dataclass(slots=True, kw_only=True)
 class SimulatedInstance:
     """An instance. `known` are the models that were started on it before."""
@@ -93,7 +102,7 @@ class SimulatedFleet:
 
     Args:
         deployment: the instances and their settings.
-        service: how long copies and instances take to come up.
+        instance_start_s: how long an instance takes to come up.
         timeline: the events of their starts.
         source: of the spread of start-up times.
         copies: called for each copy.
@@ -102,18 +111,18 @@ class SimulatedFleet:
     def __init__(
         self,
         deployment: SimulatedDeployment,
-        service: ServiceModel,
+        instance_start_s: float,
         timeline: Timeline,
         source: random.Random,
         copies: Copies,
     ) -> None:
         self.instance_s = 0.0
         self._deployment = deployment
-        self._service = service
+        self._instance_start_s = instance_start_s
         self._timeline = timeline
         self._source = source
         self._copies = copies
-        self._slowdowns = service.slowdowns()
+        self._models: list[PlacedModel] = []
         self._instances: dict[str, SimulatedInstance] = {}
         self._held: dict[str, Held] = {}
         self._waiting: list[int] = []  # models of copies without a place
@@ -122,14 +131,19 @@ class SimulatedFleet:
         for _ in range(deployment.min_instances):
             self._instance_up(self._new_instance(0.0), 0.0)
 
-    @property
-    def requirements(self) -> Requirements:
-        """What a copy takes."""
+    def add_model(self, service: ServiceModel, requirements: Requirements | None) -> None:
+        """Add the next model. `requirements` of None: those that the deployment has."""
         deployment = self._deployment
-        if not deployment.one_copy_an_instance:
-            return deployment.requirements
-        shape = deployment.shape
-        return Requirements(min_memory_bytes=shape.memory_bytes, cpus=shape.cpus)
+        if deployment.one_copy_an_instance:
+            shape = deployment.shape
+            requirements = Requirements(min_memory_bytes=shape.memory_bytes, cpus=shape.cpus)
+        self._models.append(
+            PlacedModel(
+                service=service,
+                requirements=requirements or deployment.requirements,
+                slowdowns=service.slowdowns(),
+            )
+        )
 
     def num_waiting(self, model: int) -> int:
         """Copies of a model that have no place yet."""
@@ -183,7 +197,7 @@ class SimulatedFleet:
             if at_once:
                 instance.is_up = True
                 continue
-            up_s = now_s + self._spread(self._service.instance_start_s)
+            up_s = now_s + self._spread(self._instance_start_s)
             self._timeline.at(up_s, _calling(self._instance_up, instance))
         if at_once and growth.instances:
             self._place(now_s, at_once=True)
@@ -206,7 +220,9 @@ class SimulatedFleet:
     def _begin(self, model: int, placed: Placed, now_s: float, *, at_once: bool) -> None:
         self._num += 1
         instance = self._instances[placed.instance_id]
-        copy = SimulatedCopy(f"c-{self._num:06}", model, placed.instance_id, self._slowdowns)
+        placed_model = self._models[model]
+        name = f"c-{self._num:06}"
+        copy = SimulatedCopy(name, model, placed.instance_id, placed_model.slowdowns)
         copy.placed_s = now_s
         self._held[copy.id] = Held(
             copy_id=copy.id,
@@ -223,7 +239,7 @@ class SimulatedFleet:
         if at_once:
             self._copies.ready(copy, now_s)
             return
-        service = self._service
+        service = placed_model.service
         takes_s = self._spread(service.warm_start_s if is_known else service.cold_start_s)
         self._timeline.at(now_s + takes_s, lambda at_s: self._copies.ready(copy, at_s))
 
@@ -264,7 +280,7 @@ class SimulatedFleet:
     def _copy_request(self, model: int) -> CopyRequest:
         return CopyRequest(
             owner=str(model),
-            requirements_by_type={self._deployment.instance_type: self.requirements},
+            requirements_by_type={self._deployment.instance_type: self._models[model].requirements},
             strategy=self._deployment.placement,
         )
 

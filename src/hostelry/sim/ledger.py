@@ -4,6 +4,8 @@ from array import array
 from dataclasses import dataclass, field
 from enum import IntEnum
 
+from hostelry.sim.copies import SimulatedRequest
+
 
 class RequestFate(IntEnum):
     """The end of a request."""
@@ -12,6 +14,8 @@ class RequestFate(IntEnum):
     REFUSED = 1  # no copy, and it may not wait (COMPAT)
     TIMED_OUT = 2  # it waited for a copy for as long as it may
     OVERFLOWN = 3  # too many waited for a copy already
+    THROTTLED = 4  # as many were under way as a serverless variant takes
+    NOT_LOADED = 5  # its model was not loaded in time, or does not fit
 
 
 @dataclass(slots=True, kw_only=True)
@@ -42,6 +46,8 @@ class SimulatedAct:
 class ReplayLedger:
     """Columns of one length for requests that ended, and lists for rarer events.
 
+    `model` is the component that served, and `of` the model that was requested.
+
     `capacity` has, by model, instants and the number of placed copies from then on. They cost
     whether they serve or not. `offered` has, by model, the instants and the work of its requests.
     """
@@ -52,6 +58,7 @@ class ReplayLedger:
     fate: "array[int]" = field(default_factory=lambda: array("b"))
     delayed: "array[int]" = field(default_factory=lambda: array("b"))
     model: "array[int]" = field(default_factory=lambda: array("i"))
+    of: "array[int]" = field(default_factory=lambda: array("i"))
     offered: list[tuple["array[float]", "array[float]"]] = field(default_factory=list)
     capacity: list[tuple["array[float]", "array[int]"]] = field(default_factory=list)
     acts: list[SimulatedAct] = field(default_factory=list)
@@ -70,12 +77,13 @@ class ReplayLedger:
         counts.append(num)
 
     def add_request(
-        self, model: int, fate: RequestFate, arrived_s: float, took_s: float, first_s: float
+        self, model: int, asked: SimulatedRequest, fate: RequestFate, took_s: float, first_s: float
     ) -> None:
         """Add a request that has ended as the newest row."""
         self.model.append(model)
+        self.of.append(asked.of)
         self.fate.append(fate)
-        self.arrived_s.append(arrived_s)
+        self.arrived_s.append(asked.arrived_s)
         self.took_s.append(took_s)
         self.first_token_s.append(first_s)
         self.delayed.append(False)

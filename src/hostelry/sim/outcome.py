@@ -137,8 +137,8 @@ def build_outcome(
     fate = np.array(ledger.fate, dtype=np.int8)
     answered = fate == RequestFate.ANSWERED
     delayed = np.array(ledger.delayed, dtype=bool)
-    cost = _cost(replay, setup)
-    _annotate_acts(replay, setup, steps_s)
+    cost = _cost(replay)
+    _annotate_acts(replay, steps_s)
     outs = [it for it in ledger.acts if it.is_out]
     num_spurious = sum(it.is_spurious for it in outs)
     num_refused = int((fate == RequestFate.REFUSED).sum())
@@ -200,20 +200,20 @@ def carried_work(service: ServiceModel, concurrency: float | None) -> float:
     return min(concurrency, num) / slowdowns[num]
 
 
-def _cost(replay: Replay, setup: ReplaySetup) -> dict[str, float]:
+def _cost(replay: Replay) -> dict[str, float]:
     """Copy-seconds there were, were needed, and were too many."""
     lasts_s = replay.ended_s
     if lasts_s <= 0.0:
         return dict.fromkeys(("copy_s", "needed_copy_s", "overshoot_copy_s"), 0.0)
     edges = np.unique(np.append(np.arange(0.0, lasts_s, BIN_S), lasts_s))
     widths = np.diff(edges)
-    slowest = setup.service.slowdowns()[-1]
     totals = np.zeros(3)
     for place, (at_s, work_s) in enumerate(replay.ledger.offered):
-        began = np.array(at_s)
-        busy = Occupancy(began, began + np.array(work_s) * slowest).means(edges)
-        needed = np.ceil(busy / setup.service.max_concurrency - 1e-9)
-        needed = np.maximum(needed, setup.policies.minimum)
+        began, scaled = np.array(at_s), replay.scaled[place]
+        took = np.array(work_s) * scaled.service.slowdowns()[-1]
+        busy = Occupancy(began, began + took).means(edges)
+        needed = np.ceil(busy / scaled.service.max_concurrency - 1e-9)
+        needed = np.maximum(needed, scaled.policies.minimum)
         instants, counts = replay.ledger.capacity[place]
         there = step_means(np.array(instants), np.array(counts, dtype=np.float64), edges)
         over = np.maximum(0.0, there - needed)
@@ -222,7 +222,7 @@ def _cost(replay: Replay, setup: ReplaySetup) -> dict[str, float]:
     return dict(zip(names, totals.tolist(), strict=True))
 
 
-def _annotate_acts(replay: Replay, setup: ReplaySetup, steps_s: Sequence[float]) -> None:
+def _annotate_acts(replay: Replay, steps_s: Sequence[float]) -> None:
     """Write t0, t2 and whether it was spurious into each act of scaling out."""
     ledger = replay.ledger
     model = np.array(ledger.model, dtype=np.int64)
@@ -231,8 +231,12 @@ def _annotate_acts(replay: Replay, setup: ReplaySetup, steps_s: Sequence[float])
     for act in ledger.acts:
         if act.is_out:
             by_model.setdefault(act.model, []).append(act)
-    target = setup.policies.concurrency or USED_SHARE * setup.service.max_concurrency
     for number, acts in by_model.items():
+        service, concurrency = (
+            replay.scaled[number].service,
+            replay.scaled[number].policies.concurrency,
+        )
+        target = concurrency or USED_SHARE * service.max_concurrency
         mine = model == number
         actual = Occupancy(arrived[mine], arrived[mine] + took[mine])
         at_s, work_s = (np.array(it) for it in ledger.offered[number])
@@ -245,7 +249,7 @@ def _annotate_acts(replay: Replay, setup: ReplaySetup, steps_s: Sequence[float])
             if act.rose_s is None:
                 act.rose_s = _rose_s(actual, act, target)
             offered = _work_around(at_s, work_s, act.decided_s)
-            carries = act.from_copies * carried_work(setup.service, setup.policies.concurrency)
+            carries = act.from_copies * carried_work(service, concurrency)
             span_s = min(AROUND_S, act.decided_s)
             there = actual.mean(act.decided_s - span_s, act.decided_s)
             is_carried = offered <= carries and there <= act.from_copies * target

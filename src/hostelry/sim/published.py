@@ -4,6 +4,7 @@ A replay computes a period when an alarm asks for it, from `metrics.sagemaker.lo
 of writing each second to a store: most of a trace no alarm ever reads.
 """
 
+import math
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -11,6 +12,7 @@ from dataclasses import dataclass, replace
 from hostelry.domain.load import LoadKey, SecondLoad
 from hostelry.domain.metric import Datapoint, Metric, MetricStat
 from hostelry.domain.scope import Scope
+from hostelry.jobs.rules.async_metrics import build_backlog_samples
 from hostelry.metrics.protocol import MetricFilter
 from hostelry.metrics.sagemaker.census import (
     Census,
@@ -38,8 +40,11 @@ KEPT_S = 2 * 3600
 CONCURRENT = ("ConcurrentRequestsPerCopy", "ConcurrentRequestsPerModel")
 SHARES = ("InvocationsPerCopy", "InvocationsPerInstance")
 OF_INSTANCES = frozenset({"ConcurrentRequestsPerModel", "InvocationsPerInstance"})
+BACKLOG, WITHOUT_CAPACITY = "ApproximateBacklogSizePerInstance", "HasBacklogWithoutCapacity"
+OF_QUEUES = (BACKLOG, WITHOUT_CAPACITY)
 REPLAYED = (
     *CONCURRENT,
+    *OF_QUEUES,
     "Invocations",
     *SHARES,
     "NoCapacityInvocationFailures",
@@ -73,7 +78,7 @@ class PublishedMetrics:
         self._begins_at = begins_at
         self._seconds: deque[PublishedSecond] = deque(maxlen=KEPT_S)
         self._serving = serving
-        self._known: dict[MetricStat, dict[float, float | None]] = {}
+        self._known: dict[MetricStat, dict[int, Datapoint | None]] = {}
 
     def see(self, load: SecondLoad) -> None:
         """Take a second. Seconds in which nothing happened may be left out."""
@@ -85,18 +90,14 @@ class PublishedMetrics:
         """Periods that begin in [start, end), oldest first, without periods that have no data."""
         known = self._known.setdefault(stat, {})
         period_s = stat.period_s
-        found: list[Datapoint] = []
-        at = -(-max(start, self._begins_at) // period_s) * period_s
-        while at < end:
-            if at not in known:
-                known[at] = self._value(stat, int(at))
-            value = known[at]
-            if value is not None:
-                found.append(Datapoint(at, value))
-            at += period_s
+        first = int(-(-max(start, self._begins_at) // period_s) * period_s)
+        instants = range(first, math.ceil(end), period_s)
+        for at in [it for it in instants if it not in known]:
+            value = self._value(stat, at)
+            known[at] = None if value is None else Datapoint(float(at), value)
         while len(known) > KEPT_S // period_s + 100:
             del known[next(iter(known))]
-        return found
+        return [it for it in map(known.get, instants) if it is not None]
 
     def units(self, scope: Scope, metric: Metric) -> Sequence[str]:
         """No units are known."""
@@ -110,10 +111,13 @@ class PublishedMetrics:
         name = stat.metric.name
         key = get_host_key(self._key) if name in OF_INSTANCES else self._key
         emitted = self._gauges if name in CONCURRENT else self._counts
+        names = _get_names(key)
+        if name in OF_QUEUES:
+            emitted, names = self._backlog, ((("EndpointName", key.endpoint_name),),)
         buckets = [
             build_bucket(sample)
             for _, sample in emitted(name, key, at, at + stat.period_s)
-            if sample.metric.name == name and sample.metric.dimensions in _get_names(key)
+            if sample.metric.name == name and sample.metric.dimensions in names
         ]
         found = [it for it in buckets if it is not None]
         return statistic(stat.statistic)(merge_buckets(found)) if found else None
@@ -131,6 +135,19 @@ class PublishedMetrics:
             )
             serving = seconds[-1].serving if seconds else self._serving()
             yield from concurrency(start, seen, key, build_census(key, serving))
+
+    def _backlog(self, name: str, key: LoadKey, at: int, end: int) -> Iterator[ScopedSample]:
+        """The queue of an asynchronous endpoint every ten seconds. Requests are in flight in it."""
+        for start in range(-(-at // GAUGE_PERIOD_S) * GAUGE_PERIOD_S, end, GAUGE_PERIOD_S):
+            seconds = self._between(start, start + GAUGE_PERIOD_S)
+            size = round(seconds[-1].load.in_flight_mean) if seconds else 0
+            waiting = seconds[-1].load.held if seconds else 0
+            serving = seconds[-1].serving if seconds else self._serving()
+            running = max(0, size - waiting)
+            for sample in build_backlog_samples(
+                key.endpoint_name, waiting, running, None, serving, start
+            ):
+                yield key.scope, sample
 
     def _counts(self, name: str, key: LoadKey, at: int, end: int) -> Iterator[ScopedSample]:
         """The counts of requests in each second, and zeros if no second had any."""

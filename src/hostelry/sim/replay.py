@@ -8,7 +8,7 @@ one outcome, bit for bit, whatever the process.
 import hashlib
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -16,6 +16,8 @@ import numpy as np
 from hostelry.base.errors import TerminalError
 from hostelry.domain.load import LoadKey
 from hostelry.domain.scaling import ScheduledAction
+from hostelry.domain.serverless import ServerlessConfig
+from hostelry.domain.shape import Requirements
 from hostelry.scaling.decide.schedule import find_next_due
 from hostelry.sim.component import ComponentDeps, SimulatedComponent
 from hostelry.sim.controllers import (
@@ -28,11 +30,13 @@ from hostelry.sim.controllers import (
 from hostelry.sim.copies import NEVER, SimulatedCopy, SimulatedRequest, Timeline
 from hostelry.sim.fleet import SimulatedDeployment, SimulatedFleet
 from hostelry.sim.ledger import ReplayLedger
+from hostelry.sim.multi_model import ModelRoom, MultiModelComponent
 from hostelry.sim.peers import KnativeRule
 from hostelry.sim.policy_requests import SCOPE, PolicySet
+from hostelry.sim.queued import QueuedComponent, ServerlessComponent
 from hostelry.sim.service import ServiceModel
 from hostelry.sim.target import SimulatedTarget
-from hostelry.sim.trace import Block, Trace
+from hostelry.sim.trace import Block, FloatArray, Trace
 
 ENDPOINT = "replay"
 VARIANT = "AllTraffic"
@@ -47,13 +51,44 @@ def no_progress(num_requests: int, at_s: float) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayedModel:
+    """Settings of one model of a trace. None: as the setup."""
+
+    service: ServiceModel | None = None
+    requirements: Requirements | None = None
+    policies: PolicySet | None = None
+
+
+AS_ALL = ReplayedModel()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReplaySetup:
-    """What a trace is replayed against."""
+    """What a trace is replayed against.
+
+    `models` has, by a name of the trace, what differs for it: for BASE the copies of BASE/ADAPTER,
+    for BASE/ADAPTER the time of its requests. With `serverless` every component has environments.
+    With `room` copies load and unload models. With `is_queued` requests wait in one queue for a
+    copy, as asynchronous requests do.
+    """
 
     policies: PolicySet
     deployment: SimulatedDeployment = field(default_factory=SimulatedDeployment)
     service: ServiceModel
     seed: int = 1
+    models: Mapping[str, ReplayedModel] = field(default_factory=dict)
+    serverless: ServerlessConfig | None = None
+    room: ModelRoom | None = None
+    is_queued: bool = False
+
+    def get_model(self, name: str) -> ReplayedModel:
+        """What differs for a model, or for the base that it names."""
+        base = name.partition("/")[0]
+        return self.models.get(name) or self.models.get(base) or AS_ALL
+
+    def get_service(self, name: str) -> ServiceModel:
+        """How fast a model's requests are answered, and its copies start."""
+        return self.get_model(name).service or self.service
 
 
 @dataclass(slots=True, kw_only=True)
@@ -61,6 +96,8 @@ class ScaledComponent:
     """A component with what scales it."""
 
     component: SimulatedComponent
+    service: ServiceModel
+    policies: PolicySet
     target: SimulatedTarget
     controllers: list[Controller]
     aws: AwsController | None
@@ -86,7 +123,11 @@ class Replay:
         self.ended_s = 0.0
         source = random.Random(setup.seed)
         self.fleet = SimulatedFleet(
-            setup.deployment, setup.service, self._timeline, random.Random(source.random()), self
+            setup.deployment,
+            setup.service.instance_start_s,
+            self._timeline,
+            random.Random(source.random()),
+            self,
         )
         self._deps = ComponentDeps(
             deployment=setup.deployment,
@@ -98,6 +139,9 @@ class Replay:
         self.scaled: list[ScaledComponent] = []
         self._bases: dict[str, int] = {}
         self._served_by: list[int] = []  # by model of the trace: the component that serves it
+        self._services: list[ServiceModel] = []  # by model of the trace
+        self._busy: set[int] = set()  # components with requests in this second, or in flight
+        self._watched: set[int] = set()  # components whose rule also needs seconds without any
         self._next_second_s = 1.0
         self._open = True
 
@@ -144,16 +188,21 @@ class Replay:
                 place = self._bases[base] = len(self.scaled)
                 self.ledger.ensure_models(place + 1)
                 self.scaled.append(self._component(place, base))
+                if self.scaled[place].needs_quiet:
+                    self._watched.add(place)
                 self._begin(self.scaled[place])
             self._served_by.append(self._bases[base])
+            self._services.append(self._setup.get_service(names[model]))
 
     def _component(self, model: int, name: str) -> ScaledComponent:
         setup, begins_at = self._setup, self._begins_at
         key = LoadKey(
             scope=SCOPE, endpoint_name=ENDPOINT, variant_name=VARIANT, component_name=name
         )
-        component = SimulatedComponent(model, key, self._deps, begins_at, self._wake)
-        policies = setup.policies
+        component = self._build_component(model, key)
+        service, given = setup.get_service(name), setup.get_model(name)
+        self.fleet.add_model(service, given.requirements)
+        policies = given.policies or setup.policies
         pace = setup.deployment.pace
         target = SimulatedTarget(component, policies, self.ledger, begins_at, pace)
         now = begins_at + self._timeline.now_s
@@ -170,15 +219,29 @@ class Replay:
             controllers.append(RayServeController(target, policies.rule))
         return ScaledComponent(
             component=component,
+            service=service,
+            policies=policies,
             target=target,
             controllers=controllers,
             aws=aws,
             needs_quiet=any(it.needs_quiet for it in controllers),
         )
 
+    def _build_component(self, model: int, key: LoadKey) -> SimulatedComponent:
+        setup = self._setup
+        if setup.serverless is not None:
+            return ServerlessComponent(model, key, self._deps, self._begins_at, setup.serverless)
+        if setup.room is not None:
+            return MultiModelComponent(
+                model, key, self._deps, self._begins_at, self._wake, setup.room
+            )
+        if setup.is_queued:
+            return QueuedComponent(model, key, self._deps, self._begins_at)
+        return SimulatedComponent(model, key, self._deps, self._begins_at, self._wake)
+
     def _begin(self, scaled: ScaledComponent) -> None:
         """Give a component its first copies, and plan what looks at it."""
-        policies, timeline = self._setup.policies, self._timeline
+        policies, timeline = scaled.policies, self._timeline
         first = scaled.target.capacity.clamp(self._setup.deployment.initial_copies)
         if timeline.now_s == 0.0:
             scaled.component.desired = first
@@ -192,18 +255,15 @@ class Replay:
 
     def _take(self, block: Block) -> None:
         """Let a block's requests arrive, and all that happens meanwhile."""
-        service, timeline, ledger = self._setup.service, self._timeline, self.ledger
+        timeline, ledger, busy = self._timeline, self.ledger, self._busy
         scaled, events = self.scaled, self._timeline.events
-        served_by = np.array(self._served_by, dtype=np.int64)
-        first = (
-            service.prefill_s + service.token_s + block.input_tokens * service.prefill_s_per_token
-        )
-        work = first + (block.output_tokens - 1).clip(min=0) * service.token_s
-        for at_s, first_s, work_s, model, session in zip(
+        served_by = self._served_by
+        first, work = self._get_work(block)
+        for at_s, first_s, work_s, of, session in zip(
             block.at_s.tolist(),
             first.tolist(),
             work.tolist(),
-            served_by[block.model].tolist(),
+            block.model.tolist(),
             block.session.tolist(),
             strict=True,
         ):
@@ -211,13 +271,26 @@ class Replay:
                 self._pass(at_s)
             timeline.now_s = at_s
             ledger.num_arrived = number = ledger.num_arrived + 1
+            model = served_by[of]
+            busy.add(model)
             offered_s, offered_work_s = ledger.offered[model]
             offered_s.append(at_s)
             offered_work_s.append(work_s)
-            asked = SimulatedRequest(at_s, first_s, work_s, number)
+            asked = SimulatedRequest(at_s, first_s, work_s, number, of=of)
             scaled[model].component.arrive(asked, session, at_s)
             if number % PROGRESS_EVERY == 0:
                 self._progress(number, at_s)
+
+    def _get_work(self, block: Block) -> tuple[FloatArray, FloatArray]:
+        """Seconds alone until the first and the last token of a block's requests."""
+
+        def by_model(name: str) -> FloatArray:
+            return np.array([getattr(it, name) for it in self._services])[block.model]
+
+        token_s = by_model("token_s")
+        read_s = block.input_tokens * by_model("prefill_s_per_token")
+        first = by_model("prefill_s") + token_s + read_s
+        return first, first + (block.output_tokens - 1).clip(min=0) * token_s
 
     def _pass(self, until_s: float) -> None:
         """Let everything happen that does until then, `until_s` included."""
@@ -246,11 +319,14 @@ class Replay:
         self._timeline.now_s = max(self._timeline.now_s, now_s)
         self._next_second_s = now_s + 1.0
         now = self._begins_at + now_s
-        for scaled in self.scaled:
-            if scaled.needs_quiet or not scaled.component.is_quiet:
-                load = scaled.component.second(now_s)
-                for controller in scaled.controllers:
-                    controller.second(load, now)
+        for place in sorted(self._busy | self._watched):
+            scaled = self.scaled[place]
+            if not scaled.needs_quiet and scaled.component.is_quiet:
+                self._busy.discard(place)
+                continue
+            load = scaled.component.second(now_s)
+            for controller in scaled.controllers:
+                controller.second(load, now)
 
     def _plan_look(self, scaled: ScaledComponent) -> None:
         aws = scaled.aws

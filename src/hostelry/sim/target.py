@@ -112,6 +112,12 @@ class SimulatedTarget:
         self._change(by, decision, now)
 
     @property
+    def is_at_minimum(self) -> bool:
+        """Whether nothing can lower the number, and nothing is on its way up."""
+        is_least = self.component.desired <= self._target.min_capacity
+        return is_least and not self._out_under_way and self._proposal is None
+
+    @property
     def _resource(self) -> Resource:
         component = self.component
         return Resource(

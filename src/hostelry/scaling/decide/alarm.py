@@ -6,6 +6,7 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from operator import attrgetter
 from typing import Any
 
 from hostelry.domain.alarm import AlarmRule, AlarmState, AlarmStatus, Comparison, MissingData
@@ -251,7 +252,7 @@ def get_fewest_samples(statistic: str) -> float:
 def _select_real(datapoints: Sequence[Datapoint], start: float, end: float) -> list[Datapoint]:
     """Datapoints of the range with a value, newest first."""
     found = [it for it in datapoints if start <= it.at < end and math.isfinite(it.value)]
-    return sorted(found, key=lambda it: it.at, reverse=True)
+    return sorted(found, key=attrgetter("at"), reverse=True)
 
 
 def _collect_evidence(rule: AlarmRule, evaluated: Sequence[Datapoint]) -> Evidence:
