@@ -46,6 +46,7 @@ COMMANDS = tuple(
         ("logs", "logs:logs", "Print logs of processes and model servers."),
         ("trace", "trace:trace", "Show each hop of one call, or the slowest and failed calls."),
         ("replay", "replay:replay", "Simulate scaling policies on a trace."),
+        ("fit", "fit:fit", "Choose the hosting option for models, by simulation."),
         ("compare", "compare:compare", "Decide whether a new version is worse than the old."),
         ("usage", "usage:usage", "Show the usage of serverless endpoints, by hour."),
         ("cost", "cost.command:cost", "Show what endpoints, models and idle time cost."),

@@ -1,0 +1,1 @@
+"""Choice of the hosting option for models, by simulation with the platform's own rules."""

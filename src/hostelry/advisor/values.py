@@ -1,0 +1,171 @@
+"""Values of a mix: its models, their traffic, the machines, the axes and their anchors. PURE."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum, IntEnum
+from pathlib import Path
+
+from hostelry.domain.shape import Shape
+from hostelry.sim.service import ServiceModel
+
+MIB, GIB = 2**20, 2**30
+
+
+class Hardware(Enum):
+    """The processor that a model needs."""
+
+    CPU = "cpu"
+    ACCELERATOR = "accelerator"
+
+
+class LatencyClass(Enum):
+    """When a caller needs the answer: in the call, within minutes, or by the next day."""
+
+    INTERACTIVE = "interactive"
+    SOON = "soon"
+    OFFLINE = "offline"
+
+
+class IsolationLevel(IntEnum):
+    """The separation of a model from the other models of its file, weakest first."""
+
+    SAME_PROCESS = 0
+    OWN_PROCESS = 1
+    OWN_CONTAINER = 2
+    OWN_LIMITS = 3
+    OWN_MACHINE = 4
+
+
+ISOLATION_TEXT: Mapping[IsolationLevel, str] = {
+    IsolationLevel.SAME_PROCESS: "weights in one process with the others",
+    IsolationLevel.OWN_PROCESS: "a process in a shared container",
+    IsolationLevel.OWN_CONTAINER: "a container and user, limits shared",
+    IsolationLevel.OWN_LIMITS: "a container, user and limits",
+    IsolationLevel.OWN_MACHINE: "a machine",
+}
+
+
+class NumberSource(Enum):
+    """The origin of a number."""
+
+    MEASURED = "measured"
+    SIMULATED = "simulated"
+    COUNTED = "counted"
+    ASSUMED = "assumed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelTraffic:
+    """The requests for one model: rows of a trace, or a shape.
+
+    `trace_model` names the rows, None for all rows. The shape has `per_hour` requests on average,
+    `cv` as the coefficient of variation of the time between two, and `peak_to_mean` times the mean
+    rate at `peak_hour` of `time_zone`.
+    """
+
+    trace: Path | None = None
+    trace_model: str | None = None
+    per_hour: float = 0.0
+    cv: float = 1.0
+    peak_hour: float = 12.0
+    peak_to_mean: float = 1.0
+    time_zone: str = "UTC"
+    input_tokens: int = 0
+    output_tokens: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FitModel:
+    """A model to host.
+
+    `cpus` are reserved for a copy, which works on `service.max_concurrency` requests at a time.
+    `is_measured` if the service times come from a measurement. `is_calibrated` if they come from a
+    calibration of one copy. `adapter_of` names the base of an adapter. `max_s` is the longest time
+    that a request may take.
+    """
+
+    name: str
+    framework: str = "custom"
+    hardware: Hardware = Hardware.CPU
+    memory_bytes: int = GIB
+    disk_bytes: int = GIB
+    cpus: float = 1.0
+    accelerators: int = 0
+    accelerator_memory_bytes: int = 0
+    latency_class: LatencyClass = LatencyClass.INTERACTIVE
+    target_p99_s: float = 1.0
+    target_first_token_s: float | None = None
+    isolation_label: str = ""
+    isolation_min: IsolationLevel = IsolationLevel.SAME_PROCESS
+    needs_streaming: bool = False
+    needs_capture: bool = False
+    payload_bytes: int = MIB
+    answer_bytes: int = MIB
+    max_s: float = 60.0
+    adapter_of: str | None = None
+    min_copies: int = 1
+    service: ServiceModel
+    service_origin: str = ""
+    is_measured: bool = False
+    is_calibrated: bool = False
+    download_s: float = 1.0
+    load_s: float = 1.0
+    traffic: ModelTraffic = ModelTraffic()
+    image: str = ""
+    artifact: str = ""
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FitMachine:
+    """An instance type that may be used. A price of None is unknown.
+
+    `most` is the largest number of them.
+    """
+
+    type: str
+    shape: Shape
+    device_memory_bytes: int = 0
+    price_per_hour: float | None = None
+    most: int = 20
+
+
+class FitAxis(Enum):
+    """An axis of the chart. The order is fixed."""
+
+    LATENCY = "latency"
+    COST = "cost"
+    ISOLATION = "isolation"
+    SCALABILITY = "scalability"
+    OPERATIONS = "operations"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AxisAnchors:
+    """The user's scale of an axis: the value that scores 0, the value that scores 1, the weight."""
+
+    unacceptable: float
+    target: float
+    weight: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FitMix:
+    """The models to host and everything that the choice depends on.
+
+    With `has_machine_per_instance` every instance is a machine. `serverless_price` is for a
+    GB-second, None if unknown. `batch_hour` is the hour (UTC) at which batches start.
+    """
+
+    name: str
+    models: tuple[FitModel, ...]
+    machines: tuple[FitMachine, ...]
+    axes: Mapping[FitAxis, AxisAnchors]
+    seeds: tuple[int, ...] = (1, 2, 3)
+    hours: float = 24.0
+    has_machine_per_instance: bool = False
+    serverless_price: float | None = None
+    serverless_concurrency: int = 5
+    batch_hour: float = 2.0
+    batch_instances: int = 1
+    notes: tuple[str, ...] = ()

@@ -1,0 +1,126 @@
+"""`hostelry fit` from its command line: the report, JSON, the chart, the document, refusals."""
+
+import json
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from tests.cases import case, cases
+from typer.testing import CliRunner, Result
+
+from hostelry.base.errors import TerminalError, UsageError
+from hostelry.cli.declared.expansion import wanted_state
+from hostelry.cli.declared.source import read_sources
+from hostelry.cli.main import app
+
+MIX = """
+name = "shop"
+hours = 0.1
+[axes]
+cost = { unacceptable = 20.0, target = 0.1 }
+[[machines]]
+type = "ml.m5.xlarge"
+price_per_hour = 0.23
+[[models]]
+name = "prices"
+count = 3
+framework = "sklearn"
+memory_mb = 300
+target_p99_ms = TARGET
+seconds = 0.02
+image = "sagemaker-scikit-learn:1.2-1-cpu-py3"
+artifact = "s3://models/{name}.tar.gz"
+traffic = { per_hour = 2000.0 }
+"""
+
+
+def run(*arguments: str) -> Result:
+    result = CliRunner().invoke(app, ["fit", *arguments], catch_exceptions=True)
+    if isinstance(result.exception, (TerminalError, UsageError)):
+        raise result.exception
+    assert result.exit_code == 0, result.output
+    return result
+
+
+def write(folder: Path, text: str) -> str:
+    path = folder / "mix.toml"
+    path.write_text(text)
+    return str(path)
+
+
+@pytest.fixture
+def mix(tmp_path: Path) -> str:
+    return write(tmp_path, MIX.replace("TARGET", "800"))
+
+
+def test_the_report_the_chart_and_the_document(mix: str, tmp_path: Path) -> None:
+    chart, document = tmp_path / "mix.svg", tmp_path / "mix.yaml"
+    text = run(mix, "--svg", str(chart), "--write", str(document)).stdout
+    assert "shop: 3 models, 0.1 h simulated with 3 seeds" in text
+    assert "1. " in text
+    assert "\nChoose " in text
+    assert "cannot work: batch: prices-0001 is interactive" in text
+    assert "not ranked: serverless: its cost is unknown" in text
+    assert "latency, cost, scalability: assumed (service times assumed)" in text
+    assert "░" in text
+    tree = ElementTree.fromstring(chart.read_text())
+    texts = [it.text or "" for it in tree.iter("{http://www.w3.org/2000/svg}text")]
+    assert any(it.startswith("1. ") for it in texts)
+    assert sum(it.startswith("isolation ") for it in texts) == 4
+    wanted = wanted_state(read_sources([document]), "arn:aws:iam::111122223333:role/r")
+    assert wanted.owner == "shop"
+    assert len(wanted.resources) >= 3
+
+
+def test_json_has_the_same_numbers(mix: str) -> None:
+    found = json.loads(run(mix, "--json").stdout)
+    (group,) = found["groups"]
+    assert group["pick"] == group["ranked"][0]["option"]
+    assert set(group["ranked"][0]["axes"]) == set(found["axes"])
+    assert len(group["ranked"][0]["trials"]) == 3
+    assert "prices-0001 is interactive" in group["refused"]["batch"][0]
+
+
+def test_prices_come_from_the_operators_file_if_the_mix_has_none(tmp_path: Path) -> None:
+    text = MIX.replace("TARGET", "800").replace("price_per_hour = 0.23\n", "")
+    path, prices = write(tmp_path, text), tmp_path / "prices.toml"
+    prices.write_text('currency = "USD"\n[instances."ml.m5.xlarge"]\nprice_per_hour = 0.25\n')
+    assert "\nChoose " in run(path, "--prices", str(prices)).stdout
+    with pytest.raises(TerminalError, match="does not exist"):
+        run(path, "--prices", str(tmp_path / "absent.toml"))
+
+
+def test_groups_are_advised_one_by_one(mix: str) -> None:
+    other = MIX.replace("TARGET", "800").partition("[[models]]")[2].replace("prices", "scores")
+    text = Path(mix).read_text() + "[[models]]" + other.replace("sklearn", "triton")
+    Path(mix).write_text(text)
+    shown = run(mix, "--group").stdout
+    assert "group shop: 3 models (cpu, interactive, sklearn)" in shown
+    assert "group shop-2: 3 models (cpu, interactive, triton)" in shown
+
+
+def test_a_target_that_nothing_meets_gives_no_document(tmp_path: Path) -> None:
+    path, document = write(tmp_path, MIX.replace("TARGET", "1")), tmp_path / "mix.yaml"
+    result = CliRunner().invoke(app, ["fit", path, "--write", str(document)])
+    assert "No option is acceptable on every axis." in result.stdout
+    assert "no acceptable option to write" in str(result.exception)
+    assert not document.exists()
+
+
+def test_the_example_is_printed() -> None:
+    assert run("--example").stdout.startswith("# Which hosting option fits these models?")
+
+
+@cases(
+    "arguments, message",
+    case("no file", (), "name a file"),
+    case("an absent file", ("/nowhere/mix.toml",), "/nowhere/mix.toml cannot be read"),
+)
+def test_refusals(arguments: tuple[str, ...], message: str) -> None:
+    with pytest.raises((TerminalError, UsageError), match=message):
+        run(*arguments)
+
+
+def test_a_chart_that_cannot_be_written_names_its_file(mix: str) -> None:
+    with pytest.raises(TerminalError, match=r"/nowhere/mix\.svg cannot be written"):
+        run(mix, "--svg", "/nowhere/mix.svg")
