@@ -13,9 +13,9 @@ from hostelry.advisor.axes import AxisValue
 from hostelry.advisor.ranking import RankedOption
 from hostelry.advisor.values import FitAxis
 
-WIDTH, HEIGHT, RADIUS, PER_ROW = 420, 360, 95, 2
+WIDTH, HEIGHT, RADIUS, PER_ROW = 480, 360, 95, 2
 TITLE_Y, CENTRE_Y, LABEL_GAP, LINE_HEIGHT = 24, 190, 16, 13
-MARGIN, HEADING = 10, 30
+MARGIN, HEADING, MOST_LINES = 10, 30, 3
 RINGS = (0.25, 0.5, 0.75, 1.0)
 GREY, INK = "#999999", "#222222"
 # Okabe and Ito's colours, which also people with colour blindness can distinguish.
@@ -79,11 +79,11 @@ def _list_axis(number: int, value: AxisValue) -> Iterator[str]:
     x, y = _place(number, 1.0 + LABEL_GAP / RADIUS)
     side = x - WIDTH / 2
     anchor = "middle" if abs(side) < 1 else "start" if side > 0 else "end"
-    first_y = y - LINE_HEIGHT if y < CENTRE_Y - RADIUS else y
+    lines = value.text.split(", ")[:MOST_LINES]
+    first_y = y - LINE_HEIGHT * (len(lines) - 1) if y < CENTRE_Y - RADIUS else y
     score = "unknown" if value.score is None else f"{value.score:.2f}"
     yield _text(x, first_y, f"{value.axis.value} {score}", anchor=anchor, colour=ink, size=12)
-    lines = value.text.split(", ")
-    for line, text in enumerate(lines[:3]):
+    for line, text in enumerate(lines):
         label_y = first_y + LINE_HEIGHT * (line + 1)
         yield _text(x, label_y, text, anchor=anchor, colour=ink, size=10)
 

@@ -125,7 +125,7 @@ def _list_first(
     if not refused:
         return []
     model, reasons = refused[0]
-    more = f" (and {len(refused) - 1:,} more models)" if len(refused) > 1 else ""
+    more = f" (and {len(refused) - 1:,} more)" if len(refused) > 1 else ""
     return [f"{model.name} {it}{more}" for it in reasons]
 
 

@@ -9,7 +9,7 @@ from hostelry.advisor.advice import GroupAdvice, SimulatedOption, format_anchor
 from hostelry.advisor.axes import AxisValue
 from hostelry.advisor.options import HostingOption
 from hostelry.advisor.values import FitMix, FitModel
-from hostelry.cli.status_text import columns
+from hostelry.cli.status_text import columns, count_text
 
 BAR_CELLS = 10
 FULL, BAND, EMPTY, ASSUMED = "█", "▒", "·", "░"
@@ -19,7 +19,7 @@ MAX_REASONS, MAX_NAMES = 3, 8
 def list_lines(mix: FitMix, advice: Sequence[GroupAdvice], notes: Sequence[str]) -> Iterator[str]:
     """The whole report."""
     yield (
-        f"{mix.name}: {len(mix.models):,} models, {mix.hours:g} h simulated with "
+        f"{mix.name}: {count_text(len(mix.models), 'model')}, {mix.hours:g} h simulated with "
         f"{len(mix.seeds)} seeds"
     )
     yield from (f"note: {it}" for it in notes)
@@ -31,7 +31,7 @@ def list_lines(mix: FitMix, advice: Sequence[GroupAdvice], notes: Sequence[str])
 def _list_group(advice: GroupAdvice, *, named: bool) -> Iterator[str]:
     group = advice.group
     if named:
-        yield f"group {group.name}: {len(group.models):,} models ({group.why})"
+        yield f"group {group.name}: {count_text(len(group.models), 'model')} ({group.why})"
         yield f"   {_list_names(group.models)}"
         yield (
             f"   at most {group.peak:.2g} requests in progress, {group.sum_of_peaks:.2g} if all "

@@ -79,7 +79,7 @@ def test_gates(option: Option, models: list[FitModel], reason: str | None) -> No
 
 def test_one_reason_stands_for_all_models() -> None:
     found = check_gates(Option.BATCH, TWO, build_mix(*TWO))
-    assert found.reasons[0].endswith("(and 1 more models)")
+    assert found.reasons[0].endswith("(and 1 more)")
 
 
 def test_memory_of_accelerators_is_counted_by_device() -> None:
