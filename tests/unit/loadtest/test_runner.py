@@ -81,8 +81,8 @@ def search_at(
 def test_a_search_ends_at_its_limit() -> None:
     shown: list[int] = []
     steps, outcome = run_on(
-        LocalServer(2, 0.01),
-        lambda port: search_at(port, 28.0, lambda it: shown.append(it.concurrency)).measure(),
+        LocalServer(2, 0.06),
+        lambda port: search_at(port, 170.0, lambda it: shown.append(it.concurrency)).measure(),
     )
     assert shown == [it.concurrency for it in steps]
     assert outcome.best is not None
