@@ -185,10 +185,12 @@ def test_the_kernel_lists_no_connection_that_both_have_closed() -> None:
         server = Server([b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"], lingers=False)
         async with await asyncio.start_server(server.answer, "127.0.0.1", 0) as listening:
             port = listening.sockets[0].getsockname()[1]
+            before = set(tcp_sockets())  # others may have used a port of this number
             for _ in range(3):
                 await http_status("GET", f"http://127.0.0.1:{port}", "/ping", {}, ENOUGH_S)
                 await server.closed.wait()
-            of_port = [it for it in tcp_sockets() if port in (it.local_port, it.remote_port)]
+            new = set(tcp_sockets()) - before
+        of_port = [it for it in new if port in (it.local_port, it.remote_port)]
         return [it.state for it in of_port if it.state != LISTENING]
 
     assert asyncio.run(case()) == []
