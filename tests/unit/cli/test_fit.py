@@ -30,7 +30,7 @@ target_p99_ms = TARGET
 seconds = 0.02
 image = "sagemaker-scikit-learn:1.2-1-cpu-py3"
 artifact = "s3://models/{name}.tar.gz"
-traffic = { per_hour = 2000.0 }
+traffic = { per_hour = 300.0 }
 """
 
 
