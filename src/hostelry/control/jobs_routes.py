@@ -59,7 +59,7 @@ class TransformRoutes:
 
     async def get_newer(self, request: Request) -> Response:
         """Return the jobs to run once they differ from the caller's, or 304 after 20 seconds."""
-        snapshot = await self._transforms.newer_than(request.query_params.get("have"), WAIT_S)
+        snapshot = await self._transforms.loop.newer_than(request.query_params.get("have"), WAIT_S)
         return Response(status_code=304) if snapshot is None else JsonResponse(snapshot)
 
     async def note_progress(self, request: Request) -> Response:
@@ -95,7 +95,7 @@ class BenchmarkRoutes:
 
     async def get_newer(self, request: Request) -> Response:
         """Return the loads to send once they differ from the caller's, or 304 after 20 seconds."""
-        snapshot = await self._jobs.newer_than(request.query_params.get("have"), WAIT_S)
+        snapshot = await self._jobs.loop.newer_than(request.query_params.get("have"), WAIT_S)
         return Response(status_code=304) if snapshot is None else JsonResponse(snapshot)
 
     async def finish(self, request: Request) -> Response:

@@ -1,22 +1,10 @@
-"""Inference recommendations jobs: the endpoints of their steps come up, and end with them.
+"""Inference recommendations jobs: the endpoints of their steps come up, and end with them."""
 
-Level-triggered, as transform jobs are: every pass looks at all jobs that are not over, and at all
-their hidden endpoints. The job is written before its endpoints, so that a control which is killed
-in between leaves a job that the next pass takes up.
-"""
-
-import asyncio
-import contextlib
-import hashlib
 from collections import defaultdict, deque
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-import msgspec
-
 from hostelry.base.clock import Clock
-from hostelry.base.concurrency import run_woken
-from hostelry.base.errors import Conflict
 from hostelry.domain.copy import Copy
 from hostelry.domain.endpoint import Endpoint
 from hostelry.domain.hidden_endpoint import HiddenKind
@@ -25,13 +13,12 @@ from hostelry.domain.recommendation_job import (
     BenchmarkMetrics,
     BenchmarkSnapshot,
     BenchmarkStep,
-    BenchmarkTask,
     RecommendationJob,
     RecommendationStatus,
 )
-from hostelry.domain.scope import Scope
 from hostelry.domain.shape import Shape
 from hostelry.recommendations.results import UsagePoint, measure_cpus, measure_memory_bytes
+from hostelry.reconcile.job_loop import JobKey, JobLoop, get_version
 from hostelry.reconcile.plan.endpoint_state import NOTHING_KNOWN, InstanceFacts
 from hostelry.reconcile.plan.hidden_endpoint import HiddenFleet, any_serves, find_problem
 from hostelry.reconcile.plan.recommendation import (
@@ -42,28 +29,22 @@ from hostelry.reconcile.plan.recommendation import (
     plan_hidden_endpoints,
     plan_recommendation_job,
 )
-from hostelry.reconcile.record import list_hidden_jobs
-from hostelry.reconcile.route_board import SnapshotBoard
 from hostelry.store.records import State, Versioned, on_endpoint
 
-WATCH_S = 1.0  # from one look at jobs to the next
-IDLE_S = 60.0  # without a job
-REST_S = 0.1  # what changes meanwhile is looked at together
 MAX_POINTS = 1_000  # reports of usage that are kept for a step
-JobKey = tuple[Scope, str]
 Note = Callable[[RecommendationJob, Iterable[str]], None]
 
 
 class RecommendationJobs:
-    """The recommendations jobs of one control process. `drive` works until it is cancelled.
+    """The recommendations jobs of one control process, driven by `loop`.
 
     Args:
         facts: returns the facts about the instances' agents.
         get_shape: returns the declared resources of an instance type.
         note: writes lines to the log stream of a job.
 
-    `board` has the loads that the runner sends. Reports of usage are kept in memory while a step
-    is measured: after a restart of control the utilization of that step may be unknown.
+    Reports of usage are kept in memory while a step is measured: after a restart of control the
+    utilization of that step may be unknown.
     """
 
     def __init__(
@@ -74,72 +55,27 @@ class RecommendationJobs:
         get_shape: Callable[[str], Shape],
         note: Note = lambda *_: None,
     ) -> None:
-        self.board: SnapshotBoard[BenchmarkSnapshot] = SnapshotBoard()
-        self.snapshot: BenchmarkSnapshot | None = None
-        self.woken = asyncio.Event()
+        kind, records = HiddenKind.RECOMMENDATION, state.recommendation_jobs
+        self.loop: JobLoop[RecommendationJob, BenchmarkSnapshot] = JobLoop(
+            kind, state, records, clock, self._drive, self._build_snapshot
+        )
         self._state = state
         self._clock = clock
         self._facts = facts
         self._get_shape = get_shape
         self._note = note
-        self._is_driving = False
-        self._asked_at = clock.now()
         self._usage: dict[tuple[JobKey, int], deque[UsagePoint]] = defaultdict(
             lambda: deque(maxlen=MAX_POINTS)
         )
 
-    async def drive(self) -> None:
-        """Drive until cancelled: what changed once `woken` is set, and jobs each second."""
-
-        def longest_s() -> float:
-            return WATCH_S if self._is_driving else IDLE_S
-
-        name, clock = "driving recommendations jobs", self._clock
-        await run_woken(name, self._pass, self.woken, longest_s, REST_S, clock)
-
-    async def _pass(self) -> None:
-        self._is_driving = True  # unless the pass ends well, and finds nothing to drive
-        try:
-            await asyncio.to_thread(self.one_pass)
-        finally:
-            if self.snapshot is not None:
-                self.board.publish(self.snapshot)
-
-    def one_pass(self) -> None:
-        """Drive every job by one step. `snapshot` then has the loads to be sent.
-
-        A job that changed meanwhile is left for the next pass. If some fail, the others are driven
-        all the same, and one of the errors is raised.
-        """
-        now = self._clock.now()
-        hidden = list_hidden_jobs(self._state, HiddenKind.RECOMMENDATION)
-        after: list[RecommendationJob] = []
-        with contextlib.ExitStack() as each:
-            each.callback(self._note_running, after)  # last, whatever fails
-            for stored in reversed(self._state.recommendation_jobs.list()):
-                job = stored.value
-                if not job.is_over or (job.scope, job.name) in hidden:
-                    each.callback(self._drive_unless_changed, stored, now, after)
-
-    def _drive_unless_changed(
-        self, stored: Versioned[RecommendationJob], now: float, after: list[RecommendationJob]
-    ) -> None:
-        """Drive the job. Add it to `after` as changed, or unchanged."""
-        job = stored.value
-        try:
-            with contextlib.suppress(Conflict):
-                job = self._drive(stored, now)
-        finally:
-            after.append(job)
-
-    def _note_running(self, jobs: Iterable[RecommendationJob]) -> None:
-        driven = tuple(jobs)
-        self._is_driving = bool(driven)
-        tasks = [task for job in driven for task in list_tasks(job)]
+    def _build_snapshot(self, jobs: Sequence[RecommendationJob]) -> BenchmarkSnapshot:
+        """The loads to be sent. Forgets the usage of steps that are not measured any more."""
+        tasks = [task for job in jobs for task in list_tasks(job)]
         measured = {((it.scope, it.job_name), it.number) for it in tasks}
         for key in [it for it in self._usage if it not in measured]:
             del self._usage[key]
-        self.snapshot = build_snapshot(tasks)
+        ordered = tuple(sorted(tasks, key=lambda it: (it.scope.region, it.job_name, it.number)))
+        return BenchmarkSnapshot(version=get_version(ordered), tasks=ordered)
 
     def _drive(self, stored: Versioned[RecommendationJob], now: float) -> RecommendationJob:
         state, job = self._state, stored.value
@@ -177,7 +113,7 @@ class RecommendationJobs:
         return BenchmarkFleet(
             fleets=fleets,
             has_model=bool(model and present and present.value.created_at == model.created_at),
-            asked_at=self._asked_at,
+            asked_at=self.loop.asked_at,
         )
 
     def _look_at(
@@ -186,7 +122,7 @@ class RecommendationJobs:
         """What there is of a step's endpoint. Its copies' usage is kept."""
         model = endpoint.active.variants[0].model
         if model is None or step.status is not RecommendationStatus.IN_PROGRESS:
-            return HiddenFleet(endpoint=endpoint, asked_at=self._asked_at)
+            return HiddenFleet(endpoint=endpoint, asked_at=self.loop.asked_at)
         copies = on_endpoint(self._state.copies, job.scope, endpoint.name).values()
         if step.endpoint_name is None and step.served_at is not None:
             self._keep_usage(job, step, copies)
@@ -194,7 +130,7 @@ class RecommendationJobs:
             endpoint=endpoint,
             serves=any_serves(model, copies),
             problem=find_problem(copies),
-            asked_at=self._asked_at,
+            asked_at=self.loop.asked_at,
         )
 
     def _keep_usage(
@@ -217,11 +153,6 @@ class RecommendationJobs:
         points = self._usage[(job.scope, job.name), step.number]
         if not points or points[-1].cpu_at != point.cpu_at:
             points.append(point)
-
-    async def newer_than(self, have: str | None, timeout_s: float) -> BenchmarkSnapshot | None:
-        """The loads for the process that sends them. Waits as `SnapshotBoard.newer_than`."""
-        self._asked_at = self._clock.now()
-        return await self.board.newer_than(have, timeout_s)
 
     def finish(self, end: BenchmarkEnd) -> bool:
         """Record durably how a step ended. False without such a job. A repeat changes nothing."""
@@ -259,10 +190,3 @@ class RecommendationJobs:
             memory_percent=None if memory_bytes is None else 100 * memory_bytes / whole_bytes,
             setup_s=(step.served_at or 0.0) - (step.begun_at or 0.0) if is_setup else None,
         )
-
-
-def build_snapshot(tasks: Iterable[BenchmarkTask]) -> BenchmarkSnapshot:
-    """The loads, with a version that is the same for the same loads."""
-    ordered = tuple(sorted(tasks, key=lambda it: (it.scope.region, it.job_name, it.number)))
-    content = msgspec.json.encode(ordered, order="deterministic")
-    return BenchmarkSnapshot(version=hashlib.sha256(content).hexdigest()[:32], tasks=ordered)

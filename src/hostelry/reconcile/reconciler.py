@@ -156,9 +156,9 @@ class Reconciler:
                 tasks.create_task(self._watch())
                 tasks.create_task(self._publish_changes())
                 tasks.create_task(self._resync())
-                tasks.create_task(self.transforms.run())
+                tasks.create_task(self.transforms.loop.run())
                 tasks.create_task(self.experiments.run())
-                tasks.create_task(self.recommendations.drive())
+                tasks.create_task(self.recommendations.loop.run())
                 clock = self._deps.clock
                 tasks.create_task(run_again("ending orphans", self.end_orphans, RESYNC_S, clock))
         finally:
@@ -201,8 +201,8 @@ class Reconciler:
     def release(self) -> None:
         """End the long polls of other processes, which would delay an exit."""
         self.routes.close()
-        self.transforms.board.close()
-        self.recommendations.board.close()
+        self.transforms.loop.board.close()
+        self.recommendations.loop.board.close()
 
     async def publish(self, *, afresh: bool = False) -> float:
         """Publish the recorded routes, once every endpoint has been reconciled.
@@ -270,7 +270,7 @@ class Reconciler:
             for key in news:
                 self.queue.add(key)
         if self._followed != followed:
-            jobs = (self.transforms, self.experiments, self.recommendations)
+            jobs = (self.transforms.loop, self.experiments, self.recommendations.loop)
             for woken in (self._has_changes, *(it.woken for it in jobs)):
                 woken.set()
 

@@ -29,6 +29,8 @@ from hostelry.dataplane.http.reader import HttpLimits
 from hostelry.dataplane.http.server import HttpServer
 from hostelry.dataplane.metering.meter import Meter
 from hostelry.dataplane.routes import PublishedRoutes, RouteFile
+from hostelry.domain.recommendation_job import BenchmarkSnapshot
+from hostelry.domain.transform_job import TransformSnapshot
 from hostelry.gateway.handlers.openai_batches import UPLOADS
 from hostelry.home.heartbeat import answer_heartbeats
 from hostelry.home.home import (
@@ -51,10 +53,11 @@ from hostelry.jobs.queue.protocol import QueueCommits
 from hostelry.jobs.queue.request_rows import RequestRows
 from hostelry.jobs.queue.work_claims import SharedWork, WorkClaims
 from hostelry.jobs.recommendations.benchmark_run import BenchmarkDeps
-from hostelry.jobs.recommendations.benchmark_work import BenchmarkWork
+from hostelry.jobs.recommendations.benchmark_work import build_benchmark_work
+from hostelry.jobs.snapshot_work import SnapshotWork
 from hostelry.jobs.transform.job_run import RunDeps
 from hostelry.jobs.transform.object_rows import ObjectRows
-from hostelry.jobs.transform.transform_work import TransformWork
+from hostelry.jobs.transform.transform_work import build_transform_work
 from hostelry.services.databases import get_host_name, open_queue
 from hostelry.services.job_batches import ProcessParts, build_batches
 from hostelry.services.job_capture import build_capture
@@ -168,9 +171,9 @@ def build_transforms(
     parts: ProcessParts,
     data_log: DataLog,
     shared: SharedWork,
-) -> TransformWork:
+) -> SnapshotWork[TransformSnapshot]:
     """The transform jobs of this process."""
-    return TransformWork(
+    return build_transform_work(
         RunDeps(
             store=object_store(places, parts),
             rows=ObjectRows(parts.database),
@@ -191,9 +194,9 @@ def build_benchmarks(
     parts: ProcessParts,
     data_log: DataLog,
     shared: SharedWork,
-) -> BenchmarkWork:
+) -> SnapshotWork[BenchmarkSnapshot]:
     """The loads of inference recommendations jobs, sent by this process."""
-    return BenchmarkWork(
+    return build_benchmark_work(
         BenchmarkDeps(
             store=object_store(places, parts),
             routes=parts.routes,

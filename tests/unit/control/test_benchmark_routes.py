@@ -44,7 +44,7 @@ def ask(
 def test_loads_are_answered_whole_and_once(place: RecommendationTown) -> None:
     place.add()
     place.turn(20)
-    place.jobs.board.publish(place.snapshot)
+    place.jobs.loop.board.publish(place.snapshot)
 
     async def scenario(client: httpx.AsyncClient) -> None:
         answer = await client.get(PATH, params={"have": "an older version"})
@@ -52,7 +52,7 @@ def test_loads_are_answered_whole_and_once(place: RecommendationTown) -> None:
         assert found == place.snapshot, "every field comes over"
         waiting = asyncio.create_task(client.get(PATH, params={"have": found.version}))
         await asyncio.sleep(0)
-        place.jobs.board.close()
+        place.jobs.loop.board.close()
         assert (await waiting).status_code == 304, "nothing newer, and control ends"
 
     ask(place, scenario)

@@ -53,7 +53,7 @@ def ask(place: TransformTown, scenario: Callable[[httpx.AsyncClient], Awaitable[
 def test_jobs_are_answered_whole_and_once(place: TransformTown) -> None:
     place.add(transform_job(environment={"A": "1"}))
     place.turn(20)
-    place.jobs.board.publish(place.snapshot)
+    place.jobs.loop.board.publish(place.snapshot)
 
     async def scenario(client: httpx.AsyncClient) -> None:
         answer = await client.get(PATH, params={"have": "an older version"})
@@ -61,7 +61,7 @@ def test_jobs_are_answered_whole_and_once(place: TransformTown) -> None:
         assert found.jobs == (place.job(),), "every field comes over"
         waiting = asyncio.create_task(client.get(PATH, params={"have": found.version}))
         await asyncio.sleep(0)
-        place.jobs.board.close()
+        place.jobs.loop.board.close()
         assert (await waiting).status_code == 304, "nothing newer, and control ends"
 
     ask(place, scenario)

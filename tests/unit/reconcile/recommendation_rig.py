@@ -69,14 +69,14 @@ class RecommendationTown:
     def turn(self, times: int = 1) -> None:
         """Let both reconcilers and each instance take a step, `times` times."""
         for _ in range(times):
-            self.jobs.one_pass()
+            self.jobs.loop.one_pass()
             self.town.turn()
 
     @property
     def snapshot(self) -> BenchmarkSnapshot:
         """The loads to send after the last step."""
-        assert self.jobs.snapshot is not None
-        return self.jobs.snapshot
+        assert self.jobs.loop.snapshot is not None
+        return self.jobs.loop.snapshot
 
     @property
     def running(self) -> list[int]:

@@ -334,7 +334,7 @@ def test_utilization_is_measured_during_the_best_load(place: RecommendationTown)
             )
         machine.seen = None  # reports that differ only in use are equal
         place.town.step_instances()
-        place.jobs.one_pass()
+        place.jobs.loop.one_pass()
         clock.advance(10.0)
     best = replace(LOAD, began_at=began_at, ended_at=clock.now())
     place.jobs.finish(replace(end_of(1), best=best))

@@ -326,9 +326,9 @@ def test_the_snapshot_of_a_pass_that_fails_is_published() -> None:
     place.add(transform_job("ill"), transform_job("well"))
 
     async def published() -> TransformSnapshot | None:
-        driving = asyncio.create_task(place.jobs.run())
+        driving = asyncio.create_task(place.jobs.loop.run())
         try:
-            return await place.jobs.board.newer_than(None, 10.0)
+            return await place.jobs.loop.board.newer_than(None, 10.0)
         finally:
             driving.cancel()
 

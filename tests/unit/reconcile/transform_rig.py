@@ -66,14 +66,14 @@ class TransformTown:
     def turn(self, times: int = 1) -> None:
         """Let both reconcilers and each instance take a step, `times` times."""
         for _ in range(times):
-            self.jobs.one_pass()
+            self.jobs.loop.one_pass()
             self.town.turn()
 
     @property
     def snapshot(self) -> TransformSnapshot:
         """The jobs to run after the last step."""
-        assert self.jobs.snapshot is not None
-        return self.jobs.snapshot
+        assert self.jobs.loop.snapshot is not None
+        return self.jobs.loop.snapshot
 
     def restart_control(self) -> None:
         """Restart control. Only its records survive."""

@@ -5,6 +5,7 @@ the text of a ValidationException.
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from hostelry.api.context import CallContext
@@ -17,6 +18,7 @@ from hostelry.domain.inference_experiment import InferenceExperiment
 from hostelry.domain.model import Model
 from hostelry.domain.recommendation_job import RecommendationJob
 from hostelry.domain.scope import Scope
+from hostelry.domain.status import STOP_S, Event, can, next_status
 from hostelry.domain.transform_job import TransformJob
 from hostelry.store.records import Records, State
 
@@ -89,6 +91,36 @@ def check_new(context: CallContext, kind: str, name: str) -> None:
     if has_name(context, kind, name):
         arn = context.scope.arn(kind, name)
         raise validation_error(f'Cannot create already existing {KIND_WORDS[kind]} "{arn}".')
+
+
+def check_new_job(context: CallContext, kind: str, name: str) -> None:
+    """Raise ResourceInUse if a job of the kind has the name."""
+    if has_name(context, kind, name):
+        raise ServiceError(
+            "ResourceInUse",
+            "Job name must be unique within an AWS account and region, and a job with this name"
+            f" already exists ({context.scope.arn(kind, name)}).",
+        )
+
+
+def stop_job(context: CallContext, kind: str, name: str) -> Any:
+    """Make a job Stopping, within `STOP_S`, and return it. May be repeated."""
+    found = KINDS[kind].find(context, name)
+    job = found.value
+    if job.status.name == "STOPPING":
+        return job
+    if not can(job.status, Event.STOP):
+        raise validation_error(
+            f"The request was rejected because the {KIND_WORDS[kind]} is in status"
+            f" {job.status.value}: {job.arn}."
+        )
+    stopping = replace(
+        job,
+        status=next_status(job.status, Event.STOP),
+        modified_at=context.now,
+        deadline_at=context.now + STOP_S,
+    )
+    return KINDS[kind].put(context, stopping, found)
 
 
 def in_progress(kind: str, arn: str) -> ServiceError:

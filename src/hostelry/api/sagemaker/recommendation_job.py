@@ -5,24 +5,20 @@ Only the job is written: a reconciler makes the endpoints of its steps, and ends
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from hostelry.api.context import CallContext, Operation, Params, Result
 from hostelry.api.page import ListPaging, list_answer, passes
 from hostelry.api.refusals import echo_members, short_reason
-from hostelry.api.sagemaker.kinds import RECOMMENDATION_JOBS, has_name
+from hostelry.api.sagemaker.kinds import RECOMMENDATION_JOBS, check_new_job, stop_job
 from hostelry.api.sagemaker.recommendation_spec import KIND, build_job
 from hostelry.api.tags import parse_tags, write_tags
-from hostelry.base.errors import ServiceError, validation_error
 from hostelry.domain.recommendation_job import (
     VARIANT_NAME,
     BenchmarkMetrics,
     BenchmarkStep,
     RecommendationJob,
-    RecommendationStatus,
 )
-from hostelry.domain.status import STOP_S, Event, can, next_status
 from hostelry.domain.validation import check_environment
 from hostelry.recommendations.results import (
     get_cost_per_inference,
@@ -40,12 +36,7 @@ def create_inference_recommendations_job(context: CallContext, params: Params) -
     name, tags = params["JobName"], parse_tags(params.get("Tags"))
     job = build_job(context, params)
     _check_variables(job)
-    if has_name(context, KIND, name):
-        raise ServiceError(
-            "ResourceInUse",
-            "Job name must be unique within an AWS account and region, and a job with this name"
-            f" already exists ({job.arn}).",
-        )
+    check_new_job(context, KIND, name)
     RECOMMENDATION_JOBS.put(context, job)
     write_tags(context, job.arn, tags)
     return {"JobArn": job.arn}
@@ -109,22 +100,7 @@ def list_inference_recommendations_job_steps(context: CallContext, params: Param
 
 def stop_inference_recommendations_job(context: CallContext, params: Params) -> Result:
     """StopInferenceRecommendationsJob. May be repeated. Results so far stay."""
-    found = RECOMMENDATION_JOBS.find(context, params["JobName"])
-    job = found.value
-    if job.status is RecommendationStatus.STOPPING:
-        return {}
-    if not can(job.status, Event.STOP):
-        raise validation_error(
-            "The request was rejected because the inference recommendations job is in status"
-            f" {job.status.value}: {job.arn}."
-        )
-    stopping = replace(
-        job,
-        status=next_status(job.status, Event.STOP),
-        modified_at=context.now,
-        deadline_at=context.now + STOP_S,
-    )
-    RECOMMENDATION_JOBS.put(context, stopping, found)
+    stop_job(context, KIND, params["JobName"])
     return {}
 
 

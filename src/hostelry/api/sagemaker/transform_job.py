@@ -10,13 +10,13 @@ from typing import Any
 from hostelry.api.context import CallContext, Params, Result
 from hostelry.api.page import list_answer, passes
 from hostelry.api.refusals import echo_members, short_reason, unsupported
-from hostelry.api.sagemaker.kinds import MODELS, TRANSFORM_JOBS, has_name
+from hostelry.api.sagemaker.kinds import MODELS, TRANSFORM_JOBS, check_new_job, stop_job
 from hostelry.api.sagemaker.model import parse_s3_uri, select_job_model
 from hostelry.api.tags import parse_tags, write_tags
-from hostelry.base.errors import ServiceError, validation_error
+from hostelry.base.errors import validation_error
 from hostelry.domain.model import Model
 from hostelry.domain.scope import Scope
-from hostelry.domain.status import STOP_S, TRANSFORM_S, Event, can, next_status
+from hostelry.domain.status import TRANSFORM_S
 from hostelry.domain.transform_job import (
     WHOLE,
     AssembleWith,
@@ -57,12 +57,7 @@ def create_transform_job(context: CallContext, params: Params) -> Result:
     tags = parse_tags(params.get("Tags"))
     model = select_job_model(MODELS.find(context, params["ModelName"]).value, tags)
     job = _build_job(scope, model, params, context.now)
-    if has_name(context, KIND, name):
-        raise ServiceError(
-            "ResourceInUse",
-            "Job name must be unique within an AWS account and region, and a job with this name"
-            f" already exists ({job.arn}).",
-        )
+    check_new_job(context, KIND, name)
     job = replace(job, chain_length=context.chain_length)
     TRANSFORM_JOBS.put(context, job)
     write_tags(context, job.arn, tags)
@@ -99,22 +94,7 @@ def list_transform_jobs(context: CallContext, params: Params) -> Result:
 
 def stop_transform_job(context: CallContext, params: Params) -> Result:
     """StopTransformJob. May be repeated. Written outputs stay."""
-    found = TRANSFORM_JOBS.find(context, params["TransformJobName"])
-    job = found.value
-    if job.status is TransformJobStatus.STOPPING:
-        return {}
-    if not can(job.status, Event.STOP):
-        raise validation_error(
-            "The request was rejected because the transform job is in status"
-            f" {job.status.value}: {job.arn}."
-        )
-    stopping = replace(
-        job,
-        status=next_status(job.status, Event.STOP),
-        modified_at=context.now,
-        deadline_at=context.now + STOP_S,
-    )
-    TRANSFORM_JOBS.put(context, stopping, found)
+    stop_job(context, KIND, params["TransformJobName"])
     return {}
 
 

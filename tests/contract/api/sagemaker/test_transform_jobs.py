@@ -440,7 +440,7 @@ def test_a_job_is_tagged(api: Api) -> None:
 def test_clients_do_not_see_the_endpoint_of_a_job(api: Api) -> None:
     api.make.model("m")
     api.call("CreateTransformJob", **JOB)
-    TransformJobs(api.state, api.clock).one_pass()
+    TransformJobs(api.state, api.clock).loop.one_pass()
     name = "transform-job/Job-1"
     assert api.state.endpoints.get(api.scope, name) is not None
     assert api.call("ListEndpoints") == {"Endpoints": []}
