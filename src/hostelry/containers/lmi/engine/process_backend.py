@@ -291,6 +291,7 @@ class ProcessBackend:
         LOG.log(logging.INFO if self._closing else logging.ERROR, "engine: %s", reason)
         if not self._facts.done():
             self._facts.set_exception(kind(reason))
+            self._facts.exception()  # retrieved, because no caller may wait for it
         for future in self._calls.values():
             if not future.done():
                 future.set_exception(EngineFailedError(reason))

@@ -1,8 +1,9 @@
 """The server's side of the engine process's socket."""
 
 import asyncio
+import gc
 import socket
-from typing import cast
+from typing import Any, cast
 
 import msgspec
 from tests.cases import case, cases
@@ -59,3 +60,22 @@ def test_an_invalid_message_ends_the_requests(sent: bytes) -> None:
     assert isinstance(found, EngineFailedError)
     assert "invalid message" in str(found)
     assert has_died
+
+
+def test_an_engine_that_is_closed_before_its_model_is_loaded_is_no_unhandled_error() -> None:
+    """A template that cannot be used ends a server while its engine loads."""
+    unhandled: list[dict[str, Any]] = []
+
+    async def work() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, it: unhandled.append(it))
+        ours, theirs = socket.socketpair()
+        backend = ProcessBackend(lambda _: (cast(EngineChild, LivingChild()), ours))
+        await backend.start(StartEngine("/model", EngineSettings(), ()))
+        theirs.close()
+        await backend.close()
+        del backend
+        gc.collect()
+
+    asyncio.run(work())
+    gc.collect()
+    assert unhandled == []
