@@ -374,9 +374,9 @@ class HostedCopy:
     ) -> Ending | None:
         """Wait for /ping, then send the probe. Returns None once READY."""
         policy, began_at, refusals = self._deps.policy, monotonic_s(), 0
-        while not await self._is_up(server):
+        while (cause := await self._find_ping_fault(server)) is not None:
             if monotonic_s() >= deadline:
-                return self._build_late_ending("GET /ping never answered 200")
+                return self._build_late_ending(cause)
             await asyncio.sleep(starting_pause_s(monotonic_s() - began_at, policy))
         self._end_turn()
         self._state.report(CopyPhase.PROVING, self._state.restart_reason)
@@ -406,12 +406,14 @@ class HostedCopy:
                 )
             await asyncio.sleep(policy.ping_every_s)
 
-    async def _is_up(self, server: ModelServer) -> bool:
-        """Whether this copy's own model server answers pings."""
+    async def _find_ping_fault(self, server: ModelServer) -> str | None:
+        """Why this copy is not up yet. None once its own model server answers pings."""
         if not await server.ping(self._deps.policy.ping_timeout_s):
-            return False
+            return "GET /ping never answered 200"
         port, table = self._state.record.port, await SCANS.fresh()
-        return not await asyncio.to_thread(belongs_to_another, port, self._folder.root, table)
+        if await asyncio.to_thread(belongs_to_another, port, self._folder.root, table):
+            return f"another copy listens on its port {port}"
+        return None
 
     async def _watch_pings(self, server: ModelServer, rule: ImageRule) -> Ending:
         """Ping a ready copy until it hangs. A copy that recovers is proven again."""

@@ -111,7 +111,7 @@ def process_table() -> ProcessTable:
     for stat in living_processes():
         key = stat.pid, stat.start_ticks
         is_known = key in known
-        marker = known[key] if is_known else environment_value(stat.pid, MARKER_VARIABLE)
+        marker = known[key] if is_known else read_copy_folder(stat.pid)
         if marker is not None or stat.start_ticks < settled:
             kept[key] = marker
         rows.append(
@@ -121,6 +121,16 @@ def process_table() -> ProcessTable:
         )
     _markers = kept
     return ProcessTable(rows)
+
+
+def read_copy_folder(pid: int) -> str | None:
+    """The copy's folder that a process's environment names, if it is readable.
+
+    A process that was just forked from a warm interpreter has the interpreter's placeholder until
+    it writes its folder there. Only a folder begins with a slash.
+    """
+    value = environment_value(pid, MARKER_VARIABLE)
+    return value if value is not None and value.startswith("/") else None
 
 
 class Recent(Generic[T]):

@@ -4,10 +4,12 @@ import asyncio
 import itertools
 import os
 import subprocess
+import sys
 import threading
 from pathlib import Path
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.fleet.host import processes
 from hostelry.fleet.host.processes import (
@@ -17,6 +19,15 @@ from hostelry.fleet.host.processes import (
     ProcessTable,
     Recent,
     process_table,
+)
+from hostelry.fleet.launch.warm_rules import build_parent_environment
+
+# A process as after a fork from a warm interpreter. It writes its folder after a line of input.
+FORKED = (
+    "import sys; from hostelry.containers.predictive.worker.copy_process import write_marker; "
+    "print('begun', flush=True); sys.stdin.readline(); "
+    f"write_marker({MARKER_VARIABLE!r}, sys.argv[1]); print('done', flush=True); "
+    "sys.stdin.readline()"
 )
 
 
@@ -39,12 +50,12 @@ def test_the_variables_of_a_process_are_read_until_they_cannot_change(
 
             def note(pid: int, name: str) -> str:
                 read.append(pid)
-                return "late"
+                return "/late"
 
             monkeypatch.setattr(processes, "environment_value", note)
             assert row_of(marked.pid).marker == str(tmp_path)
             assert marked.pid not in read, "its marker is known"
-            assert row_of(other.pid).marker == "late", "it may have run no program before"
+            assert row_of(other.pid).marker == "/late", "it may have run no program before"
             monkeypatch.setattr(processes, "SETTLED_S", -60.0)
             processes._markers.clear()
             monkeypatch.setattr(processes, "environment_value", lambda *_: None)
@@ -56,6 +67,33 @@ def test_the_variables_of_a_process_are_read_until_they_cannot_change(
             other.kill()
     process_table()
     assert not {marked.pid, other.pid} & {pid for pid, _ in processes._markers}, "forgotten"
+
+
+@cases(
+    "folder, shown",
+    case("a copy", "/i/copies/c-1", "/i/copies/c-1"),
+    case("a copy whose path is as long as allowed", "/" + "c" * 4094, "/" + "c" * 4094),
+    case("no copy, whose space is blank", "", None),
+)
+def test_a_forked_process_is_known_once_it_has_written_its_folder(
+    folder: str, shown: str | None
+) -> None:
+    """What it shows before is its parent's, and is not kept."""
+    environment = build_parent_environment(dict(os.environ))
+    with subprocess.Popen(
+        [sys.executable, "-c", FORKED, folder],
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as forked:
+        assert forked.stdin is not None
+        assert forked.stdout is not None
+        assert forked.stdout.readline() == b"begun\n"
+        assert row_of(forked.pid).marker is None
+        forked.stdin.write(b"\n")
+        forked.stdin.flush()
+        assert forked.stdout.readline() == b"done\n"
+        assert row_of(forked.pid).marker == shown
 
 
 def test_those_who_look_at_one_moment_share_a_table(monkeypatch: pytest.MonkeyPatch) -> None:

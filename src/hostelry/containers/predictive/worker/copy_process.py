@@ -68,7 +68,8 @@ def write_marker(variable: str, folder: str) -> None:
     """Write `folder` into the space of the marker in this process's first environment.
 
     /proc/PID/environ shows the memory of the program's start, not os.environ. Agents find a copy's
-    processes there (fleet/host/processes.py).
+    processes there (fleet/host/processes.py). The first byte is written last, because an agent
+    keeps a value that begins with a slash, and may read it at any moment.
     """
     with open("/proc/self/environ", "rb") as file:
         shown = file.read()
@@ -78,7 +79,10 @@ def write_marker(variable: str, folder: str) -> None:
     value = os.fsencode(folder)
     if len(value) > room:
         raise ValueError(f"the copy's folder {folder} has more than {room} bytes")
-    ctypes.memmove(memory_address(ENVIRONMENT_AT) + begin, value.ljust(room, b"\0"), room)
+    value = value.ljust(room, b"\0")
+    address = memory_address(ENVIRONMENT_AT) + begin
+    for part, offset in ((value[1:], 1), (value[:1], 0)):
+        ctypes.memmove(address + offset, part, len(part))
 
 
 def show_command(argv: list[str] | tuple[str, ...]) -> None:
