@@ -35,6 +35,7 @@ NAMES = (
     "detection_study",
     "rollout_verdict",
     "serverless",
+    "cost_day",
     "ray_data",
     "rollout",
     "graphs",
