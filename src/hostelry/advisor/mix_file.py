@@ -318,6 +318,7 @@ class _Building:
             is_calibrated=form.calibration is not None,
             download_s=form.download_s,
             load_s=form.load_s,
+            overhead_s=form.overhead_ms / 1000,
             traffic=traffic,
             image=form.image,
             artifact=form.artifact.replace("{name}", name),
@@ -342,8 +343,8 @@ class _Building:
         if (form.seconds is None) is (form.calibration is None):
             raise self._fault(where, "needs one of seconds and calibration")
         if form.calibration is not None:
-            others = ("measured", "start_s", "warm_start_s", "instance_start_s")
-            given = [it for it in others if getattr(form, it) is not None]
+            others = ("measured", "spread", "start_s", "warm_start_s", "instance_start_s")
+            given = [it for it in others if getattr(form, it) not in (None, [])]
             if given:
                 raise self._fault((*where, given[0]), "is in the calibration: leave it out")
             if form.calibration not in self._calibrations:
@@ -354,16 +355,20 @@ class _Building:
                     raise self._fault((*where, "calibration"), f"is invalid: {error}") from None
             return self._calibrations[form.calibration]
         origin = "assumed" if form.measured is None else f"measured {form.measured}"
-        return ServiceModel(
-            prefill_s=form.seconds or 0.0,
-            prefill_s_per_token=0.0,
-            token_s=0.0,
-            max_concurrency=form.concurrency,
-            cold_start_s=_or(form.start_s, USUAL_START_S),
-            warm_start_s=_or(form.warm_start_s, USUAL_WARM_START_S),
-            instance_start_s=_or(form.instance_start_s, USUAL_INSTANCE_START_S),
-            origin=origin,
-        )
+        try:
+            return ServiceModel(
+                prefill_s=form.seconds or 0.0,
+                prefill_s_per_token=0.0,
+                token_s=0.0,
+                max_concurrency=form.concurrency,
+                spread=tuple(form.spread),
+                cold_start_s=_or(form.start_s, USUAL_START_S),
+                warm_start_s=_or(form.warm_start_s, USUAL_WARM_START_S),
+                instance_start_s=_or(form.instance_start_s, USUAL_INSTANCE_START_S),
+                origin=origin,
+            )
+        except ValueError as error:
+            raise self._fault((*where, "spread"), f"is invalid: {error}") from None
 
     def _traffic(self, form: TrafficForm, number: int) -> ModelTraffic:
         where: Where = ("models", number, "traffic")

@@ -7,6 +7,7 @@ import msgspec
 from hostelry.advisor.values import Hardware, LatencyClass
 
 NAME = r"^[A-Za-z0-9](-?[A-Za-z0-9]){0,50}$"
+MAX_NAME_CHARS = 51
 MAX_SECONDS = 3600.0
 MAX_COUNT = 5000
 MAX_MB = 16 * 2**20
@@ -64,6 +65,8 @@ class ModelForm(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     calibration: Text | None = None
     seconds: Annotated[float, msgspec.Meta(gt=0.0, le=MAX_SECONDS)] | None = None
     concurrency: Annotated[int, msgspec.Meta(ge=1, le=4096)] = 1
+    spread: list[tuple[float, float]] = msgspec.field(default_factory=list)
+    overhead_ms: Annotated[float, msgspec.Meta(ge=0.0, le=MAX_SECONDS * 1000)] = 0.0
     measured: Text | None = None
     start_s: Seconds | None = None
     warm_start_s: Seconds | None = None

@@ -6,13 +6,28 @@ from dataclasses import dataclass, replace
 
 from hostelry.advisor.gates import PER_MODEL, fits
 from hostelry.advisor.options import HostingOption, get_option_models
-from hostelry.advisor.policies import TARGET_SHARE, FitScaling, get_target
+from hostelry.advisor.policies import TARGET_SHARE, FitScaling, build_policies, get_target
 from hostelry.advisor.traffic import MixTraffic
 from hostelry.advisor.values import FitMachine, FitMix, FitModel
 from hostelry.domain.scaling import Dimension
+from hostelry.sim.policy_requests import PolicySet
 from hostelry.sim.service import MAX_CONCURRENCY, ServiceModel
 
 NO_COST = 1e12  # in place of an unknown price, so that machines with a price come first
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """The present deployment, in place of a planned one. It begins warm.
+
+    `policies` are of each model of the plan, or one of the whole endpoint. None of an adapter.
+    `loaded` are the places of a multi-model endpoint's models in the order of their calls. A
+    serverless endpoint begins with an environment.
+    """
+
+    policies: tuple[PolicySet | None, ...]
+    min_instances: int = 1
+    loaded: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +37,7 @@ class OptionPlan:
     option: HostingOption
     models: tuple[FitModel, ...]
     machines: tuple[FitMachine, ...]
+    standing: Standing | None = None
 
     @property
     def machine(self) -> FitMachine:
@@ -86,6 +102,15 @@ def get_instance_service(models: Sequence[FitModel], machine: FitMachine) -> Ser
         warm_start_s=max(it.service.warm_start_s for it in models),
         instance_start_s=max(it.service.instance_start_s for it in models),
     )
+
+
+def get_policies(plan: OptionPlan, place: int) -> PolicySet:
+    """The policies of a model's copies or instances: those in force, or the planned ones."""
+    if plan.standing is None:
+        return build_policies(get_scaling(plan.option, plan, place))
+    found = plan.standing.policies[place]
+    assert found is not None, "an adapter has no copies"
+    return found
 
 
 def get_scaling(option: HostingOption, plan: OptionPlan, place: int) -> FitScaling:

@@ -5,8 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from hostelry.advisor.gates import get_serverless_memory_mb
 from hostelry.advisor.options import HostingOption
-from hostelry.advisor.plans import OptionPlan, get_instance_service, get_scaling
-from hostelry.advisor.policies import build_policies
+from hostelry.advisor.plans import OptionPlan, get_instance_service, get_policies
 from hostelry.advisor.values import FitMachine, FitMix, FitModel
 from hostelry.domain.component import PlacementStrategy
 from hostelry.domain.serverless import ServerlessConfig
@@ -61,7 +60,7 @@ def list_runs(plan: OptionPlan, mix: FitMix, seed: int) -> Iterator[OptionRun]:
         case HostingOption.MULTI_MODEL | HostingOption.MULTI_CONTAINER:
             yield _build_shared(plan, seed)
         case HostingOption.SERVERLESS:
-            yield from (_build_serverless(it, mix, seed) for it in plan.models)
+            yield from (_build_serverless(it, plan, mix, seed) for it in plan.models)
         case HostingOption.BATCH:
             return
 
@@ -83,7 +82,7 @@ def _list_dedicated(plan: OptionPlan, seed: int) -> Iterator[OptionRun]:
                 {
                     plan.models[place].name: ReplayedModel(
                         service=get_instance_service([plan.models[place]], machine),
-                        policies=build_policies(get_scaling(plan.option, plan, place)),
+                        policies=get_policies(plan, place),
                     )
                     for place in places
                 },
@@ -97,7 +96,7 @@ def _list_dedicated(plan: OptionPlan, seed: int) -> Iterator[OptionRun]:
 def _build_components(plan: OptionPlan, seed: int) -> OptionRun:
     names = [it.name for it in plan.models]
     given = {it.name: _component(plan, place) for place, it in enumerate(plan.models)}
-    deployment = _deployment(plan.machine, min_instances=1)
+    deployment = _deployment(plan.machine, min_instances=_get_min_instances(plan))
     return OptionRun(
         models=plan.models,
         names=names,
@@ -115,13 +114,17 @@ def _build_adapters(plan: OptionPlan, seed: int) -> OptionRun:
     for place, (name, model) in enumerate(zip(names, plan.models, strict=True)):
         is_base = model.adapter_of is None
         given[name] = _component(plan, place) if is_base else ReplayedModel(service=model.service)
-    deployment = _deployment(plan.machine, min_instances=1)
+    deployment = _deployment(plan.machine, min_instances=_get_min_instances(plan))
     return OptionRun(
         models=plan.models,
         names=names,
         setup=_setup(deployment, given, seed),
         machine=plan.machine,
     )
+
+
+def _get_min_instances(plan: OptionPlan) -> int:
+    return 1 if plan.standing is None else plan.standing.min_instances
 
 
 def _component(plan: OptionPlan, place: int) -> ReplayedModel:
@@ -133,7 +136,7 @@ def _component(plan: OptionPlan, place: int) -> ReplayedModel:
             cpus=model.cpus,
             accelerators=float(model.accelerators),
         ),
-        policies=build_policies(get_scaling(plan.option, plan, place)),
+        policies=get_policies(plan, place),
     )
 
 
@@ -145,7 +148,7 @@ def _build_shared(plan: OptionPlan, seed: int) -> OptionRun:
     }
     given[ENDPOINT] = ReplayedModel(
         service=get_instance_service(plan.models, plan.machine),
-        policies=build_policies(get_scaling(plan.option, plan, 0)),
+        policies=get_policies(plan, 0),
     )
     has_room = plan.option is HostingOption.MULTI_MODEL
     setup = _setup(_deployment(plan.machine, one_copy_an_instance=True), given, seed)
@@ -176,10 +179,11 @@ def _build_room(plan: OptionPlan) -> ModelRoom:
             )
             for model in plan.models
         ],
+        loaded=() if plan.standing is None else plan.standing.loaded,
     )
 
 
-def _build_serverless(model: FitModel, mix: FitMix, seed: int) -> OptionRun:
+def _build_serverless(model: FitModel, plan: OptionPlan, mix: FitMix, seed: int) -> OptionRun:
     config = ServerlessConfig(
         memory_mb=get_serverless_memory_mb(model), max_concurrency=mix.serverless_concurrency
     )
@@ -188,7 +192,7 @@ def _build_serverless(model: FitModel, mix: FitMix, seed: int) -> OptionRun:
         shape=config.shape,
         requirements=config.environment,
         max_instances=1,
-        initial_copies=0,
+        initial_copies=0 if plan.standing is None else 1,
         idle_release_s=EMPTY_S,
     )
     service = replace(model.service, max_concurrency=1, slowdown=((1, 1.0),))

@@ -52,10 +52,11 @@ class MixTraffic:
         """Seconds of an average call alone."""
         calls = None if model.traffic.trace is None else self._get_rows(model)
         if calls is None or not len(calls.at_s):
-            traffic = model.traffic
-            return model.service.work_s(traffic.input_tokens, traffic.output_tokens)
-        mean_in, mean_out = calls.input_tokens.mean(), calls.output_tokens.mean()
-        return model.service.work_s(round(float(mean_in)), round(float(mean_out)))
+            num_in, num_out = model.traffic.input_tokens, model.traffic.output_tokens
+        else:
+            num_in = round(float(calls.input_tokens.mean()))
+            num_out = round(float(calls.output_tokens.mean()))
+        return model.service.work_s(num_in, num_out) * model.service.mean_factor
 
     def day(self, models: Sequence[FitModel], names: Sequence[str], seed: int) -> Trace:
         """The simulated period of the models, under `names`."""

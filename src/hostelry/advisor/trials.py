@@ -2,7 +2,7 @@
 
 import heapq
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -57,7 +57,8 @@ class OptionTrial:
     `cost` is for 1,000 successful calls, None if a price is unknown or no call succeeded.
     `scale_s` is the time from a fourfold step of the load to the first answer of new capacity, the
     mean by calls. 0 if the capacity carried it. `step_failed` is the share of calls after the step
-    without an answer. `hit_rate` is of a multi-model endpoint.
+    without an answer. `hit_rate` is of a multi-model endpoint. `num_starts` has its loads of
+    models, or the environments that a serverless endpoint started.
     """
 
     seed: int
@@ -66,12 +67,14 @@ class OptionTrial:
     met_share: float
     p50_s: float | None
     p99_s: float | None
+    first_p50_s: float | None
     first_p99_s: float | None
     cost: float | None
     instance_h: float
-    scale_s: float
-    step_failed: float
+    scale_s: float = 0.0
+    step_failed: float = 0.0
     hit_rate: float | None = None
+    num_starts: int | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -83,6 +86,7 @@ class _Sums:
     instance_h: float = 0.0
     num_hits: int = 0
     num_misses: int = 0
+    num_starts: int | None = None
 
     def add_cost(self, machine: FitMachine, instance_h: float) -> None:
         self.instance_h += instance_h
@@ -93,22 +97,35 @@ class _Sums:
 
 def run_trial(plan: OptionPlan, mix: FitMix, traffic: MixTraffic, seed: int) -> OptionTrial:
     """Simulate an option with one seed. Raises TerminalError if it cannot carry the calls."""
+    found = run_period(plan, mix, traffic, seed)
+    if plan.option is HostingOption.BATCH:
+        return found
+    scale_s, step_failed = _measure_step(plan, mix, traffic, seed)
+    return replace(found, scale_s=scale_s, step_failed=step_failed)
+
+
+def run_period(plan: OptionPlan, mix: FitMix, traffic: MixTraffic, seed: int) -> OptionTrial:
+    """Simulate the period of a mix, without the step. Raises as `run_trial`."""
     sums = _Sums()
     if plan.option is HostingOption.BATCH:
         _run_batches(plan, mix, traffic, seed, sums)
-        return _build_trial(seed, sums, (0.0, 0.0))
+        return _build_trial(seed, sums)
     for run in list_runs(plan, mix, seed):
         replay = _replay(run, traffic.day(run.models, run.names, seed))
         count_calls(replay, run.models, plan.option, sums.calls)
         _count_cost(replay, run, mix, sums)
-        for scaled in replay.scaled:
-            if isinstance(scaled.component, MultiModelComponent):
-                sums.num_hits += scaled.component.num_hits
-                sums.num_misses += scaled.component.num_misses
-    return _build_trial(seed, sums, _measure_step(plan, mix, traffic, seed))
+        for component in (it.component for it in replay.scaled):
+            if isinstance(component, MultiModelComponent):
+                sums.num_hits += component.num_hits
+                sums.num_misses += component.num_misses
+                sums.num_starts = sums.num_misses
+            elif isinstance(component, ServerlessComponent):
+                later = [it for it in component.ever if it.placed_s > 0.0]
+                sums.num_starts = (sums.num_starts or 0) + len(later)
+    return _build_trial(seed, sums)
 
 
-def _build_trial(seed: int, sums: _Sums, step: tuple[float, float]) -> OptionTrial:
+def _build_trial(seed: int, sums: _Sums) -> OptionTrial:
     calls = sums.calls
     cost = None
     if sums.cost is not None and calls.num_answered:
@@ -121,12 +138,12 @@ def _build_trial(seed: int, sums: _Sums, step: tuple[float, float]) -> OptionTri
         met_share=calls.num_met / max(1, calls.num_calls),
         p50_s=calls.get_quantile(0.5),
         p99_s=calls.get_quantile(0.99),
+        first_p50_s=calls.get_first_quantile(0.5),
         first_p99_s=calls.get_first_quantile(0.99),
         cost=cost,
         instance_h=sums.instance_h,
-        scale_s=step[0],
-        step_failed=step[1],
         hit_rate=sums.num_hits / loads if loads else None,
+        num_starts=sums.num_starts,
     )
 
 
@@ -144,12 +161,19 @@ def count_calls(
 ) -> None:
     """Add the calls of a replay. A call that takes longer than the option allows has failed."""
     answered, met = _judge(replay, models, option)
-    took = np.array(replay.ledger.took_s)
+    overhead = _get_overheads(replay, models)
+    took = np.array(replay.ledger.took_s) + overhead
     into.num_calls += len(took)
     into.num_answered += int(answered.sum())
     into.num_met += int(met.sum())
     into.took_s.append(took[answered])
-    into.first_s.append(np.array(replay.ledger.first_token_s)[answered])
+    into.first_s.append((np.array(replay.ledger.first_token_s) + overhead)[answered])
+
+
+def _get_overheads(replay: Replay, models: Sequence[FitModel]) -> FloatArray:
+    """Seconds that the platform adds to each call. They take no capacity of copies."""
+    overheads: FloatArray = np.array([it.overhead_s for it in models])
+    return overheads[np.array(replay.ledger.of, dtype=np.int64)]
 
 
 def _judge(
@@ -158,7 +182,9 @@ def _judge(
     """Which calls were answered in time, and which of them met their model's targets."""
     ledger = replay.ledger
     of = np.array(ledger.of, dtype=np.int64)
-    took, first = np.array(ledger.took_s), np.array(ledger.first_token_s)
+    overhead = _get_overheads(replay, models)
+    took = np.array(ledger.took_s) + overhead
+    first = np.array(ledger.first_token_s) + overhead
     limits = np.array([OPTION_LIMITS[option].get_time_limit_s(it) for it in models])
     targets = np.array([it.target_p99_s for it in models])
     firsts = np.array([it.target_first_token_s or np.inf for it in models])

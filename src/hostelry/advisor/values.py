@@ -110,6 +110,7 @@ class FitModel:
     is_calibrated: bool = False
     download_s: float = 1.0
     load_s: float = 1.0
+    overhead_s: float = 0.0
     traffic: ModelTraffic = ModelTraffic()
     image: str = ""
     artifact: str = ""

@@ -7,6 +7,7 @@ Not modelled: containers that answer 507, models that do not load, and the pause
 models that must leave.
 """
 
+import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -45,12 +46,16 @@ class HeldModel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRoom:
-    """Bytes for models on a copy, and the models in the order of the trace's."""
+    """Bytes for models on a copy, and the models in the order of the trace's.
+
+    `loaded` are the models that copies have at the beginning, as far as there is room.
+    """
 
     memory_bytes: int
     accelerator_bytes: int | None = None
     disk_bytes: int
     models: Sequence[HeldModel]
+    loaded: Sequence[int] = ()
 
 
 @dataclass(slots=True)
@@ -138,6 +143,22 @@ class ModelShelf:
         state.facts = replace(state.facts, loaded=True, on_disk=True, in_flight=state.in_flight + 1)
         return state.facts.load_s + (state.facts.download_s if needs_download else 0.0)
 
+    def fill(self) -> None:
+        """Have the models that are loaded at the beginning, until one does not fit."""
+        used_bytes = used_disk_bytes = used_accelerator_bytes = 0
+        for of in self._room.loaded:
+            held = self._room.models[of]
+            used_bytes += held.memory_bytes
+            used_disk_bytes += held.disk_bytes
+            used_accelerator_bytes += held.accelerator_bytes
+            has_room = used_accelerator_bytes <= (self._room.accelerator_bytes or math.inf)
+            if used_bytes > self._room.memory_bytes or used_disk_bytes > self._room.disk_bytes:
+                has_room = False
+            if not has_room:
+                return
+            if isinstance(self.reserve(of, 0.0), float):
+                self.grant(self.find(of))
+
     def grant(self, state: HeldState) -> None:
         """The model has been loaded."""
         state.is_loading, state.is_ready = False, True
@@ -196,8 +217,10 @@ class MultiModelComponent(SimulatedComponent):
         self.num_hits = self.num_misses = 0
 
     def ready(self, copy: SimulatedCopy, now_s: float) -> None:
-        """A copy has come up, without models."""
-        self._shelves.setdefault(copy.id, ModelShelf(self._room))
+        """A copy has come up, without models unless it is there at the beginning."""
+        shelf = self._shelves.setdefault(copy.id, ModelShelf(self._room))
+        if now_s == 0.0:
+            shelf.fill()
         super().ready(copy, now_s)
 
     def _send(self, asked: SimulatedRequest, session: int, now_s: float) -> None:

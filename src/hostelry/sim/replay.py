@@ -136,6 +136,7 @@ class Replay:
             ledger=self.ledger,
             source=random.Random(source.random()),
         )
+        self._factor_source = np.random.default_rng(setup.seed)
         self.scaled: list[ScaledComponent] = []
         self._bases: dict[str, int] = {}
         self._served_by: list[int] = []  # by model of the trace: the component that serves it
@@ -290,7 +291,22 @@ class Replay:
         token_s = by_model("token_s")
         read_s = block.input_tokens * by_model("prefill_s_per_token")
         first = by_model("prefill_s") + token_s + read_s
-        return first, first + (block.output_tokens - 1).clip(min=0) * token_s
+        last = first + (block.output_tokens - 1).clip(min=0) * token_s
+        if any(it.spread for it in self._services):
+            factors = self._draw_factors(block)
+            return first * factors, last * factors
+        return first, last
+
+    def _draw_factors(self, block: Block) -> FloatArray:
+        """A factor of the work of each request, by the spread of its model."""
+        shares = self._factor_source.random(len(block))
+        factors = np.ones(len(block))
+        for model in np.unique(block.model).tolist():
+            points = np.array(self._services[model].spread)
+            if len(points):
+                mine = block.model == model
+                factors[mine] = np.interp(shares[mine], points[:, 0], points[:, 1])
+        return factors
 
     def _pass(self, until_s: float) -> None:
         """Let everything happen that does until then, `until_s` included."""

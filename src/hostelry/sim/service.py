@@ -22,6 +22,7 @@ from hostelry.base.json import decode
 
 
 MAX_CONCURRENCY = 4096
+MAX_FACTOR = 100_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +31,8 @@ class ServiceModel:
 
     `slowdown` has points (requests in the batch, times slower than alone), from (1, 1.0) on.
     Between points it is a straight line, and after the last it rises as between the last two.
+    `spread` has points (share of the requests, factor of their work), as measured: the work of a
+    request is the above times a drawn factor. Without points it is the same for all.
     `warm_start_s`, `cold_start_s` and `instance_start_s` are how long a copy takes to come up on an
     instance that has had one, on an instance that has not, and an instance itself. `origin` says
     where the figures are from.
@@ -40,6 +43,7 @@ class ServiceModel:
     token_s: float
     max_concurrency: int = 8
     slowdown: tuple[tuple[int, float], ...] = ((1, 1.0),)
+    spread: tuple[tuple[float, float], ...] = ()
     warm_start_s: float = 1.3
     cold_start_s: float = 7.0
     instance_start_s: float = 2.0
@@ -55,6 +59,14 @@ class ServiceModel:
                 f"max_concurrency is {self.max_concurrency}; it must be from 1 to {MAX_CONCURRENCY}"
             )
         _check_slowdown(self.slowdown)
+        _check_spread(self.spread)
+
+    @property
+    def mean_factor(self) -> float:
+        """The mean of the factors in `spread`."""
+        if not self.spread:
+            return 1.0
+        return sum((it[0] - one[0]) * (one[1] + it[1]) / 2 for one, it in pairwise(self.spread))
 
     def work_s(self, input_tokens: int, output_tokens: int) -> float:
         """Seconds that a request takes alone."""
@@ -82,6 +94,21 @@ def _check_slowdown(points: tuple[tuple[int, float], ...]) -> None:
             raise ValueError(
                 f"slowdown goes from ({num}, {factor}) to ({next_num}, {next_factor}); "
                 "both numbers must rise"
+            )
+
+
+def _check_spread(points: tuple[tuple[float, float], ...]) -> None:
+    if not points:
+        return
+    if len(points) < 2 or points[0][0] != 0.0 or points[-1][0] != 1.0:
+        raise ValueError(f"spread is {points!r:.80}; its shares must go from 0 to 1")
+    if not (math.isfinite(points[0][1]) and points[0][1] > 0.0):
+        raise ValueError(f"spread begins with the factor {points[0][1]}; it must be above 0")
+    for (share, factor), (next_share, next_factor) in pairwise(points):
+        if not (share < next_share and factor <= next_factor < MAX_FACTOR):
+            raise ValueError(
+                f"spread goes from ({share}, {factor}) to ({next_share}, {next_factor}); shares "
+                f"must rise, and factors must not fall, and be below {MAX_FACTOR:,}"
             )
 
 

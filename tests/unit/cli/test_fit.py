@@ -115,6 +115,15 @@ def test_the_example_is_printed() -> None:
     "arguments, message",
     case("no file", (), "name a file"),
     case("an absent file", ("/nowhere/mix.toml",), "/nowhere/mix.toml cannot be read"),
+    case(
+        "a file and a deployment",
+        ("mix.toml", "--from-live"),
+        "--from-live writes a file and reads",
+    ),
+    case("both", ("--from-live", "--against-live"), "--from-live compares, too"),
+    case("records without live", ("mix.toml", "--last", "7d"), "--endpoint and --last go with"),
+    case("a chart of no advice", ("mix.toml", "--against-live", "--group"), "do not go with"),
+    case("no platform", ("--from-live", "--home", "/nowhere"), "hostelry up"),
 )
 def test_refusals(arguments: tuple[str, ...], message: str) -> None:
     with pytest.raises((TerminalError, UsageError), match=message):

@@ -103,7 +103,13 @@ class TestServerless:
 class TestMultiModel:
     MODELS = ("e/a", "e/b", "e/c")
 
-    def replay(self, *calls: tuple[float, int], room: int = 2, copies: int = 1) -> Replay:
+    def replay(
+        self,
+        *calls: tuple[float, int],
+        room: int = 2,
+        copies: int = 1,
+        loaded: tuple[int, ...] = (),
+    ) -> Replay:
         held = [
             HeldModel(name=name, memory_bytes=GIB, disk_bytes=1, download_s=3.0, load_s=2.0)
             for name in self.MODELS
@@ -112,13 +118,17 @@ class TestMultiModel:
             policies=replace(ONE, minimum=copies, maximum=copies),
             deployment=EXACT,
             service=replace(SECOND, max_concurrency=4),
-            room=ModelRoom(memory_bytes=room * GIB, disk_bytes=GIB, models=held),
+            room=ModelRoom(memory_bytes=room * GIB, disk_bytes=GIB, models=held, loaded=loaded),
         )
         return replay(trace_of(*calls, models=list(self.MODELS)), setup)
 
     def test_a_model_is_downloaded_and_loaded_once(self) -> None:
         found = self.replay((0.0, 0), (1.0, 0), (20.0, 0))
         assert took(found) == [3.0 + 2.0 + 1.0, 5.0, 1.0]
+
+    def test_models_of_the_beginning_are_loaded_as_far_as_there_is_room(self) -> None:
+        found = self.replay((0.0, 2), (20.0, 0), (40.0, 1), loaded=(2, 0, 1))
+        assert took(found) == [1.0, 1.0, 6.0]
 
     def test_an_evicted_model_is_loaded_again_but_not_downloaded(self) -> None:
         found = self.replay((0.0, 0), (10.0, 1), (20.0, 2), (30.0, 0), (30.5, 1), (31.0, 2))

@@ -114,6 +114,18 @@ def test_a_replay_is_the_same_in_every_process_whatever_its_hash_seed() -> None:
     assert len(found.pop().strip()) == 32
 
 
+def test_the_work_of_requests_is_spread_as_measured() -> None:
+    spread = ((0.0, 0.5), (0.5, 1.0), (0.9, 2.0), (1.0, 6.0))
+    service = replace(SECOND, spread=spread)
+    trace = trace_of(*(10.0 * it for it in range(500)), tokens=1, lasts_s=5000.0)
+    found = run(trace, fixed(1), service)
+    alone = SECOND.work_s(0, 1)
+    assert found.latency_s["p50"] == pytest.approx(alone, rel=0.1)
+    assert found.latency_s["p90"] == pytest.approx(2 * alone, rel=0.2)
+    assert alone * 3 < found.latency_s["p99"] < alone * 6.0
+    assert service.mean_factor == pytest.approx(0.375 + 0.6 + 0.4)
+
+
 def test_another_seed_gives_another_outcome() -> None:
     at_s = [it * 0.3 for it in range(50)]
     digests = {

@@ -73,7 +73,7 @@ class TownAws:
         self.kill_at: int | None = None
         self.after = False
         self.before_write: Callable[[str, Mapping[str, Any]], None] = lambda *_: None
-        self._metrics = MemoryMetrics(town.clock)
+        self.metrics = MemoryMetrics(town.clock)
         ANSWER.append(self.answer)
 
     def call(self, service: str, operation: str, params: Mapping[str, Any]) -> dict[str, Any]:
@@ -130,7 +130,7 @@ class TownAws:
             get_shape=lambda _: Shape(cpus=48, memory_bytes=2**38, accelerators=4),
             role_arn=ROLE,
             role_name="HostelryExecutionRole",
-            metrics=self._metrics,
+            metrics=self.metrics,
         )
         call: ApiCall | None = None
         try:

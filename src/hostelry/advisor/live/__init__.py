@@ -1,0 +1,1 @@
+"""Records of a running platform: a mix for the advice, and the forecast compared with them."""

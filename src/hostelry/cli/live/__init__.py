@@ -1,0 +1,1 @@
+"""`hostelry fit` of the running deployment: its records, and texts."""
