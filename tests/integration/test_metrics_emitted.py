@@ -252,6 +252,9 @@ def test_costs_reconcile_and_outlive_the_kill_of_control(platform: Platform) -> 
     assert idle["reason"] == "not reserved by any copy"
     assert found["missing_prices"] == ["storage.price_per_gb_month"]
     assert found["budgets"][0]["is_over"] is True
+    steps = {(it["endpoint"], it["operation"]): it["steps"] for it in found["steps"]}
+    assert steps["ep", "CreateInferenceComponent"] >= 2
+    assert steps["", "CreateEndpointConfig"] >= 1
     assert instance_s == pytest.approx(found["recorded_s"], abs=15), (
         "the instance ran nearly all the time"
     )

@@ -66,13 +66,17 @@ class DrainRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActDeps:
-    """Dependencies of the routes. `facts` returns the reconciler's present facts."""
+    """Dependencies of the routes. `facts` returns the reconciler's present facts.
+
+    `note_act` is called with the endpoint and the name of each act that changed a record.
+    """
 
     state: State
     facts: Callable[[], Mapping[str, InstanceFacts]]
     audit: AuditLog | AuditRows
     clock: Clock
     get_shape: Callable[[str], Shape]
+    note_act: Callable[[Scope, str, str], None] = lambda *_: None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,6 +240,8 @@ class OperatorActRoutes:
                 what = "refused" if isinstance(error, ServiceError) else "failed"
                 self._audit(asked, endpoint, f"{what}: {error}")
             raise
+        if not asked.dry_run and act.record is not None:
+            self._deps.note_act(asked.scope, endpoint, asked.act)
         return {
             "act": act.act,
             "target": act.target,

@@ -72,7 +72,8 @@ class ControlDeps:
 
     `on_keys_issued` is called with temporary keys before the caller gets them. `wake` is called in
     a thread for each name without a copy for which requests wait. `aggregator` gets the load that
-    gateway workers report. These functions return data for `hostelry status`:
+    gateway workers report. `note_step` is called after each successful call. These functions return
+    data for `hostelry status`:
 
     - `last_used`: the time at which each environment was last used
     - `captured`: the sums of an endpoint's data capture
@@ -107,6 +108,7 @@ class ControlDeps:
     last_used: Callable[[], Mapping[str, float]] = dict
     captured: Callable[[Owner, str], Sequence[Mapping[str, Any]]] = lambda *_: ()
     verdict_of: Callable[[Endpoint], str | None] = lambda _: None
+    note_step: Callable[[Owner, ApiCall], None] = lambda *_: None
     leader: Callable[[], dict[str, Any]] | None = None
     gateway_hosts: Callable[[], list[dict[str, Any]]] = list
 
@@ -279,6 +281,7 @@ class InternalApi:
             call = parse_call(request, request_id)
             context = self._build_context(caller, may_wait, until_s)
             result = perform(context, call.service, call.operation, call.params)
+            self._deps.note_step(caller.scope, call)
             return serialize_result(call, result)
         except NotYetError:
             raise

@@ -41,6 +41,7 @@ from hostelry.control.jobs_routes import AsyncRoutes, CaptureBoard, DataLogRoute
 from hostelry.control.reports import CensusTaker
 from hostelry.control.rollout_verdicts import report_verdicts
 from hostelry.control.scaling import Scaling, run_scaling
+from hostelry.control.step_recorder import EndpointStepRecorder
 from hostelry.control.usage_routes import ArtifactUseRoutes, UsageRoutes
 from hostelry.domain.scope import Scope
 from hostelry.fleet.local.client import FencedFleet, HttpAgent
@@ -129,6 +130,7 @@ async def _lead(
         asynchronous = AsyncRoutes(state, scaling.messages.services.topics, scaling.metrics)
         usage = UsageRoutes(owner, scaling.metrics, clock)
         costs = CostRoutes(owner, state, scaling.metrics, clock)
+        steps = EndpointStepRecorder(state, scaling.metrics, clock)
         comparisons = Comparisons(owner, state, scaling.aggregator, clock)
         gateway_hosts = GatewayHostRoutes(monotonic_s)
         captured = CaptureBoard(scaling.metrics)
@@ -163,7 +165,7 @@ async def _lead(
                     *comparisons.routes(),
                     *captured.routes(),
                     *_copy_routes(config, credentials, term, deps.is_llm),
-                    *_act_routes(data, reconciler, clock),
+                    *_act_routes(data, reconciler, clock, steps),
                     *LeaderRoutes(term.leader).routes(),
                     *gateway_hosts.routes(),
                     *_join_routes(home, state.store, owner, config, gateway_hosts, term),
@@ -171,6 +173,7 @@ async def _lead(
                 last_used=scaling.environments.idle_since,
                 captured=captured.list_variants,
                 verdict_of=scaling.verdicts.describe,
+                note_step=steps.note_call,
                 leader=None if term.epoch is None else term.leader,
                 gateway_hosts=gateway_hosts.shown,
             )
@@ -212,13 +215,16 @@ def _copy_routes(
     return (*pages.routes(), *caches.routes())
 
 
-def _act_routes(data: ControlData, reconciler: Reconciler, clock: SystemClock) -> tuple[Route, ...]:
+def _act_routes(
+    data: ControlData, reconciler: Reconciler, clock: SystemClock, steps: EndpointStepRecorder
+) -> tuple[Route, ...]:
     acts = ActDeps(
         state=data.state,
         facts=lambda: reconciler.instances.facts,
         audit=data.audit,
         clock=clock,
         get_shape=get_shape,
+        note_act=steps.note_act,
     )
     return (*AuditRoutes(data.audit, clock).routes(), *OperatorActRoutes(acts).routes())
 

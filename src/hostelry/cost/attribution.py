@@ -33,6 +33,7 @@ J_PER_KWH = 3.6e6
 LEAST_MEASURED = 0.95  # of the recorded time. Below it the energy of the hour is a lower bound
 LEAST_SHARE = 1e-9  # smaller remainders come from rounding
 HOURS_PER_MONTH = 730  # AWS's month for prices
+NO_ENDPOINT = "(models and configurations)"  # several endpoints can use them
 
 
 class Idle(Enum):
@@ -52,6 +53,7 @@ class ChargeKind(Enum):
     BYTES_IN = "transfer in"
     BYTES_OUT = "transfer out"
     STORAGE = "storage"
+    STEP = "steps"
 
 
 UNITS: Mapping[ChargeKind, str] = {
@@ -62,6 +64,7 @@ UNITS: Mapping[ChargeKind, str] = {
     ChargeKind.BYTES_IN: "GB",
     ChargeKind.BYTES_OUT: "GB",
     ChargeKind.STORAGE: "GB-Months",
+    ChargeKind.STEP: "Steps",
 }
 
 # The settings of prices.toml.
@@ -142,6 +145,8 @@ def attribute_hour(
         yield from _charge_energy(hour, instances, prices.per_measured_kwh)
     yield from _charge_serverless(hour, prices)
     yield from _charge_bytes(hour, prices)
+    if prices.per_step is not None:
+        yield from _charge_steps(hour, prices.per_step)
     if hour.stored_byte_s:
         quantity = hour.stored_byte_s / BYTES_PER_GB / HOUR_S / HOURS_PER_MONTH
         price = prices.storage_per_gb_month
@@ -285,6 +290,15 @@ def _charge_bytes(hour: HourUsage, prices: PriceList) -> Iterator[Charge]:
                 yield Charge(
                     at=hour.at, kind=kind, quantity=quantity, unit_price=price, target=target
                 )
+
+
+def _charge_steps(hour: HourUsage, per_step: float) -> Iterator[Charge]:
+    """Without a price steps are counted, and no cost is missing."""
+    for (endpoint, _), num in hour.steps.items():
+        target = UsageTarget(endpoint=endpoint or NO_ENDPOINT, variant="")
+        yield Charge(
+            at=hour.at, kind=ChargeKind.STEP, quantity=num, unit_price=per_step, target=target
+        )
 
 
 def _get_owner(target: UsageTarget) -> Owner:

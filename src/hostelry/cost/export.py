@@ -36,6 +36,7 @@ CATEGORIES: Mapping[ChargeKind, str] = {
     ChargeKind.BYTES_IN: "Networking",
     ChargeKind.BYTES_OUT: "Networking",
     ChargeKind.STORAGE: "Storage",
+    ChargeKind.STEP: "Management and Governance",
 }
 OWN_NAME = "Hostelry"
 

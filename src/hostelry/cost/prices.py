@@ -25,13 +25,17 @@
     [storage]
     price_per_gb_month = 0.023
 
+    [steps]                         # calls and acts that deploy or change something
+    price_per_step = 0.10           # without it steps are only counted
+
     [[budgets]]
     name = "chat"
     amount = 500
     period = "month"                # or "week", "day", in UTC
     endpoint = "chat"               # or tag = "team=search", or neither for everything
 
-A price that is missing is unknown. It is never taken as zero.
+A price that is missing is unknown. It is never taken as zero. Steps are the exception: without a
+price they are counted.
 """
 
 import math
@@ -97,6 +101,7 @@ class PriceList:
     per_gb_in: float | None = None
     per_gb_out: float | None = None
     storage_per_gb_month: float | None = None
+    per_step: float | None = None
     budgets: tuple[Budget, ...] = ()
 
 
@@ -112,7 +117,10 @@ def parse_prices(text: str) -> PriceList:
         document = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
         raise PriceFileError(f"it is not valid TOML: {error}. Correct this line") from error
-    known = ("currency", "electricity", "instances", "serverless", "transfer", "storage", "budgets")
+    known = (
+        "currency", "electricity", "instances", "serverless", "transfer", "storage", "steps",
+        "budgets",
+    )  # fmt: skip
     _refuse_unknown(document, "", known)
     per_kwh, is_measured = _parse_electricity(document)
     serverless = _parse_numbers(
@@ -129,6 +137,7 @@ def parse_prices(text: str) -> PriceList:
         per_gb_in=transfer["price_per_gb_in"],
         per_gb_out=transfer["price_per_gb_out"],
         storage_per_gb_month=storage["price_per_gb_month"],
+        per_step=_parse_numbers(document, "steps", ("price_per_step",))["price_per_step"],
         budgets=_parse_budgets(document),
     )
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from hostelry.cost.attribution import HOUR_S, Charge, ChargeKind, Idle, divide_by_tenant
+from hostelry.cost.steps import StepCount, sum_steps
 from hostelry.cost.usage import (
     RECOMMENDATION_PREFIX,
     TRANSFORM_PREFIX,
@@ -124,6 +125,7 @@ class CostReport:
     missing_prices: Sequence[str]
     recorded_s: float
     period_s: float
+    steps: Sequence[StepCount] = ()
 
 
 def sum_charges(charges: Iterable[Charge]) -> Amount:
@@ -150,6 +152,7 @@ def select_name(
                 by_model={it: hour.by_model[it] for it in calls if it in hour.by_model},
                 by_tenant={it: hour.by_tenant[it] for it in calls if it in hour.by_tenant},
                 recorded_s=hour.recorded_s,
+                steps={it: num for it, num in hour.steps.items() if it[0] == name},
             )
         )
     found = [it for it in charges if it.target is not None and _has_name(it.target, name)]
@@ -186,6 +189,7 @@ def build_report(
         rows.sort(key=lambda it: (-it.amount.known, it.name))
     recorded_s = math.fsum(min(it.recorded_s, HOUR_S) for it in hours)
     missing = {it.missing_price for it in charges}
+    step_price = next((it.unit_price for it in charges if it.kind is ChargeKind.STEP), None)
     return CostReport(
         rows=rows,
         idle=list(_sum_idle(charges)),
@@ -194,6 +198,7 @@ def build_report(
         missing_prices=sorted(it for it in missing if it is not None),
         recorded_s=recorded_s,
         period_s=period_s,
+        steps=sum_steps(hours, step_price),
     )
 
 

@@ -14,6 +14,8 @@ The metrics are in Hostelry's namespace, as sums per 5 minutes:
     UsageEnergy            measured joules                  source
     UsageEnergyTime        seconds with measured energy     none
     UsageRecordedTime      seconds with records             none
+    UsageSteps             calls that deploy or change      operation, endpoint unless it is a
+                           something, operators' acts       model or a configuration
 """
 
 from collections.abc import Iterable, Mapping
@@ -28,6 +30,7 @@ RECOMMENDATION_PREFIX = "recommendations job "
 REQUESTS = "UsageRequests"
 INSTANCE_TIME, RESERVED_TIME = "UsageInstanceTime", "UsageReservedTime"
 STORAGE_TIME, RECORDED_TIME = "UsageStorageTime", "UsageRecordedTime"
+STEPS, OPERATION = "UsageSteps", "Operation"
 ENERGY, ENERGY_TIME, SOURCE = "UsageEnergy", "UsageEnergyTime", "Source"
 # The sums of calls, by the metric that has them.
 CALLS: Mapping[str, str] = {
@@ -53,7 +56,7 @@ MACHINE: Mapping[str, str] = {
     ENERGY: "energy_j",
     ENERGY_TIME: "energy_s",
 }
-METRICS = frozenset({INSTANCE_TIME, RESERVED_TIME, *MACHINE, *CALLS, *SERVERLESS})
+METRICS = frozenset({INSTANCE_TIME, RESERVED_TIME, STEPS, *MACHINE, *CALLS, *SERVERLESS})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +124,8 @@ class HourUsage:
 
     `reserved_s` has seconds times the reserved share, by fleet and component. None stands for the
     model of a variant, which has whole instances. `by_model` and `by_tenant` have the parts of
-    `calls` whose requests named a target model or a tenant.
+    `calls` whose requests named a target model or a tenant. `steps` has the number of steps by
+    endpoint (empty for models and configurations) and operation.
     """
 
     at: float
@@ -131,6 +135,7 @@ class HourUsage:
     by_model: dict[UsageTarget, dict[str, Calls]] = field(default_factory=dict)
     by_tenant: dict[UsageTarget, dict[str, Calls]] = field(default_factory=dict)
     serverless: dict[UsageTarget, ServerlessUse] = field(default_factory=dict)
+    steps: dict[tuple[str, str], float] = field(default_factory=dict)
     stored_byte_s: float = 0.0
     recorded_s: float = 0.0
     energy_j: float = 0.0
@@ -162,6 +167,9 @@ def _add(hour: HourUsage, one: UsageSum) -> None:
         setattr(hour, name, getattr(hour, name) + one.value)
     elif one.metric in (INSTANCE_TIME, RESERVED_TIME):
         _add_instances(hour, one)
+    elif one.metric == STEPS:
+        key = one.dimensions.get(ENDPOINT, ""), one.dimensions.get(OPERATION, "")
+        hour.steps[key] = hour.steps.get(key, 0.0) + one.value
     elif one.metric in SERVERLESS:
         name, divisor = SERVERLESS[one.metric]
         target = _get_target(one)

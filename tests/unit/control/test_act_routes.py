@@ -47,6 +47,7 @@ class Acts:
         self.town.add(endpoint(deployment(variant())), component(copies=2))
         self.town.settle()
         self.log = AuditLog(folder / "audit.jsonl")
+        self.noted: list[tuple[str, str]] = []
 
     def post(self, act: str, **body: object) -> httpx.Response:
         return self.send(act, json={**HERE, **body})
@@ -58,6 +59,7 @@ class Acts:
             audit=self.log,
             clock=self.town.clock,
             get_shape=get_shape,
+            note_act=lambda _, endpoint, act: self.noted.append((endpoint, act)),
         )
 
         async def ask() -> httpx.Response:
@@ -103,6 +105,7 @@ def test_a_restart_is_audited_and_carried_out(acts: Acts) -> None:
     assert (entry.account, entry.region) == (SCOPE.account, SCOPE.region)
     again = acts.post("restart", component="base").json()
     assert again["already"]
+    assert acts.noted == [("ep", "restart")], "an act that changes nothing is not a step"
     acts.town.settle()
     assert not set(before) & set(acts.copies)
 
@@ -118,6 +121,7 @@ def test_a_dry_run_changes_nothing_and_is_not_audited(
     assert (len(answer.json()["steps"]), answer.json()["dry_run"]) == (2, True)
     assert acts.store.revision() == revision
     assert acts.audited() == []
+    assert acts.noted == []
 
 
 def test_a_drain_is_cancelled(acts: Acts) -> None:

@@ -64,6 +64,7 @@ class App:
 
     def __init__(self) -> None:
         self.store = BreakingStore()
+        self.noted: list[str] = []
         clock = ManualClock()
         fleet = FakeFleet()
         shape = Shape(cpus=4, memory_bytes=1 << 34)
@@ -86,6 +87,7 @@ class App:
                 max_body_bytes=10_000,
                 checks_roles=False,
                 metrics=MemoryMetrics(clock),
+                note_step=lambda _, call: self.noted.append(call.operation),
             )
         )
         self.client = httpx.AsyncClient(
@@ -143,6 +145,16 @@ async def test_nothing_is_answered_without_the_key(headers: dict[str, str], path
         for method in ("GET", "POST"):
             refused = await app.client.request(method, path, headers=sent)
             assert refused.status_code == 403
+
+
+async def test_successful_calls_alone_are_noted_as_steps() -> None:
+    async with open_app() as app:
+        assert (await app.aws("CreateEndpointConfig", CONFIG)).status_code == 200
+        assert (await app.aws("CreateEndpointConfig", CONFIG)).status_code == 400
+        app.store.fault = StoreUnavailable("the server restarts")
+        unavailable = await app.aws("CreateEndpointConfig", {**CONFIG, "EndpointConfigName": "d"})
+        assert unavailable.status_code == 503
+        assert app.noted == ["CreateEndpointConfig"]
 
 
 async def test_a_call_is_performed_for_the_verified_caller() -> None:

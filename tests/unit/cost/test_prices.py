@@ -18,7 +18,7 @@ def test_each_setting_is_read() -> None:
         + OWNED
         + "watts = 1000\n[serverless]\nprice_per_gb_s = 2\nprice_per_provisioned_gb_s = 3\n"
         + "[transfer]\nprice_per_gb_in = 0\nprice_per_gb_out = 4\n"
-        + "[storage]\nprice_per_gb_month = 5\n"
+        + "[storage]\nprice_per_gb_month = 5\n[steps]\nprice_per_step = 0.5\n"
         + '[[budgets]]\nname = "all"\namount = 6\nperiod = "day"\n'
         + '[[budgets]]\nname = "b"\namount = 7\nperiod = "month"\ntag = "team=a=b"\n'
     )
@@ -26,6 +26,7 @@ def test_each_setting_is_read() -> None:
     assert get_price_per_hour(prices, "own") == 0.5 + 0.5  # 8,760 over two years, and 1 kW
     assert get_price_per_hour(prices, "ml.other") is None
     assert (prices.serverless_per_gb_s, prices.provisioned_per_gb_s) == (2.0, 3.0)
+    assert prices.per_step == 0.5
     assert (prices.per_gb_in, prices.per_gb_out, prices.storage_per_gb_month) == (0.0, 4.0, 5.0)
     assert prices.budgets == (
         Budget(name="all", amount=6.0, period="day"),
@@ -37,6 +38,7 @@ def test_a_missing_price_is_unknown() -> None:
     prices = parse_prices(USD)
     assert prices.per_gb_in is None
     assert prices.storage_per_gb_month is None
+    assert prices.per_step is None
     assert get_price_per_hour(prices, "ml.m5.large") is None
 
 
@@ -54,6 +56,8 @@ def test_the_example_is_valid() -> None:
     case("a currency that is a number", "currency = 1", "currency is 1"),
     case("an unknown setting", USD + "[energy]\nx = 1", "the setting energy does not exist"),
     case("an unknown price", USD + "[storage]\nper_gb = 1", "storage.per_gb does not exist"),
+    case("an unknown price of steps", USD + "[steps]\nprice = 1", "steps.price does not exist"),
+    case("steps with a negative price", USD + "[steps]\nprice_per_step = -1", "step is -1. Give"),
     case("a negative price", USD + "[storage]\nprice_per_gb_month = -1", "month is -1. Give"),
     case("NaN", USD + "[storage]\nprice_per_gb_month = nan", "price_per_gb_month is nan"),
     case("infinity", USD + "[storage]\nprice_per_gb_month = inf", "price_per_gb_month is inf"),

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from hostelry.cli.status_text import columns
-from hostelry.cost.attribution import HOUR_S
+from hostelry.cost.attribution import HOUR_S, NO_ENDPOINT
 from hostelry.cost.budget import BudgetState
 from hostelry.cost.report import Amount, CostReport, CostRow
 
@@ -28,6 +28,7 @@ def cost_lines(
         f"records: {_write_hours(report.recorded_s)} of {_write_hours(report.period_s)} hours"
     ]
     lines += _saving_lines(report, currency)
+    lines += _step_lines(report, currency)
     lines += _budget_lines(budgets, currency)
     if report.missing_prices:
         lines += [
@@ -65,6 +66,16 @@ def _saving_lines(report: CostReport, currency: str) -> list[str]:
         note = "not called in this period" if one.is_uncalled else ""
         amount = f"{write_amount(one.amount)} {currency}"
         rows.append([one.endpoint, str(one.num_hours), amount, note])
+    return ["", *columns(rows)]
+
+
+def _step_lines(report: CostReport, currency: str) -> list[str]:
+    if not report.steps:
+        return []
+    rows = [["STEPS OF", "KIND", "OPERATION", "STEPS", currency]]
+    for one in report.steps:
+        name = one.endpoint or NO_ENDPOINT
+        rows.append([name, one.kind, one.operation, f"{one.num:.0f}", write_money(one.amount)])
     return ["", *columns(rows)]
 
 
@@ -145,6 +156,16 @@ def build_document(
                 **_build_amount(saving.amount),
             }
             for saving in report.savings
+        ],
+        "steps": [
+            {
+                "endpoint": step.endpoint,
+                "kind": step.kind.value,
+                "operation": step.operation,
+                "steps": step.num,
+                "amount": step.amount,
+            }
+            for step in report.steps
         ],
         "budgets": [
             {

@@ -19,11 +19,13 @@ from hostelry.cost.usage import (
     ENERGY_TIME,
     INSTANCE_TIME,
     MODEL,
+    OPERATION,
     RECOMMENDATION_PREFIX,
     RECORDED_TIME,
     REQUESTS,
     RESERVED_TIME,
     SOURCE,
+    STEPS,
     STORAGE_TIME,
     TENANT,
     TRANSFORM_PREFIX,
@@ -159,6 +161,12 @@ def sample_energy(
         yield from _sample_sums(scope, {SOURCE: source}, until, {ENERGY: value})
     if joules:
         yield from _sample_sums(scope, {}, until, {ENERGY_TIME: until - since})
+
+
+def sample_step(scope: Scope, endpoint: str, operation: str, at: float) -> Iterator[ScopedSample]:
+    """A step. `endpoint` is empty for models and configurations."""
+    own = {ENDPOINT: endpoint} if endpoint else {}
+    yield from _sample_sums(scope, {**own, OPERATION: operation}, at, {STEPS: 1.0})
 
 
 def sample_recorded(

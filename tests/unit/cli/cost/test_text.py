@@ -13,6 +13,7 @@ from hostelry.cost.attribution import Idle
 from hostelry.cost.budget import BudgetState
 from hostelry.cost.prices import Budget
 from hostelry.cost.report import BY, Amount, CostReport, CostRow, IdleRow, Saving
+from hostelry.cost.steps import StepCount, StepKind
 from hostelry.cost.usage import Calls
 
 KNOWN = Amount(known=2.0, num_known=1)
@@ -29,6 +30,12 @@ REPORT = CostReport(
     missing_prices=['instances."ml.x"'],
     recorded_s=1800.0,
     period_s=7200.0,
+    steps=[
+        StepCount(
+            endpoint="chat", kind=StepKind.CHANGE, operation="UpdateEndpoint", num=2.0, amount=None
+        ),
+        StepCount(endpoint="", kind=StepKind.DEPLOY, operation="CreateModel", num=1.0, amount=0.5),
+    ],
 )
 BUDGETS = [
     BudgetState(budget=Budget(name="all", amount=1.0, period="day"), since=0.0, spent=PARTLY),
@@ -46,6 +53,9 @@ def test_every_part_of_a_report_is_shown() -> None:
         "total: at least 2.0000 EUR",
         "records: 0.50 of 2.00 hours",
         "rare 3 unknown EUR not called in this period",
+        "STEPS OF KIND OPERATION STEPS EUR",
+        "chat change UpdateEndpoint 2 -",
+        "(models and configurations) deploy CreateModel 1 0.5000",
         "all day >= 2.0000 EUR 1.0000 over budget",
         'No price is known for: instances."ml.x".',
     ):
