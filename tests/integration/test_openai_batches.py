@@ -1,5 +1,6 @@
 """Batches by OpenAI's unmodified client on a real platform: answers, bad input, kills."""
 
+import json
 import os
 import re
 import signal
@@ -17,6 +18,7 @@ from tests.integration.batch_rig import (
     COMPLETIONS,
     EMBEDDINGS,
     MODELS,
+    OUTSIDE,
     VECTORS,
     Batches,
     Json,
@@ -25,7 +27,7 @@ from tests.integration.batch_rig import (
     serving_llms,
     written,
 )
-from tests.integration.drill import copies_of
+from tests.integration.drill import ENDPOINT, ROLE, copies_of
 from tests.integration.platform import until
 from tests.integration.test_drills import agent_pid
 from tests.selection import first_alone
@@ -268,6 +270,56 @@ def test_files_expire_when_it_was_asked_for(batches: Batches) -> None:
     made = created(batches, input_file_id=file.id, output_expires_after=kept)
     output = client.files.retrieve(str(batches.ended(made.id).output_file_id))
     assert output.expires_at == output.created_at + 7200
+
+
+def test_an_ai_benchmark_measures_a_base_and_an_adapter(batches: Batches) -> None:
+    sagemaker, s3 = (batches.platform.boto3(it) for it in ("sagemaker", "s3"))
+    parameters = {
+        "prompt_input_tokens_mean": 60,
+        "output_tokens_mean": 8,
+        "concurrency": 2,
+        "request_count": 12,
+        "warmup_request_count": 2,
+    }
+    spec = json.dumps({"benchmark": {"type": "aiperf"}, "parameters": parameters})
+    sagemaker.create_ai_workload_config(
+        AIWorkloadConfigName="short", AIWorkloadConfigs={"WorkloadSpec": {"Inline": spec}}
+    )
+    targets = [{"Identifier": it} for it in (BASE, OUTSIDE)]
+    sagemaker.create_ai_benchmark_job(
+        AIBenchmarkJobName="both",
+        AIWorkloadConfigIdentifier="short",
+        RoleArn=ROLE,
+        BenchmarkTarget={"Endpoint": {"Identifier": ENDPOINT, "InferenceComponents": targets}},
+        OutputConfig={"S3OutputLocation": "s3://models/benchmarks"},
+    )
+
+    def over() -> Any:
+        job = sagemaker.describe_ai_benchmark_job(AIBenchmarkJobName="both")
+        return job if job["AIBenchmarkJobStatus"] != "InProgress" else None
+
+    job: Any = until(over, "the AI benchmark ends", 60.0)
+    assert job["AIBenchmarkJobStatus"] == "Completed", job.get("FailureReason")
+    written_to = s3.get_object(Bucket="models", Key="benchmarks/both/results.json")
+    results = json.loads(written_to["Body"].read())
+    assert (results["ok"], results["errors"]) == (12, {})
+    assert results["target"] == f"{BASE}, {OUTSIDE}"
+    assert 0 < results["tokens_per_request"] <= 8
+    assert 45 <= results["prompt_tokens_per_request"] <= 75
+    assert 0 < results["first_token_ms"]["p50"] < results["latency_ms"]["p99"]
+    (log,) = job["OutputConfig"]["CloudWatchLogs"]
+    group = log["LogGroupArn"].partition("log-group:")[2]
+
+    logs = batches.platform.boto3("logs")
+
+    def has_end() -> bool:
+        try:
+            found = logs.get_log_events(logGroupName=group, logStreamName=log["LogStreamName"])
+        except logs.exceptions.ResourceNotFoundException:
+            return False
+        return "The job is done." in [it["message"] for it in found["events"]]
+
+    until(has_end, "the log has the end of the job", 30.0)
 
 
 def test_a_batch_that_is_cancelled_keeps_what_was_answered(batches: Batches) -> None:

@@ -20,6 +20,8 @@ from hostelry.api.iam import policy as managed_policy
 from hostelry.api.kms import encryption, key
 from hostelry.api.logs import group, log_events
 from hostelry.api.sagemaker import (
+    ai_benchmark_job,
+    ai_workload_config,
     component,
     component_update,
     endpoint,
@@ -69,6 +71,8 @@ SERVED: Mapping[str, Mapping[str, Operation]] = {
         "ListTransformJobs": transform_job.list_transform_jobs,
         "StopTransformJob": transform_job.stop_transform_job,
         **recommendation_job.OPERATIONS,
+        **ai_workload_config.OPERATIONS,
+        **ai_benchmark_job.OPERATIONS,
         "GetScalingConfigurationRecommendation": (
             scaling_recommendation.get_scaling_configuration_recommendation
         ),

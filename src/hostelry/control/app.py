@@ -38,7 +38,7 @@ from hostelry.base.logging import about_request
 from hostelry.base.root_key import RootKey
 from hostelry.control.call_threads import CallThreads, answer_call
 from hostelry.control.gateway_routes import LoadRoutes, RouteRoutes, WakeRoutes
-from hostelry.control.jobs_routes import BenchmarkRoutes, TransformRoutes
+from hostelry.control.jobs_routes import AiBenchmarkRoutes, BenchmarkRoutes, TransformRoutes
 from hostelry.control.reports import PlacementReports
 from hostelry.domain.endpoint import Endpoint
 from hostelry.domain.load import Wake
@@ -150,6 +150,7 @@ def build_app(deps: ControlDeps) -> ASGIApp:
             Route("/internal/transform-jobs/progress", transforms.note_progress, methods=["POST"]),
             Route("/internal/transform-jobs/finish", transforms.finish, methods=["POST"]),
             *benchmarks.routes(),
+            *AiBenchmarkRoutes(deps.reconciler.ai_benchmarks).routes(),
             *deps.more_routes,
             # All other requests are AWS calls. `find_target` finds the operation or refuses it.
             Route("/{path:path}", routes.call, methods=["GET", "POST", "PUT", "DELETE", "PATCH"]),

@@ -14,6 +14,7 @@ from starlette.routing import Route
 from hostelry.base.clock import Clock
 from hostelry.base.json import decode
 from hostelry.base.json_response import JsonResponse, refuse_invalid
+from hostelry.domain.ai_benchmark_job import AiBenchmarkEnd
 from hostelry.domain.async_request import AsyncMetricsReport
 from hostelry.domain.data_capture import CaptureCounts, CaptureReport
 from hostelry.domain.endpoint import EndpointStatus
@@ -37,6 +38,7 @@ from hostelry.logs.store import LogStore
 from hostelry.messaging.topic_publisher import TopicMissingError, TopicPublisher
 from hostelry.metrics.protocol import MetricWriter
 from hostelry.metrics.sagemaker.load_metrics import capture_samples
+from hostelry.reconcile.ai_benchmark_jobs import AiBenchmarkJobs
 from hostelry.reconcile.recommendation_jobs import RecommendationJobs
 from hostelry.reconcile.transform_jobs import TransformJobs
 from hostelry.store.records import State
@@ -107,6 +109,36 @@ class BenchmarkRoutes:
             end = decode(await request.body(), BenchmarkEnd)
         if not await asyncio.to_thread(self._jobs.finish, end):
             return Response(f"there is no inference recommendations job {end.job_name}", 404)
+        return Response(status_code=204)
+
+
+class AiBenchmarkRoutes:
+    """Handlers of ``/internal/ai-benchmarks``."""
+
+    def __init__(self, jobs: AiBenchmarkJobs) -> None:
+        self._jobs = jobs
+
+    def routes(self) -> tuple[Route, ...]:
+        """The routes."""
+        return (
+            Route("/internal/ai-benchmarks", self.get_newer, methods=["GET"]),
+            Route("/internal/ai-benchmarks/finish", self.finish, methods=["POST"]),
+        )
+
+    async def get_newer(self, request: Request) -> Response:
+        """Return the jobs to run once they differ from the caller's, or 304 after 20 seconds."""
+        snapshot = await self._jobs.loop.newer_than(request.query_params.get("have"), WAIT_S)
+        return Response(status_code=304) if snapshot is None else JsonResponse(snapshot)
+
+    async def finish(self, request: Request) -> Response:
+        """Store the end of a job and answer 204, also if it was stored before.
+
+        400 if the report is invalid, 404 if the job does not exist.
+        """
+        with refuse_invalid("report on an AI benchmark"):
+            end = decode(await request.body(), AiBenchmarkEnd)
+        if not await asyncio.to_thread(self._jobs.finish, end):
+            return Response(f"there is no AI benchmark job {end.name}", 404)
         return Response(status_code=204)
 
 

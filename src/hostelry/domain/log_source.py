@@ -22,6 +22,8 @@ from hostelry.domain.scope import Scope
 COMPONENT_OWNER = "component/"
 TRANSFORM_GROUP = "/aws/sagemaker/TransformJobs"
 RECOMMENDATION_GROUP = "/aws/sagemaker/InferenceRecommendationsJobs"
+AI_BENCHMARK_GROUP = "/aws/sagemaker/AIBenchmarkJobs"
+AI_BENCHMARK = "ai-benchmark-job/"  # before the name of a job, in place of an endpoint's name
 JOB_GROUPS = {
     HiddenKind.TRANSFORM: TRANSFORM_GROUP,
     HiddenKind.RECOMMENDATION: RECOMMENDATION_GROUP,
@@ -152,6 +154,8 @@ def get_stream(line: DataLine, source: LogSource | None) -> tuple[str, str]:
     if source is not None:
         return source.group, source.stream + SUFFIX
     name = line.endpoint_name
+    if name.startswith(AI_BENCHMARK):
+        return AI_BENCHMARK_GROUP, execution_stream(name.removeprefix(AI_BENCHMARK))
     if find_hidden_kind(name) is HiddenKind.RECOMMENDATION:
         return RECOMMENDATION_GROUP, execution_stream(get_job_name(name))
     first = get_job_name(name) if is_hidden(name) else line.variant_name
@@ -159,5 +163,5 @@ def get_stream(line: DataLine, source: LogSource | None) -> tuple[str, str]:
 
 
 def execution_stream(job_name: str) -> str:
-    """The stream with the progress of an inference recommendations job, which the SDK reads."""
+    """The stream with the progress of a recommendations or AI benchmark job."""
     return f"{job_name}/execution"

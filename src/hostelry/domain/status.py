@@ -1,13 +1,14 @@
 """State machines of endpoints, components, jobs and experiments, one table each.
 
-A record begins in Creating, a transform job in InProgress, and a recommendations job in PENDING.
+A record begins in Creating, a transform job or an AI benchmark job in InProgress, and a
+recommendations job in PENDING.
 `next_status` gives every later status. One difference from AWS is deliberate: an endpoint or
 component can be deleted in every status, which cancels a create or an update under way.
 
 Source: DescribeEndpoint, DescribeInferenceComponent, DescribeTransformJob,
-DescribeInferenceExperiment and DescribeInferenceRecommendationsJob (EndpointStatus,
-InferenceComponentStatus, TransformJobStatus, InferenceExperimentStatus, RecommendationJobStatus)
-in the SageMaker API reference.
+DescribeInferenceExperiment, DescribeInferenceRecommendationsJob and DescribeAIBenchmarkJob
+(EndpointStatus, InferenceComponentStatus, TransformJobStatus, InferenceExperimentStatus,
+RecommendationJobStatus, AIBenchmarkJobStatus) in the SageMaker API reference.
 """
 
 import functools
@@ -16,6 +17,7 @@ from enum import Enum
 from typing import Any, TypeVar
 
 from hostelry.base.errors import HostelryError
+from hostelry.domain.ai_benchmark_job import AiBenchmarkStatus
 from hostelry.domain.component import ComponentStatus
 from hostelry.domain.endpoint import EndpointStatus
 from hostelry.domain.inference_experiment import OVER, ExperimentStatus
@@ -28,6 +30,7 @@ PROVISION_S = 600.0
 DELETE_S = 120.0
 TRANSFORM_S = 28 * 86_400.0  # the maximum duration of a transform job
 STOP_S = 60.0  # for the requests of a stopped transform job to end
+AI_BENCHMARK_SLACK_S = 900.0  # on top of an AI benchmark's load, for its warm-up and its report
 RECOMMENDATION_SLACK_S = 900.0  # after a recommendations job's duration, for its last report
 EXPERIMENT_SLACK_S = 120.0  # on top of its endpoint's deadline, whose failure reason is better
 EXPERIMENT_CHANGE_S = 600.0  # for an experiment's endpoint to apply another weight, or an update
@@ -55,7 +58,8 @@ Status = TypeVar(
     | ComponentStatus
     | TransformJobStatus
     | ExperimentStatus
-    | RecommendationStatus,
+    | RecommendationStatus
+    | AiBenchmarkStatus,
 )
 
 
@@ -138,6 +142,13 @@ RECOMMENDATION_TRANSITIONS: Mapping[tuple[RecommendationStatus, Event], Recommen
     (RecommendationStatus.STOPPING, Event.STOPPED): RecommendationStatus.STOPPED,
 }
 
+AI_BENCHMARK_TRANSITIONS: Mapping[tuple[AiBenchmarkStatus, Event], AiBenchmarkStatus] = {
+    (AiBenchmarkStatus.IN_PROGRESS, Event.COMPLETE): AiBenchmarkStatus.COMPLETED,
+    (AiBenchmarkStatus.IN_PROGRESS, Event.FAIL): AiBenchmarkStatus.FAILED,
+    (AiBenchmarkStatus.IN_PROGRESS, Event.STOP): AiBenchmarkStatus.STOPPING,
+    (AiBenchmarkStatus.STOPPING, Event.STOPPED): AiBenchmarkStatus.STOPPED,
+}
+
 # Events that only clients cause.
 ASKED = frozenset({Event.UPDATE, Event.DELETE, Event.STOP})
 
@@ -148,6 +159,7 @@ TRANSITIONS: Mapping[Any, Any] = {
     **TRANSFORM_TRANSITIONS,
     **EXPERIMENT_TRANSITIONS,
     **RECOMMENDATION_TRANSITIONS,
+    **AI_BENCHMARK_TRANSITIONS,
 }
 
 

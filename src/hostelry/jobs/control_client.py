@@ -10,6 +10,7 @@ from hostelry.base.errors import RetryableError
 from hostelry.base.guards import INTERNAL_KEY_HEADER
 from hostelry.base.http import HttpRequest
 from hostelry.base.json import decode
+from hostelry.domain.ai_benchmark_job import AiBenchmarkEnd, AiBenchmarkSnapshot
 from hostelry.domain.async_request import AsyncMetricsReport
 from hostelry.domain.log_source import DataLogReport
 from hostelry.domain.messaging import PublicationRequest
@@ -27,6 +28,7 @@ MAX_ANSWER_BYTES = 64 * 1024
 MAX_SNAPSHOT_BYTES = 64 * 1024 * 1024
 TRANSFORM_JOBS = "/internal/transform-jobs"
 BENCHMARKS = "/internal/benchmarks"
+AI_BENCHMARKS = "/internal/ai-benchmarks"
 DELETED = 404  # control has deleted the job, which needs no report
 Answer = TypeVar("Answer")
 
@@ -109,6 +111,14 @@ class HttpJobsControl:
     async def report_benchmark_end(self, end: BenchmarkEnd) -> None:
         """Report how a load ended. Returns once that is durable in control."""
         await self._post(f"{BENCHMARKS}/finish", end, DELETED)
+
+    async def get_ai_benchmarks(self, have: str | None) -> AiBenchmarkSnapshot | None:
+        """Return the jobs to run once they differ from version `have`. None while they do not."""
+        return await self._poll(AI_BENCHMARKS, have, AiBenchmarkSnapshot)
+
+    async def report_ai_benchmark_end(self, end: AiBenchmarkEnd) -> None:
+        """Report how an AI benchmark ended. Returns once that is durable in control."""
+        await self._post(f"{AI_BENCHMARKS}/finish", end, DELETED)
 
     async def report_transform_progress(self, report: TransformProgressReport) -> None:
         """Report the progress of a transform job."""

@@ -71,6 +71,7 @@ class AnswerRecord:
         if self._reader is not None:
             stated = self._reader.num_tokens
             tally.num_tokens += self._num_pieces if stated is None else stated
+            tally.num_prompt_tokens += self._reader.num_prompt_tokens or 0
 
     def fail(self, code: str, text: str = "") -> None:
         """Record a request without an answer."""

@@ -45,6 +45,7 @@ class LoadTally:
     error_texts: dict[str, str] = field(default_factory=dict)
     num_ok: int = 0
     num_tokens: int = 0
+    num_prompt_tokens: int = 0
     num_bytes: int = 0
     num_unsent: int = 0
     cpu_s: float = 0.0
@@ -74,6 +75,7 @@ def join_tallies(tallies: Iterable[LoadTally]) -> LoadTally:
         joined.error_texts = one.error_texts | joined.error_texts
         joined.num_ok += one.num_ok
         joined.num_tokens += one.num_tokens
+        joined.num_prompt_tokens += one.num_prompt_tokens
         joined.num_bytes += one.num_bytes
         joined.num_unsent += one.num_unsent
         joined.cpu_s += one.cpu_s

@@ -1,4 +1,4 @@
-"""Drives jobs that have hidden endpoints, and publishes the work of their runner.
+"""Drives the jobs of one kind, and publishes the work of their runner.
 
 Level-triggered: every pass looks at all jobs that are not over, and at all their hidden endpoints.
 A job is written before its endpoints, so that a control which is killed in between leaves a job
@@ -8,7 +8,7 @@ that the next pass takes up.
 import asyncio
 import contextlib
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Generic, Protocol, TypeVar
 
 import msgspec
@@ -16,11 +16,9 @@ import msgspec
 from hostelry.base.clock import Clock
 from hostelry.base.concurrency import run_woken
 from hostelry.base.errors import Conflict
-from hostelry.domain.hidden_endpoint import HiddenKind
 from hostelry.domain.scope import Scope
-from hostelry.reconcile.record import list_hidden_jobs
 from hostelry.reconcile.route_board import Snapshot, SnapshotBoard
-from hostelry.store.records import Records, State, Versioned
+from hostelry.store.records import Records, Versioned
 
 WATCH_S = 1.0  # from one look at jobs to the next
 IDLE_S = 60.0  # without a job
@@ -55,10 +53,12 @@ class JobLoop(Generic[J, S]):
     """The loop over the jobs of one kind. `run` drives them until it is cancelled.
 
     Args:
-        kind: the kind of the jobs' hidden endpoints.
-        records: selects the jobs' records.
+        name: the jobs, for the log.
+        records: the jobs' records.
         drive: takes one step of a job at an instant, and returns the job after it.
         build_snapshot: builds the snapshot for the runner from the driven jobs.
+        list_leftovers: returns jobs that are driven although they are over, as they still have
+            hidden endpoints.
 
     `board` has the work of the runner, `snapshot` the same after the last pass. `asked_at` is
     when a runner last asked for it.
@@ -66,23 +66,23 @@ class JobLoop(Generic[J, S]):
 
     def __init__(
         self,
-        kind: HiddenKind,
-        state: State,
+        name: str,
         records: Records[J],
         clock: Clock,
         drive: Callable[[Versioned[J], float], J],
         build_snapshot: Callable[[Sequence[J]], S],
+        list_leftovers: Callable[[], Collection[JobKey]] = tuple,
     ) -> None:
         self.board: SnapshotBoard[S] = SnapshotBoard()
         self.snapshot: S | None = None
         self.woken = asyncio.Event()
         self.asked_at = clock.now()
-        self._kind = kind
-        self._state = state
+        self._name = name
         self._records = records
         self._clock = clock
         self._drive = drive
         self._build_snapshot = build_snapshot
+        self._list_leftovers = list_leftovers
         self._is_driving = False
 
     async def run(self) -> None:
@@ -91,7 +91,7 @@ class JobLoop(Generic[J, S]):
         def longest_s() -> float:
             return WATCH_S if self._is_driving else IDLE_S
 
-        name = f"driving {self._kind.name.lower()} jobs"
+        name = f"driving {self._name}"
         await run_woken(name, self._pass, self.woken, longest_s, REST_S, self._clock)
 
     async def _pass(self) -> None:
@@ -108,13 +108,13 @@ class JobLoop(Generic[J, S]):
         A job that changed meanwhile is left for the next pass. If some fail, the others are driven
         all the same, and one of the errors is raised.
         """
-        now, hidden = self._clock.now(), list_hidden_jobs(self._state, self._kind)
+        now, leftovers = self._clock.now(), self._list_leftovers()
         after: list[J] = []
         with contextlib.ExitStack() as each:
             each.callback(self._note_driven, after)  # last, whatever fails
             for stored in reversed(self._records.list()):
                 job = stored.value
-                if not job.is_over or (job.scope, job.name) in hidden:
+                if not job.is_over or (job.scope, job.name) in leftovers:
                     each.callback(self._drive_unless_changed, stored, now, after)
 
     def _drive_unless_changed(self, stored: Versioned[J], now: float, after: list[J]) -> None:

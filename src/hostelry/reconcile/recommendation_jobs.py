@@ -3,6 +3,7 @@
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from hostelry.base.clock import Clock
 from hostelry.domain.copy import Copy
@@ -29,6 +30,7 @@ from hostelry.reconcile.plan.recommendation import (
     plan_hidden_endpoints,
     plan_recommendation_job,
 )
+from hostelry.reconcile.record import list_hidden_jobs
 from hostelry.store.records import State, Versioned, on_endpoint
 
 MAX_POINTS = 1_000  # reports of usage that are kept for a step
@@ -55,9 +57,13 @@ class RecommendationJobs:
         get_shape: Callable[[str], Shape],
         note: Note = lambda *_: None,
     ) -> None:
-        kind, records = HiddenKind.RECOMMENDATION, state.recommendation_jobs
         self.loop: JobLoop[RecommendationJob, BenchmarkSnapshot] = JobLoop(
-            kind, state, records, clock, self._drive, self._build_snapshot
+            "recommendations jobs",
+            state.recommendation_jobs,
+            clock,
+            self._drive,
+            self._build_snapshot,
+            partial(list_hidden_jobs, state, HiddenKind.RECOMMENDATION),
         )
         self._state = state
         self._clock = clock

@@ -16,7 +16,7 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from hostelry.base.clock import Clock, thread_cpu_s
 from hostelry.base.concurrency import run_again, run_guarded, run_until_done
@@ -26,8 +26,10 @@ from hostelry.domain.at_zero import AtZero
 from hostelry.domain.shape import Shape
 from hostelry.domain.update_history import append_history
 from hostelry.fleet.protocol import Fleet
+from hostelry.reconcile.ai_benchmark_jobs import AiBenchmarkJobs
 from hostelry.reconcile.inference_experiments import InferenceExperiments
 from hostelry.reconcile.instances import Connect, Instances
+from hostelry.reconcile.job_loop import JobLoop
 from hostelry.reconcile.plan.dirty import clear_settled, mark_dirty
 from hostelry.reconcile.plan.endpoint_state import (
     MAX_DRAIN_S,
@@ -138,6 +140,12 @@ class Reconciler:
         self.recommendations = RecommendationJobs(
             state, deps.clock, lambda: self.instances.facts, deps.get_shape, deps.note_job
         )
+        self.ai_benchmarks = AiBenchmarkJobs(state, deps.clock)
+        self._jobs: tuple[JobLoop[Any, Any], ...] = (
+            self.transforms.loop,
+            self.recommendations.loop,
+            self.ai_benchmarks.loop,
+        )
         self._state = state
         self._deps = deps
         self._started_at = deps.clock.now()
@@ -156,9 +164,9 @@ class Reconciler:
                 tasks.create_task(self._watch())
                 tasks.create_task(self._publish_changes())
                 tasks.create_task(self._resync())
-                tasks.create_task(self.transforms.loop.run())
                 tasks.create_task(self.experiments.run())
-                tasks.create_task(self.recommendations.loop.run())
+                for loop in self._jobs:
+                    tasks.create_task(loop.run())
                 clock = self._deps.clock
                 tasks.create_task(run_again("ending orphans", self.end_orphans, RESYNC_S, clock))
         finally:
@@ -201,8 +209,8 @@ class Reconciler:
     def release(self) -> None:
         """End the long polls of other processes, which would delay an exit."""
         self.routes.close()
-        self.transforms.loop.board.close()
-        self.recommendations.loop.board.close()
+        for loop in self._jobs:
+            loop.board.close()
 
     async def publish(self, *, afresh: bool = False) -> float:
         """Publish the recorded routes, once every endpoint has been reconciled.
@@ -270,8 +278,8 @@ class Reconciler:
             for key in news:
                 self.queue.add(key)
         if self._followed != followed:
-            jobs = (self.transforms.loop, self.experiments, self.recommendations.loop)
-            for woken in (self._has_changes, *(it.woken for it in jobs)):
+            events = [it.woken for it in self._jobs]
+            for woken in (self._has_changes, self.experiments.woken, *events):
                 woken.set()
 
     def _news(self) -> set[GroupKey] | None:

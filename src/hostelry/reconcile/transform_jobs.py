@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from hostelry.base.clock import Clock
 from hostelry.domain.copy import Copy
@@ -21,6 +22,7 @@ from hostelry.reconcile.plan.transform import (
     plan_hidden_endpoint,
     plan_transform_job,
 )
+from hostelry.reconcile.record import list_hidden_jobs
 from hostelry.store.records import State, Versioned
 
 
@@ -33,12 +35,12 @@ class TransformJobs:
 
     def __init__(self, state: State, clock: Clock) -> None:
         self.loop: JobLoop[TransformJob, TransformSnapshot] = JobLoop(
-            HiddenKind.TRANSFORM,
-            state,
+            "transform jobs",
             state.transform_jobs,
             clock,
             self._drive,
             self._build_snapshot,
+            partial(list_hidden_jobs, state, HiddenKind.TRANSFORM),
         )
         self._state = state
         self._clock = clock

@@ -26,6 +26,7 @@ CALLABLE: Mapping[str, tuple[str, frozenset[str]]] = {
         "sagemaker",
         frozenset(
             {
+                "CreateAIBenchmarkJob",
                 "CreateEndpoint",
                 "CreateEndpointConfig",
                 "CreateInferenceComponent",
@@ -39,6 +40,7 @@ CALLABLE: Mapping[str, tuple[str, frozenset[str]]] = {
                 "DeleteInferenceExperiment",
                 "DeleteModel",
                 "StartInferenceExperiment",
+                "StopAIBenchmarkJob",
                 "StopInferenceExperiment",
                 "StopInferenceRecommendationsJob",
                 "StopTransformJob",

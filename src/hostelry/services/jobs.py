@@ -29,6 +29,7 @@ from hostelry.dataplane.http.reader import HttpLimits
 from hostelry.dataplane.http.server import HttpServer
 from hostelry.dataplane.metering.meter import Meter
 from hostelry.dataplane.routes import PublishedRoutes, RouteFile
+from hostelry.domain.ai_benchmark_job import AiBenchmarkSnapshot
 from hostelry.domain.recommendation_job import BenchmarkSnapshot
 from hostelry.domain.transform_job import TransformSnapshot
 from hostelry.gateway.handlers.openai_batches import UPLOADS
@@ -43,6 +44,8 @@ from hostelry.home.home import (
 )
 from hostelry.home.ports import bind
 from hostelry.http1.upstream import Upstream, UpstreamPool
+from hostelry.jobs.ai_benchmarks.ai_benchmark_run import AiBenchmarkDeps
+from hostelry.jobs.ai_benchmarks.ai_benchmark_work import build_ai_benchmark_work
 from hostelry.jobs.batches.batch_work import BatchOverview
 from hostelry.jobs.control_client import HttpJobsControl
 from hostelry.jobs.data_log import DataLog
@@ -162,7 +165,8 @@ def run_on_instances(
     """The tasks of jobs that have their own instances."""
     transforms = build_transforms(config, places, parts, data_log, shared)
     benchmarks = build_benchmarks(config, places, parts, data_log, shared)
-    return {**transforms.tasks(), **benchmarks.tasks()}
+    ai_benchmarks = build_ai_benchmarks(config, places, parts, data_log, shared)
+    return {**transforms.tasks(), **benchmarks.tasks(), **ai_benchmarks.tasks()}
 
 
 def build_transforms(
@@ -198,6 +202,28 @@ def build_benchmarks(
     """The loads of inference recommendations jobs, sent by this process."""
     return build_benchmark_work(
         BenchmarkDeps(
+            store=object_store(places, parts),
+            routes=parts.routes,
+            pool=parts.copies,
+            meter=parts.meter,
+            control=HttpJobsControl(parts.control, config.control_url, places.internal_key),
+            data_log=data_log,
+            clock=parts.clock,
+        ),
+        shared,
+    )
+
+
+def build_ai_benchmarks(
+    config: UpConfig,
+    places: WorkPlaces,
+    parts: ProcessParts,
+    data_log: DataLog,
+    shared: SharedWork,
+) -> SnapshotWork[AiBenchmarkSnapshot]:
+    """The AI benchmark jobs, run by this process."""
+    return build_ai_benchmark_work(
+        AiBenchmarkDeps(
             store=object_store(places, parts),
             routes=parts.routes,
             pool=parts.copies,

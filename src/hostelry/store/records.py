@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar, cast
 import msgspec
 
 from hostelry.base.json import get_decoder
+from hostelry.domain.ai_benchmark_job import AiBenchmarkJob, AiWorkloadConfig
 from hostelry.domain.alarm import AlarmHistory, CompositeAlarm, MetricAlarm
 from hostelry.domain.component import InferenceComponent, family_name
 from hostelry.domain.copy import Copy, Instance
@@ -212,6 +213,8 @@ class State:
     transform_jobs: Records[TransformJob]
     inference_experiments: Records[InferenceExperiment]
     recommendation_jobs: Records[RecommendationJob]
+    ai_workload_configs: Records[AiWorkloadConfig]
+    ai_benchmark_jobs: Records[AiBenchmarkJob]
     writing: threading.Lock = field(default_factory=threading.Lock, compare=False, repr=False)
     first_components: FirstCreated = field(default_factory=FirstCreated, compare=False, repr=False)
 
@@ -254,4 +257,6 @@ def open_state(store: Store) -> State:
         transform_jobs=Records(store, "transform_job", TransformJob, mirror),
         inference_experiments=Records(store, "inference_experiment", InferenceExperiment, mirror),
         recommendation_jobs=Records(store, "recommendation_job", RecommendationJob, mirror),
+        ai_workload_configs=Records(store, "ai_workload_config", AiWorkloadConfig, mirror),
+        ai_benchmark_jobs=Records(store, "ai_benchmark_job", AiBenchmarkJob, mirror),
     )

@@ -71,6 +71,13 @@ READS: tuple[tuple[str, str, str, str], ...] = (
         "InferenceComponentName",
     ),
     ("ListTransformJobs", "TransformJobSummaries", "DescribeTransformJob", "TransformJobName"),
+    (
+        "ListAIWorkloadConfigs",
+        "AIWorkloadConfigs",
+        "DescribeAIWorkloadConfig",
+        "AIWorkloadConfigName",
+    ),
+    ("ListAIBenchmarkJobs", "AIBenchmarkJobs", "DescribeAIBenchmarkJob", "AIBenchmarkJobName"),
     ("ListInferenceExperiments", "InferenceExperiments", "DescribeInferenceExperiment", "Name"),
 )
 

@@ -78,6 +78,22 @@ RECOMMENDATIONS = {
     },
     "OutputConfig": {},
 }
+WORKLOAD = {
+    "AIWorkloadConfigName": "w",
+    "AIWorkloadConfigs": {
+        "WorkloadSpec": {
+            "Inline": '{"benchmark": {"type": "aiperf"}, "parameters":'
+            ' {"prompt_input_tokens_mean": 550}}'
+        }
+    },
+}
+AI_BENCHMARK = {
+    "AIBenchmarkJobName": "j",
+    "BenchmarkTarget": {"Endpoint": {"Identifier": "e0"}},
+    "OutputConfig": {"S3OutputLocation": "s3://b/out/"},
+    "AIWorkloadConfigIdentifier": "there",
+    "RoleArn": ROLE,
+}
 RECOMMEND = "CreateInferenceRecommendationsJob"
 Base = tuple[str, dict[str, Any], tuple[str | int, ...]]
 # Shape -> operation, a request that is valid without the field, and the shape's place in it.
@@ -136,6 +152,18 @@ BASES: dict[tuple[str, str], Base] = {
         "CreateTransformJob",
         TRANSFORM,
         ("TransformInput", "DataSource", "S3DataSource"),
+    ),
+    ("sagemaker", "CreateAIWorkloadConfigRequest"): ("CreateAIWorkloadConfig", WORKLOAD, ()),
+    ("sagemaker", "CreateAIBenchmarkJobRequest"): ("CreateAIBenchmarkJob", AI_BENCHMARK, ()),
+    ("sagemaker", "AIBenchmarkOutputConfig"): (
+        "CreateAIBenchmarkJob",
+        AI_BENCHMARK,
+        ("OutputConfig",),
+    ),
+    ("sagemaker", "AIBenchmarkEndpoint"): (
+        "CreateAIBenchmarkJob",
+        AI_BENCHMARK,
+        ("BenchmarkTarget", "Endpoint"),
     ),
     ("sagemaker", "EndpointInputConfiguration"): (
         RECOMMEND,
@@ -252,6 +280,7 @@ THERE: Mapping[str, Sequence[tuple[str, dict[str, Any]]]] = {
         ("CreateModel", {**MODEL, "ModelName": "there"}),
         ("CreateEndpointConfig", {**CONFIG, "EndpointConfigName": "there"}),
         ("CreateEndpoint", {"EndpointName": "e0", "EndpointConfigName": "there"}),
+        ("CreateAIWorkloadConfig", {**WORKLOAD, "AIWorkloadConfigName": "there"}),
     ],
     "secretsmanager": [("CreateSecret", {"Name": "s", "SecretString": "v"})],
     "sns": [("CreateTopic", {"Name": "there"})],

@@ -25,6 +25,7 @@ from hostelry.dataplane.control_client import WantedReply
 from hostelry.dataplane.shared.count_table import KEY_BYTES
 from hostelry.dataplane.shared.host_counts import HostCounts
 from hostelry.dataplane.shared.session_exchange import SessionEntry
+from hostelry.domain.ai_benchmark_job import AiBenchmarkEnd, AiBenchmarkSnapshot
 from hostelry.domain.async_request import AsyncMetricsReport
 from hostelry.domain.copy import CopySpec
 from hostelry.domain.data_capture import CaptureReport
@@ -56,7 +57,7 @@ MESSAGES_BY_HTTP: Sequence[Any] = (
     LoadReport, Wake, WantedReply, RouteSnapshot, RouteDelta, GatewayHost, GatewayHostList,
     LeaderAnswer, AsyncMetricsReport, CaptureReport, DataLogReport, ObjectEvent, TargetCheck,
     PublicationRequest, TransformEnd, TransformProgressReport, TransformSnapshot, EndpointKnown,
-    BenchmarkEnd, BenchmarkSnapshot,
+    BenchmarkEnd, BenchmarkSnapshot, AiBenchmarkEnd, AiBenchmarkSnapshot,
     JoinRequest, JoinedFiles, Renewal, Renewed, CopySpec, Observation, CopyPage, AskedModel,
     EndedLease, ModelLease, NodeOrder, Started,
 )  # fmt: skip

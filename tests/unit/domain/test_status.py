@@ -7,11 +7,13 @@ from typing import Any
 import pytest
 from tests.cases import case, cases
 
+from hostelry.domain.ai_benchmark_job import AiBenchmarkStatus
 from hostelry.domain.component import ComponentStatus
 from hostelry.domain.endpoint import EndpointStatus
 from hostelry.domain.inference_experiment import ExperimentStatus
 from hostelry.domain.recommendation_job import RecommendationStatus
 from hostelry.domain.status import (
+    AI_BENCHMARK_TRANSITIONS,
     ASKED,
     COMPONENT_TRANSITIONS,
     ENDPOINT_TRANSITIONS,
@@ -39,6 +41,9 @@ TABLES = [
         "Recommendations job",
         id="recommendations jobs",
     ),
+    pytest.param(
+        AI_BENCHMARK_TRANSITIONS, AiBenchmarkStatus, "AI benchmark job", id="AI benchmark jobs"
+    ),
 ]
 Table = Mapping[Any, Any]
 STATUSES = (
@@ -47,6 +52,7 @@ STATUSES = (
     "TransformJobStatus.",
     "ExperimentStatus.",
     "RecommendationStatus.",
+    "AiBenchmarkStatus.",
 )
 
 
@@ -197,6 +203,7 @@ def test_only_a_create_sets_a_status_without_the_tables() -> None:
         for text in statuses_set(path.read_text(encoding="utf-8"))
     ]
     assert found == [
+        ("ai_benchmark_job.py", "AiBenchmarkStatus.IN_PROGRESS"),
         ("component.py", "ComponentStatus.CREATING"),
         ("endpoint.py", "EndpointStatus.CREATING"),
         ("experiment_spec.py", "ExperimentStatus.CREATING"),

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from hostelry.api.context import CallContext
 from hostelry.api.record_kind import RecordKind
 from hostelry.base.errors import ServiceError, validation_error
+from hostelry.domain.ai_benchmark_job import AiBenchmarkJob, AiWorkloadConfig
 from hostelry.domain.component import InferenceComponent
 from hostelry.domain.endpoint import Endpoint
 from hostelry.domain.endpoint_config import EndpointConfig
@@ -32,6 +33,8 @@ KIND_WORDS: Mapping[str, str] = {
     "transform-job": "transform job",
     "inference-experiment": "inference experiment",
     "inference-recommendations-job": "inference recommendations job",
+    "ai-workload-config": "AI workload configuration",
+    "ai-benchmark-job": "AI benchmark job",
 }
 
 
@@ -70,6 +73,12 @@ EXPERIMENTS: RecordKind[InferenceExperiment] = _build_kind(
 RECOMMENDATION_JOBS: RecordKind[RecommendationJob] = _build_kind(
     "inference-recommendations-job", lambda state: state.recommendation_jobs, "ResourceNotFound"
 )
+AI_WORKLOAD_CONFIGS: RecordKind[AiWorkloadConfig] = _build_kind(
+    "ai-workload-config", lambda state: state.ai_workload_configs, "ResourceNotFound"
+)
+AI_BENCHMARK_JOBS: RecordKind[AiBenchmarkJob] = _build_kind(
+    "ai-benchmark-job", lambda state: state.ai_benchmark_jobs, "ResourceNotFound"
+)
 KINDS: Mapping[str, RecordKind[Any]] = {
     "model": MODELS,
     "endpoint-config": ENDPOINT_CONFIGS,
@@ -78,6 +87,8 @@ KINDS: Mapping[str, RecordKind[Any]] = {
     "transform-job": TRANSFORM_JOBS,
     "inference-experiment": EXPERIMENTS,
     "inference-recommendations-job": RECOMMENDATION_JOBS,
+    "ai-workload-config": AI_WORKLOAD_CONFIGS,
+    "ai-benchmark-job": AI_BENCHMARK_JOBS,
 }
 
 

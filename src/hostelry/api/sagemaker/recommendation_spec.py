@@ -276,14 +276,14 @@ def _find_endpoints(context: CallContext, given: Mapping[str, Any]) -> list[Endp
         if not name or is_hidden(name):
             raise validation_error("InputConfig.Endpoints.1.EndpointName is required.")
         endpoint = ENDPOINTS.find(context, name).value
-        problem = _explain_unfit(endpoint)
+        problem = explain_unfit(endpoint)
         if problem is not None:
             raise validation_error(f'InputConfig.Endpoints.1: endpoint "{endpoint.arn}" {problem}.')
         found.append(endpoint)
     return found
 
 
-def _explain_unfit(endpoint: Endpoint) -> str | None:
+def explain_unfit(endpoint: Endpoint) -> str | None:
     """Say why an endpoint cannot be measured, or None if it can."""
     active = endpoint.active
     if endpoint.status is not EndpointStatus.IN_SERVICE:

@@ -1,0 +1,138 @@
+"""Users of a load test that send requests for streamed answers to the copies of an LLM."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from hostelry.dataplane.balancing.load_balancer import head_end
+from hostelry.dataplane.invocation_head import (
+    ADAPTER_ALIAS,
+    ADAPTER_IDENTIFIER,
+    FORWARDED_STREAM,
+    post_head,
+)
+from hostelry.dataplane.metering.meter import Meter
+from hostelry.dataplane.route_table import Destination
+from hostelry.domain.routes import CopyRoute
+from hostelry.http1.reply import BrokenError, ConnectError, DeadlineError, TooLargeError
+from hostelry.http1.upstream import Timeouts, UpstreamPool
+from hostelry.loadtest.recording import AnswerRecord
+from hostelry.loadtest.requests import LoadClient, LoadPlan
+
+PAUSE_S = 0.1  # before another look for a copy
+JSON = "application/json"
+
+
+class TargetCalls:
+    """Sends requests to the copies of a job's targets, and counts them as invocations.
+
+    Args:
+        find: returns what there is of target number n, or None.
+        num_targets: requests go to the targets in turn.
+        timeout_s: limits one request.
+    """
+
+    def __init__(
+        self,
+        find: Callable[[int], Destination | None],
+        num_targets: int,
+        pool: UpstreamPool,
+        meter: Meter,
+        timeout_s: float,
+    ) -> None:
+        self._find = find
+        self._num_targets = num_targets
+        self._pool = pool
+        self._meter = meter
+        self._timeouts = Timeouts(total_s=timeout_s)
+        self._in_flight: Counter[str] = Counter()
+
+    async def send(self, number: int, body: bytes, answer: AnswerRecord) -> None:
+        """Send a request to the copy with the fewest requests, and record its answer.
+
+        Waits for a copy. Raises TimeoutError, and ConnectionError.
+        """
+        target, copy = await self._wait_for_copy(number)
+        self._in_flight[copy.id] += 1
+        measured = self._meter.begin(target.key)
+        measured.record_copy(copy.id, 0)
+        try:
+            head = build_head(target, len(body)) + head_end(copy.key)
+            reply = await self._pool.send(copy.address, (head, body), self._timeouts)
+            try:
+                chunk = await reply.next_chunk()
+                measured.record_first_chunk()
+                while chunk is not None:
+                    measured.record_chunk(chunk)
+                    answer.take(chunk)
+                    chunk = await reply.next_chunk()
+            finally:
+                reply.close()
+            if not 200 <= reply.status < 300:
+                measured.record_model_error(reply.status)
+            measured.record_answer()
+        except DeadlineError as error:
+            measured.record_no_answer()
+            raise TimeoutError(str(error)) from error
+        except ConnectError as error:
+            measured.record_no_answer()
+            raise ConnectionError(str(error)) from error
+        except (BrokenError, TooLargeError) as error:
+            measured.record_no_answer()
+            answer.fail("the model gave no whole answer", str(error))
+            return
+        finally:
+            self._in_flight[copy.id] -= 1
+            measured.end()
+        answer.end(reply.status, b"")
+
+    async def _wait_for_copy(self, number: int) -> tuple[Destination, CopyRoute]:
+        while True:
+            target = self._find(number % self._num_targets)
+            count = self._in_flight
+            copies = () if target is None else target.copies
+            copy = min(copies, key=lambda it: (count[it.id], it.id), default=None)
+            if target is not None and copy is not None:
+                return target, copy
+            await asyncio.sleep(PAUSE_S)
+
+
+class LlmLoad:
+    """The users of a load: `bodies` in turn. All users share the connections of the process.
+
+    After `num_requests` they send no more, and wait for the end of the load.
+    """
+
+    streams_text = True
+
+    def __init__(
+        self, calls: TargetCalls, bodies: Sequence[bytes], num_requests: int | None
+    ) -> None:
+        self._calls = calls
+        self._bodies = bodies
+        self._num_requests = num_requests
+
+    def open_client(self, plan: LoadPlan) -> LoadClient:
+        """A new user."""
+        del plan
+        return self
+
+    def close(self) -> None:
+        """Keep the connections, which others use."""
+
+    async def send(self, number: int, answer: AnswerRecord) -> None:
+        """Send request `number`, and record its answer."""
+        if self._num_requests is not None and number >= self._num_requests:
+            await asyncio.Event().wait()
+        await self._calls.send(number, self._bodies[number % len(self._bodies)], answer)
+
+
+def build_head(target: Destination, num_bytes: int) -> bytes:
+    """The head of a request, but for its end."""
+    headers = (
+        FORWARDED_STREAM,
+        ("Content-Type", JSON),
+        (ADAPTER_IDENTIFIER, target.adapter_id),
+        (ADAPTER_ALIAS, target.adapter_alias),
+    )
+    return post_head("/invocations", num_bytes, headers)
