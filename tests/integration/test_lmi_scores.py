@@ -10,6 +10,7 @@ import openai
 import pytest
 import torch
 from tests.integration.lmi_rig import Server, byte_model, serving
+from tests.selection import first_alone
 from tests.unit.containers.lmi.tiny import CODEC
 from tests.unit.engine.oracle import reference_model
 
@@ -120,7 +121,7 @@ def test_vllms_and_lmis_forms_hold_the_same_scores(server: Server, reference: An
     assert [it["id"] for it in prefill] == ids[1:]
 
 
-@pytest.mark.parametrize("adapter", ADAPTERS)
+@pytest.mark.parametrize("adapter", first_alone(reversed(ADAPTERS)))
 def test_beams_are_those_of_transformers(
     server: Server, reference: Any, adapter: str | None
 ) -> None:

@@ -23,22 +23,26 @@ ADAPTERS = ROOT / "examples" / "adapters"
 @pytest.fixture(scope="module")
 def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
     with Platform(tmp_path_factory.mktemp("main-job") / "home") as running:
-        upload(running.boto3("s3", s3={"addressing_style": "path"}), tmp_path_factory)
         yield running
 
 
-def upload(s3: Any, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """The base and its adapters, in the bucket that the README's example makes."""
+@pytest.fixture(scope="module")
+def bucket(platform: Platform, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The bucket of the README's example, with the base and three adapters."""
+    s3 = platform.boto3("s3", s3={"addressing_style": "path"})
     if not s3.list_buckets()["Buckets"]:
         s3.create_bucket(Bucket="models")
+    there = {it["Key"] for it in s3.list_objects_v2(Bucket="models").get("Contents", [])}
     for file in demo_model_folder().iterdir():
-        with file.open("rb") as body:
-            s3.put_object(Bucket="models", Key=f"smollm2/{file.name}", Body=body)
+        if (key := f"smollm2/{file.name}") not in there:
+            with file.open("rb") as body:
+                s3.put_object(Bucket="models", Key=key, Body=body)
     archive = tmp_path_factory.mktemp("archive") / "adapters.tar.gz"
     with tarfile.open(archive, "w:gz") as packed:
         for style in ("es", "fr", "pirate"):
             packed.add(ADAPTERS / style, f"adapters/{style}")
     s3.put_object(Bucket="models", Key="adapters.tar.gz", Body=archive.read_bytes())
+    return "models"
 
 
 def readme_example() -> str:
@@ -46,20 +50,16 @@ def readme_example() -> str:
     return text.split("```python\n")[1].split("```\n")[0]
 
 
+# It comes first: it makes the bucket.
 def test_the_readme_example_runs_as_printed(
     platform: Platform, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    s3 = platform.boto3("s3", s3={"addressing_style": "path"})
-    for found in s3.list_objects_v2(Bucket="models")["Contents"]:
-        s3.delete_object(Bucket="models", Key=found["Key"])
-    s3.delete_bucket(Bucket="models")
     folder = tmp_path_factory.mktemp("readme")
     (folder / "smollm2").symlink_to(demo_model_folder())
     (folder / "examples").symlink_to(ADAPTERS.parent)
     there = f"import os; os.chdir({str(folder)!r})\n"
     done = platform.exec([sys.executable, "-c", there + readme_example()])
     assert len(done.stdout.split()) > 3, done.stdout
-    upload(s3, tmp_path_factory)
 
     sagemaker = platform.boto3("sagemaker")
     shown = sagemaker.describe_endpoint(EndpointName="chat")
@@ -69,6 +69,7 @@ def test_the_readme_example_runs_as_printed(
 
 
 @pytest.mark.thorough
+@pytest.mark.usefixtures("bucket")
 def test_the_demo_program_runs_unmodified(platform: Platform) -> None:
     program = [sys.executable, str(ROOT / "examples" / "many_adapters.py")]
     done = platform.exec([*program, "--model", str(demo_model_folder())])
@@ -82,7 +83,7 @@ def test_the_demo_program_runs_unmodified(platform: Platform) -> None:
 
 
 @pytest.fixture
-def base(platform: Platform) -> Iterator[str]:
+def base(platform: Platform, bucket: str) -> Iterator[str]:
     """A base component with packed adapters, and one adapter component."""
     sagemaker = platform.boto3("sagemaker")
     sagemaker.create_endpoint_config(
@@ -105,9 +106,9 @@ def base(platform: Platform) -> Iterator[str]:
         Specification={
             "Container": {
                 "Image": "djl-inference:0.27.0",
-                "ArtifactUrl": "s3://models/adapters.tar.gz",
+                "ArtifactUrl": f"s3://{bucket}/adapters.tar.gz",
                 "Environment": {
-                    "OPTION_MODEL_ID": "s3://models/smollm2/",
+                    "OPTION_MODEL_ID": f"s3://{bucket}/smollm2/",
                     "OPTION_ENABLE_LORA": "true",
                 },
             },

@@ -98,6 +98,7 @@ def test_no_step_of_an_event_loop_computes_for_long_while_many_copies_start_and_
     assert steps.read_text() == ""
 
 
+@pytest.mark.thorough
 def test_copies_that_serve_outlive_the_agent_that_is_killed_while_others_start(
     control: TimedControl,
 ) -> None:

@@ -10,6 +10,7 @@ import pytest
 from tests.integration.platform import clean_environment
 from tests.pasted_blocks import AFTER_README, ROOT, pasted_pages, script_of
 
+LONG_PAGES = ("docs/choosing.md",)  # it simulates a thousand models
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 README = "README.md"
 QUESTION = "What is the sea?\n"  # for the commands that take a question from a terminal
@@ -77,7 +78,14 @@ def test_the_readme_and_the_pages_that_go_on_from_it(reader: Reader) -> None:
     assert len(answer.split()) > 3, "the example prints an answer"
 
 
-@pytest.mark.parametrize("page", [it for it in pasted_pages() if it not in (README, *AFTER_README)])
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=[pytest.mark.thorough] if page in LONG_PAGES else [])
+        for page in pasted_pages()
+        if page not in (README, *AFTER_README)
+    ],
+)
 def test_a_page_alone(reader: Reader, page: str) -> None:
     script = script_of(page)
     needs_platform = any(it in script for it in ("dashboards", "exec", "backup"))

