@@ -1,18 +1,15 @@
-"""`hostelry down` and `hostelry upgrade`."""
+"""`hostelry down`."""
 
-from dataclasses import asdict
 from typing import Annotated
 
 import msgspec
 import typer
 
-from hostelry import __version__
 from hostelry.base.clock import monotonic_s
-from hostelry.cli.home_option import HomeOption, JsonOption, home_at, load_home, print_json
+from hostelry.cli.home_option import HomeOption, JsonOption, home_at, load_home
 from hostelry.cli.wait_display import waiting
 from hostelry.home.home import Home
 from hostelry.processes.down import StopOutcome, stop_hostelry
-from hostelry.processes.upgrade import upgrade_host
 
 
 def down(
@@ -53,31 +50,3 @@ def down_sentence(home: Home, outcome: StopOutcome, took_s: float) -> str:
             return f"Hostelry did not stop in time and was killed after {took_s:.1f} s."
         case StopOutcome.STOPPED:
             return f"Hostelry has stopped ({took_s:.1f} s)."
-
-
-def upgrade(home: HomeOption = None, as_json: JsonOption = False) -> None:
-    """Replace the processes of an earlier version by this version, under traffic.
-
-    Gateway workers are replaced after their successors serve, then control, jobs and the object
-    store one after another, then the agents. Copies continue to run. Run the command on each host
-    after this version is installed: first on hosts with control, the leader's last, then on hosts
-    with gateways.
-
-    Example: pip install --upgrade hostelry && hostelry upgrade
-    """
-    started = monotonic_s()
-    with waiting() as display:
-        done = upgrade_host(home_at(home), display.phase)
-    took_s = round(monotonic_s() - started, 1)
-    if as_json:
-        print_json({"version": __version__, **asdict(done), "seconds": took_s})
-        return
-    for title, names in (
-        ("replaced", done.replaced),
-        ("adopted as they are", done.adopted),
-        ("agents replaced, whose copies run on", done.agents),
-    ):
-        typer.echo(f"{title}: {', '.join(names) or 'none'}")
-    if done.leads is False:
-        typer.echo("its control stands by; agents are replaced on the host whose control leads")
-    typer.echo(f"Hostelry {__version__} has taken over ({took_s:g} s).")

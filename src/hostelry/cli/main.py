@@ -65,7 +65,7 @@ COMMANDS = tuple(
         ("store", "store:store", "Move records between SQLite and PostgreSQL."),
         ("prune", "prune:prune", "Show or remove unused uploads and models."),
         ("backup", "backup:backup", "Back up a running home, or verify a backup."),
-        ("upgrade", "down:upgrade", "Replace an earlier version that is running."),
+        ("upgrade", "upgrade:upgrade", "Replace an earlier version that is running."),
         ("doctor", "doctor.command:doctor", "Show what this machine supports and lacks."),
         ("completion", "completion:completion", "Print the completion script for a shell."),
     )
