@@ -8,7 +8,9 @@ from pathlib import Path
 from benchmarks.peers.contestant import PeerMissingError
 from benchmarks.peers.installed import (
     GATEWAY_PACKAGES,
+    aiperf_program,
     gateway_environment,
+    install_aiperf,
     install_gateway,
     install_llama,
     install_vllm,
@@ -19,11 +21,13 @@ from benchmarks.peers.installed import (
 INSTALL: dict[str, Callable[[], None]] = {
     "vllm": install_vllm,
     "llama": install_llama,
+    "aiperf": install_aiperf,
     **{name: partial(install_gateway, name) for name in GATEWAY_PACKAGES},
 }
 FIND: dict[str, Callable[[], Path]] = {
     "vllm": vllm_environment,
     "llama": llama_binaries,
+    "aiperf": aiperf_program,
     **{name: partial(gateway_environment, name) for name in GATEWAY_PACKAGES},
 }
 

@@ -18,6 +18,7 @@ GATEWAY_PACKAGES = {
     "litserve": "litserve==0.2.19",
     "bentoml": "bentoml==1.4.39",
 }
+AIPERF_PACKAGE = "aiperf==0.13.0"
 
 
 def peers_folder() -> Path:
@@ -53,6 +54,16 @@ def install_gateway(name: str) -> None:
     """Install a package of `GATEWAY_PACKAGES` into a separate environment of 0.2 to 0.5 GB."""
     environment = _new_environment(peers_folder() / name)
     _run([str(environment / "bin/pip"), "install", "--quiet", GATEWAY_PACKAGES[name]])
+
+
+def aiperf_program() -> Path:
+    """AIPerf's command. Raises PeerMissingError if it is not installed."""
+    return _present(peers_folder() / "aiperf", "bin/aiperf", "aiperf") / "bin/aiperf"
+
+
+def install_aiperf() -> None:
+    """Install AIPerf into a separate environment of about 1 GB."""
+    install_into(peers_folder() / "aiperf", [AIPERF_PACKAGE])
 
 
 def install_into(folder: Path, packages: Sequence[str]) -> Path:
