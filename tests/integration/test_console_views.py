@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Locator, Page, expect
 from tests.integration.console_rig import ConsolePage, chromium, signed_in
 from tests.integration.console_scene import (
     AUDIT,
@@ -32,6 +32,7 @@ from hostelry.console.views import endpoint
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(300)]
 MARKUP = "<img src=x onerror=document.title=1>"
+PRICES = 'currency = "EUR"\n[instances."ml.m5.4xlarge"]\nprice_per_hour = 3600\n'
 MS = re.compile(r"^\d[\d.]* m?s$")
 
 
@@ -103,6 +104,31 @@ def test_an_endpoint_under_load_shows_rates_percentiles_and_what_has_no_place(
     expect(latency).to_be_visible()
     page.get_by_role("region", name="Targets").get_by_role("link", name=AUDIT).click()
     expect(page.get_by_role("heading", name=AUDIT, exact=True)).to_be_visible()
+
+
+def test_costs_are_those_of_the_command_with_idle_and_unknown_prices_named(
+    console: ConsolePage, platform: Platform
+) -> None:
+    page = console.page
+    console.open("cost")
+    expect(page.get_by_text("There are no prices")).to_be_visible()
+    platform.home.prices.write_text(PRICES)
+    page.get_by_role("button", name="Refresh").click()
+
+    def line(table: str, name: str) -> Locator:
+        rows = page.get_by_role("region", name=table, exact=True).get_by_role("row")
+        return rows.filter(has_text=name).first
+
+    shown = json.loads(platform.cli("cost", "--by", "component", "--json").stdout)
+    for row in shown["rows"]:
+        expect(line("Components", row["name"])).to_be_visible()
+    expect(line("Components", RECOMMEND)).to_contain_text(re.compile(r"\d+\.\d{4}"))
+    expect(line("Endpoints", CHECKOUT)).to_contain_text("unknown")
+    expect(line("Tenants", "(no tenant)")).to_be_visible()
+    expect(line("Idle", SHOP)).to_contain_text("not reserved by any copy")
+    expect(line("Steps", SHOP)).to_contain_text("deploy")
+    expect(page.get_by_text('instances."ml.m5.large"')).to_be_visible()
+    console.check()
 
 
 @pytest.mark.thorough

@@ -55,8 +55,8 @@ class ProcessQuery:
     """A GET of an internal route of a process: control, gateway or jobs.
 
     The process `home` answers `/processes` with the seconds that each process of the platform has
-    run. While control's records do not change, the answer is used again for `holds_s`. It is 0 if
-    the answer may change without them.
+    run, and `/costs` with the reports on the last 24 hours. While control's records do not change,
+    the answer is used again for `holds_s`. It is 0 if the answer may change without them.
     """
 
     process: str

@@ -31,6 +31,16 @@ async def look_at_call(port: PlatformPort, params: Mapping[str, str], now: float
     return call.document(found_call, logs, answer.get("silent", ()))
 
 
+async def look_at_costs(
+    port: PlatformPort, params: Mapping[str, str], now: float
+) -> dict[str, Any]:
+    """Show the costs of the last 24 hours. `missing` has the reason if they are not known."""
+    try:
+        return await port.ask("home", "/costs")
+    except PlatformError as error:
+        return {"missing": str(error)}
+
+
 Params = Mapping[str, str]
 Lookup = Callable[[PlatformPort, Params, float], Awaitable[dict[str, Any]]]
 
@@ -70,4 +80,5 @@ VIEWS: Mapping[str, ConsoleView] = {
 # GET /console/api/look/NAME: views that are read once.
 LOOKUPS: Mapping[str, Lookup] = {
     "call": look_at_call,
+    "cost": look_at_costs,
 }

@@ -47,6 +47,7 @@ from hostelry.home.home import (
     log_format,
 )
 from hostelry.home.platform_processes import process_uptimes
+from hostelry.services.console_cost import ask_costs
 from hostelry.services.console_models import GatewayModels
 from hostelry.services.priority import lower_priority
 
@@ -63,7 +64,8 @@ class NotTakenError(PlatformError):
 class PlatformLine:
     """The running platform: internal routes over HTTP, public APIs over botocore.
 
-    The process `home` is answered from the files of the home: they list the platform's processes.
+    The process `home` is answered here, from the files of the home: they list the platform's
+    processes, and have the prices.
     """
 
     def __init__(self, home: Home, config: UpConfig, credentials: Credentials) -> None:
@@ -91,6 +93,8 @@ class PlatformLine:
         if (process, path) == ("home", "/processes"):
             uptimes_s = await asyncio.to_thread(process_uptimes, self._home, self._config)
             return {"uptimes_s": uptimes_s}
+        if (process, path) == ("home", "/costs"):
+            return await ask_costs(self.ask, self._home.prices, SystemClock().now())
         return await self._send(process, "GET", path, params=dict(query or {}))
 
     async def post(self, process: str, path: str, body: Mapping[str, Any]) -> dict[str, Any]:

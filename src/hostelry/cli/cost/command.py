@@ -5,7 +5,7 @@ import io
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -14,15 +14,15 @@ from hostelry.base.errors import TerminalError, UsageError
 from hostelry.base.files import write_whole
 from hostelry.cli import completion as names
 from hostelry.cli.control_requests import control_answer
-from hostelry.cli.cost.period import Period, find_period
-from hostelry.cli.cost.text import build_document, cost_lines
+from hostelry.cli.cost.text import cost_lines
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, load_home, print_json
-from hostelry.cost.attribution import Charge, attribute
-from hostelry.cost.budget import BudgetState, evaluate_budgets, find_period_start
+from hostelry.cost.attribution import Charge
+from hostelry.cost.document import build_document
 from hostelry.cost.export import list_focus_rows, list_report_rows
+from hostelry.cost.period import find_period
 from hostelry.cost.prices import PriceList
-from hostelry.cost.report import CostReport, build_report, select_name
-from hostelry.cost.usage import HourUsage, UsageSum, gather_hours
+from hostelry.cost.usage import gather_hours
+from hostelry.cost.view import CostView, find_first, read_sums
 from hostelry.home.home import Credentials, Home
 from hostelry.home.price_file import load_prices, read_example
 
@@ -79,10 +79,10 @@ def cost(  # noqa: PLR0913 - the options of a command
     answer = control_answer(
         *loaded,
         "/internal/cost-usage",
-        {"from": str(_find_first(period, prices, now)), "to": str(max(period.until, now))},
+        {"from": str(find_first(period, prices, now)), "to": str(max(period.until, now))},
         knows="of usage",
     )
-    found = CostView(prices, gather_hours(list_sums(answer)), period, min(period.until, now))
+    found = CostView(prices, gather_hours(read_sums(answer)), period, min(period.until, now))
     report = found.build(name, by.value)
     if name is not None and not report.rows and not report.idle:
         raise TerminalError(
@@ -101,42 +101,6 @@ def cost(  # noqa: PLR0913 - the options of a command
         typer.echo("\n".join(cost_lines(report, budgets, prices.currency, by.value)))
 
 
-class CostView:
-    """The charges of the hours that control has, and the reports on them."""
-
-    def __init__(
-        self, prices: PriceList, hours: Sequence[HourUsage], period: Period, until: float
-    ) -> None:
-        self._prices = prices
-        self._length_s = until - period.since
-        self._all = attribute(hours, prices)
-        self._hours = [it for it in hours if period.since <= it.at < period.until]
-        starts = {it.at for it in self._hours}
-        self._charges = [it for it in self._all if it.at in starts]
-
-    def select(self, name: str | None) -> tuple[list[Charge], list[HourUsage]]:
-        """The charges and hours of the period, of one name or of all."""
-        if name is None:
-            return self._charges, self._hours
-        return select_name(name, self._charges, self._hours)
-
-    def build(self, name: str | None, by: str) -> CostReport:
-        """The report of the period."""
-        charges, hours = self.select(name)
-        return build_report(charges, hours, by, self._length_s)
-
-    def evaluate(self, tags: dict[str, dict[str, str]], now: float) -> list[BudgetState]:
-        """The budgets' present periods, whatever the period of the report is."""
-        return evaluate_budgets(self._prices.budgets, self._all, tags, now)
-
-
-def list_sums(answer: dict[str, Any]) -> Iterable[UsageSum]:
-    """The sums in control's answer."""
-    for one in answer["sums"]:
-        for at, value in one["hours"]:
-            yield UsageSum(one["metric"], one["dimensions"], at, value)
-
-
 def _require_prices(home: Home) -> PriceList:
     prices = load_prices(home.prices)
     if prices is None:
@@ -145,12 +109,6 @@ def _require_prices(home: Home) -> PriceList:
             " example"
         )
     return prices
-
-
-def _find_first(period: Period, prices: PriceList, now: float) -> float:
-    """The first hour that the report or a budget needs."""
-    starts = (find_period_start(it.period, now) for it in prices.budgets)
-    return min(period.since, *starts, now)
 
 
 def _list_focus(

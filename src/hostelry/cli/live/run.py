@@ -15,10 +15,10 @@ from hostelry.advisor.values import FitMix
 from hostelry.base.clock import SystemClock
 from hostelry.base.errors import TerminalError
 from hostelry.base.files import write_whole
-from hostelry.cli.cost.period import find_period as find_hours
 from hostelry.cli.declared.aws import AwsAtPlatform
 from hostelry.cli.home_option import home_at, load_home
 from hostelry.cli.live.reading import LiveReading, PlatformSource, find_period
+from hostelry.cost.period import find_period as find_hours
 from hostelry.cost.prices import PriceList, get_price_per_hour
 from hostelry.home.price_file import load_prices
 from hostelry.sim.trace import write_trace

@@ -4,13 +4,13 @@ from tests.cases import case, cases
 
 from hostelry.cli.cost.command import By
 from hostelry.cli.cost.text import (
-    build_document,
     cost_lines,
     write_amount,
     write_money,
 )
 from hostelry.cost.attribution import Idle
 from hostelry.cost.budget import BudgetState
+from hostelry.cost.document import build_document
 from hostelry.cost.prices import Budget
 from hostelry.cost.report import BY, Amount, CostReport, CostRow, IdleRow, Saving
 from hostelry.cost.steps import StepCount, StepKind

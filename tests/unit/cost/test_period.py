@@ -6,7 +6,7 @@ import pytest
 from tests.cases import case, cases
 
 from hostelry.base.errors import UsageError
-from hostelry.cli.cost.period import find_period
+from hostelry.cost.period import find_period
 
 
 def at(text: str) -> float:
