@@ -138,6 +138,7 @@ def test_a_bad_structure_or_bias_is_refused_when_it_is_added(folder: Path) -> No
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_the_real_model_fills_a_schema_and_leaves_others_as_they_are() -> None:
     tokenizer = Tokenizer.from_file(str(demo_model_folder() / "tokenizer.json"))
     prompt = "<|im_start|>user\nDescribe a person as JSON.<|im_end|>\n<|im_start|>assistant\n"

@@ -268,6 +268,7 @@ def test_long_prompts_are_attended_in_blocks(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_smollm2_continues_as_transformers_does() -> None:
     folder = demo_model_folder()
     spec = load_spec(folder)
