@@ -27,6 +27,7 @@ from hostelry.cli.job_text import batch_line, running_jobs, transform_lines, tro
 from hostelry.cli.reasons_once import reasons_once
 from hostelry.cli.status_text import (
     MOST_ALIKE,
+    ai_benchmark_lines,
     disk_lines,
     endpoint_lines,
     experiment_lines,
@@ -170,5 +171,6 @@ def state_lines(state: dict[str, Any] | None, *, running: bool, alone: bool) -> 
     shown = [it["name"] for it in endpoints] if alone else None
     benchmarks = [] if alone else state.get("recommendation_jobs", ())
     lines += recommendation_lines(benchmarks, now)
+    lines += ai_benchmark_lines([] if alone else state.get("ai_benchmark_jobs", ()), now)
     lines += experiment_lines(state.get("inference_experiments", ()), now, shown)
     return [*lines, DECLARED_NOTE] if endpoints or jobs else lines

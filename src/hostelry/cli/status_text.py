@@ -360,6 +360,17 @@ def recommendation_lines(jobs: Sequence[Mapping[str, Any]], now: float) -> list[
     return lines
 
 
+def ai_benchmark_lines(jobs: Sequence[Mapping[str, Any]], now: float) -> list[str]:
+    """Unfinished AI benchmark jobs: status and endpoint."""
+    lines: list[str] = []
+    for job in jobs:
+        until_at = job["deadline_at"]
+        left = "" if until_at is None else f"  at most {time_left(until_at, now)} left"
+        named = f"AI benchmark job {job['name']}  {job['status']}  endpoint {job['endpoint']}"
+        lines += [named + left, ""]
+    return lines
+
+
 def step_text(one: Mapping[str, Any], now: float) -> str:
     """What the experiment waits for, until when, and when the experiment ends."""
     status, end = one["status"], f"ends in {time_left(one['end_at'], now)}"

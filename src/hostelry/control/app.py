@@ -53,6 +53,7 @@ from hostelry.messaging.services import Messaging
 from hostelry.metrics.protocol import MetricStore
 from hostelry.metrics.sagemaker.load_aggregator import LoadAggregator
 from hostelry.reconcile.overview import (
+    ai_benchmark_overview,
     experiment_overview,
     overview,
     recommendation_overview,
@@ -205,6 +206,7 @@ class InternalApi:
         stored = await asyncio.to_thread(self._deps.state.transform_jobs.list)
         experiments = await asyncio.to_thread(self._deps.state.inference_experiments.list)
         benchmarks = await asyncio.to_thread(self._deps.state.recommendation_jobs.list)
+        ai_benchmarks = await asyncio.to_thread(self._deps.state.ai_benchmark_jobs.list)
         reconciler = self._deps.reconciler
         snapshot, facts = reconciler.routes.snapshot, reconciler.instances.facts
         get_progress = reconciler.transforms.get_progress
@@ -223,6 +225,7 @@ class InternalApi:
             ),
             "inference_experiments": experiment_overview(it.value for it in experiments),
             "recommendation_jobs": recommendation_overview(it.value for it in benchmarks),
+            "ai_benchmark_jobs": ai_benchmark_overview(it.value for it in ai_benchmarks),
             "routes_version": None if snapshot is None else snapshot.version,
             "version": __version__,
         }

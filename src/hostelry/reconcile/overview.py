@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from hostelry.domain.ai_benchmark_job import AiBenchmarkJob
 from hostelry.domain.component import ComponentSpec, InferenceComponent, Rollout
 from hostelry.domain.copy import Copy, CopyPhase, Instance, InstanceState, LastEnd
 from hostelry.domain.data_capture import DataCapture
@@ -371,6 +372,23 @@ def recommendation_overview(jobs: Iterable[RecommendationJob]) -> list[dict[str,
             "num_over": sum(1 for step in job.steps if step.status.is_over),
             "under_way": [name_step(it) for it in job.steps if it.status is UNDER_WAY],
             "until_at": job.until_at,
+        }
+        for job in newest
+    ]
+
+
+def ai_benchmark_overview(jobs: Iterable[AiBenchmarkJob]) -> list[dict[str, Any]]:
+    """The AI benchmark jobs that are not over, newest first."""
+    running = [it for it in jobs if not it.is_over]
+    newest = sorted(running, key=lambda it: (it.created_at, it.name), reverse=True)
+    return [
+        {
+            "name": job.name,
+            "account": job.scope.account,
+            "region": job.scope.region,
+            "status": job.status.value,
+            "endpoint": job.endpoint_name,
+            "deadline_at": job.deadline_at,
         }
         for job in newest
     ]

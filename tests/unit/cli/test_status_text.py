@@ -4,6 +4,7 @@ import pytest
 from tests.cases import case, cases
 
 from hostelry.cli.status_text import (
+    ai_benchmark_lines,
     disk_lines,
     duration,
     endpoint_lines,
@@ -406,6 +407,16 @@ def test_a_recommendations_job_has_its_steps_under_way() -> None:
     ]
     waiting = {**job, "status": "PENDING", "under_way": [], "until_at": None}
     assert recommendation_lines([waiting], SEEN_AT)[0].endswith("1 of 4 steps are over")
+
+
+def test_an_ai_benchmark_job_has_its_endpoint_and_its_time() -> None:
+    job = {"name": "chat", "status": "InProgress", "endpoint": "ep", "deadline_at": SEEN_AT + 90}
+    assert ai_benchmark_lines([job], SEEN_AT) == [
+        "AI benchmark job chat  InProgress  endpoint ep  at most 1m30s left",
+        "",
+    ]
+    (shown, _) = ai_benchmark_lines([{**job, "deadline_at": None}], SEEN_AT)
+    assert shown.endswith("endpoint ep")
 
 
 def test_only_what_is_not_over_of_the_endpoints_asked_for() -> None:

@@ -18,6 +18,7 @@ from hostelry.domain.component import ComponentStatus
 from hostelry.domain.endpoint import EndpointStatus
 from hostelry.domain.status import RUNNER_S
 from hostelry.reconcile.ai_benchmark_jobs import AiBenchmarkJobs
+from hostelry.reconcile.overview import ai_benchmark_overview
 from hostelry.reconcile.plan.ai_benchmark import (
     BenchmarkTarget,
     finish_ai_benchmark_job,
@@ -214,3 +215,11 @@ def test_a_thousand_jobs_are_driven_in_the_order_of_their_creation(state: State)
         state.ai_benchmark_jobs.put(SCOPE, name, job, expect=None)
     jobs = AiBenchmarkJobs(state, ManualClock(NOW))
     assert [it.name for it in named(jobs)] == ["chat", *names]
+
+
+def test_status_shows_the_jobs_that_are_not_over() -> None:
+    newer = replace(JOB, name="newer", created_at=NOW + 1)
+    over = replace(JOB, name="over", status=COMPLETED, ended_at=NOW)
+    shown = ai_benchmark_overview([JOB, over, newer])
+    assert [it["name"] for it in shown] == ["newer", "chat"]
+    assert (shown[1]["endpoint"], shown[1]["deadline_at"]) == ("ep", NOW + 1_000)
