@@ -23,7 +23,7 @@ from tests.integration.console_scene import (
     platform_of,
 )
 from tests.integration.drill import NO_RETRIES, copies_of
-from tests.integration.platform import Platform
+from tests.integration.platform import Platform, until
 from tests.selection import first_alone
 from tests.unit.console.recorded_answers import endpoint_of, recorded, with_copies
 
@@ -113,15 +113,20 @@ def test_costs_are_those_of_the_command_with_idle_and_unknown_prices_named(
     console.open("cost")
     expect(page.get_by_text("There are no prices")).to_be_visible()
     platform.home.prices.write_text(PRICES)
+
+    def read_costs() -> dict[str, float | None]:
+        shown = json.loads(platform.cli("cost", "--by", "component", "--json").stdout)
+        return {it["name"]: it["amount"] for it in shown["rows"]}
+
+    until(lambda: read_costs().get(RECOMMEND), "instances are recorded, every 10 s", 30)
     page.get_by_role("button", name="Refresh").click()
 
     def line(table: str, name: str) -> Locator:
         rows = page.get_by_role("region", name=table, exact=True).get_by_role("row")
         return rows.filter(has_text=name).first
 
-    shown = json.loads(platform.cli("cost", "--by", "component", "--json").stdout)
-    for row in shown["rows"]:
-        expect(line("Components", row["name"])).to_be_visible()
+    for name in read_costs():
+        expect(line("Components", name)).to_be_visible()
     expect(line("Components", RECOMMEND)).to_contain_text(re.compile(r"\d+\.\d{4}"))
     expect(line("Endpoints", CHECKOUT)).to_contain_text("unknown")
     expect(line("Tenants", "(no tenant)")).to_be_visible()
