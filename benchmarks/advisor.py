@@ -6,15 +6,22 @@ pick is good if it is acceptable on all axes, where any plan is, and its score (
 within 10 % of the best plan's. Aim: 90 % of the mixes.
 
 ``python -m benchmarks.advisor [--setting smoke|short|full] [--mixes 200]``
+
+With ``--live N``, N mixes run on a real platform, and the forecast is compared with each
+(``advisor_live``). The last has 1,000 adapters (``advisor_adapters``).
 """
 
 import argparse
 import random
+import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
+from benchmarks.advisor_adapters import run_adapter_mix
+from benchmarks.advisor_live import AIMS, describe_row, list_live_findings, run_live
 from benchmarks.aims import Finding, finding_rows
 from benchmarks.record import print_table, write_result
 from hostelry.advisor.advice import SimulatedOption, advise_group, simulate_option
@@ -41,6 +48,7 @@ from hostelry.domain.shape import Shape
 from hostelry.sim.service import ServiceModel
 
 SEED = 20261130
+SHOWN = ("mix", "option", "models", "calls", *AIMS, "took s")
 WITHIN, AT_LEAST = 0.9, 0.9
 HELD_OUT = (101, 102, 103)
 NUM_MIXES = {"smoke": 1, "short": 20, "full": 200}
@@ -71,7 +79,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--setting", choices=NUM_MIXES, default="short")
     parser.add_argument("--mixes", type=int, help="number of mixes, in place of the setting's")
     parser.add_argument("--seed", type=int, default=SEED)
+    parser.add_argument("--live", type=int, metavar="N", help="compare N live mixes instead")
     arguments = parser.parse_args(argv)
+    if arguments.live is not None:
+        measure_live(arguments.live, arguments.seed)
+        return
     num = NUM_MIXES[arguments.setting] if arguments.mixes is None else arguments.mixes
     rows = []
     for number in range(num):
@@ -81,6 +93,21 @@ def main(argv: Sequence[str] | None = None) -> None:
     print_table("Mixes", rows)
     print_table("Against the aims", measured["findings"])
     write_result("advisor", arguments.setting, arguments.seed, measured)
+
+
+def measure_live(num: int, seed: int) -> None:
+    """Forecast and live runs of `num` mixes. The last has 1,000 adapters."""
+    rows = run_live(num - 1, seed) if num > 1 else []
+    with tempfile.TemporaryDirectory() as scratch:
+        rows.append(run_adapter_mix(seed, Path(scratch)))
+    print(describe_row(rows[-1], num - 1, num), flush=True)
+    measured: dict[str, Any] = {
+        "mixes": rows,
+        "findings": finding_rows(list_live_findings(rows)),
+    }
+    print_table("Forecast / measured", [{it: row[it] for it in SHOWN} for row in rows])
+    print_table("Against the aims", measured["findings"])
+    write_result("advisor", f"live {num}", seed, measured)
 
 
 def compare(mix: FitMix) -> dict[str, Any]:

@@ -94,7 +94,8 @@ def put_model(platform: Platform, model: Path) -> None:
 def put_adapters(platform: Platform, adapters: Mapping[str, Path]) -> str:
     """Put an archive with the adapters into S3, and return its address."""
     content = io.BytesIO()
-    with tarfile.open(fileobj=content, mode="w:gz", compresslevel=1) as packed:
+    # A shelf's adapters share files by hard links, which an archive of a model may not have.
+    with tarfile.open(fileobj=content, mode="w:gz", compresslevel=1, dereference=True) as packed:
         for name, folder in adapters.items():
             packed.add(folder, f"adapters/{name}")
     s3 = platform.boto3("s3", s3={"addressing_style": "path"})

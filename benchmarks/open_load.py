@@ -33,12 +33,16 @@ class Plan(msgspec.Struct, kw_only=True):
 
 
 class Answer(msgspec.Struct, array_like=True):
-    """One request's start and end in seconds from the plan's start, its status and body."""
+    """One request's start and end in seconds from the plan's start, its status and body.
+
+    `first_s` is when the first part of the body came.
+    """
 
     began_s: float
     ended_s: float
     status: int
     body: bytes
+    first_s: float = 0.0
 
 
 class Outcome(msgspec.Struct, kw_only=True):
@@ -80,9 +84,17 @@ class Generator:
         began_s = monotonic_s() - self._start_s
         line = self._idle.pop() if self._idle else await self._connect()
         parts: list[bytes] = []
-        status = await line.ask(message, parts.append)
+        firsts_s: list[float] = []
+
+        def take(part: bytes) -> None:
+            if not firsts_s:
+                firsts_s.append(monotonic_s() - self._start_s)
+            parts.append(part)
+
+        status = await line.ask(message, take)
         ended_s = monotonic_s() - self._start_s
-        self._answers.append(Answer(began_s, ended_s, status, b"".join(parts)))
+        first_s = firsts_s[0] if firsts_s else ended_s
+        self._answers.append(Answer(began_s, ended_s, status, b"".join(parts), first_s))
         if line.is_open:
             self._idle.append(line)
 

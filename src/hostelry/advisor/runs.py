@@ -176,6 +176,7 @@ def _build_room(plan: OptionPlan) -> ModelRoom:
                 disk_bytes=model.disk_bytes,
                 download_s=model.download_s,
                 load_s=model.load_s,
+                at_once=model.service.max_concurrency,
             )
             for model in plan.models
         ],

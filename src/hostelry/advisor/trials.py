@@ -31,8 +31,12 @@ Flags = npt.NDArray[np.bool_]
 
 @dataclass(slots=True, kw_only=True)
 class CallFigures:
-    """Calls of one or several replays: times of those answered, and how many met their target."""
+    """Calls of one or several replays: times of those answered, and how many met their target.
 
+    `ended_s` is the second of the last answer.
+    """
+
+    ended_s: float = 0.0
     num_calls: int = 0
     num_answered: int = 0
     num_met: int = 0
@@ -58,7 +62,8 @@ class OptionTrial:
     `scale_s` is the time from a fourfold step of the load to the first answer of new capacity, the
     mean by calls. 0 if the capacity carried it. `step_failed` is the share of calls after the step
     without an answer. `hit_rate` is of a multi-model endpoint. `num_starts` has its loads of
-    models, or the environments that a serverless endpoint started.
+    models, or the environments that a serverless endpoint started. `ended_s` is the second of the
+    last answer.
     """
 
     seed: int
@@ -75,6 +80,7 @@ class OptionTrial:
     step_failed: float = 0.0
     hit_rate: float | None = None
     num_starts: int | None = None
+    ended_s: float = 0.0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -144,6 +150,7 @@ def _build_trial(seed: int, sums: _Sums) -> OptionTrial:
         instance_h=sums.instance_h,
         hit_rate=sums.num_hits / loads if loads else None,
         num_starts=sums.num_starts,
+        ended_s=calls.ended_s,
     )
 
 
@@ -163,6 +170,8 @@ def count_calls(
     answered, met = _judge(replay, models, option)
     overhead = _get_overheads(replay, models)
     took = np.array(replay.ledger.took_s) + overhead
+    ends_s = (np.array(replay.ledger.arrived_s) + took)[answered]
+    into.ended_s = max(into.ended_s, float(ends_s.max(initial=0.0)))
     into.num_calls += len(took)
     into.num_answered += int(answered.sum())
     into.num_met += int(met.sum())

@@ -28,13 +28,17 @@ from hostelry.placement.model_cache_values import (
 from hostelry.sim.component import ComponentDeps, SimulatedComponent
 from hostelry.sim.copies import SimulatedAnswer, SimulatedCopy, SimulatedRequest
 from hostelry.sim.ledger import RequestFate
+from hostelry.sim.service import MAX_CONCURRENCY
 
 WAIT_S = 60.0  # of a request for its model, as an agent's limit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldModel:
-    """The bytes of a model on a copy, and the seconds until it is there."""
+    """The bytes of a model on a copy, and the seconds until it is there.
+
+    Its server there works on `at_once` requests at a time. The others wait in order.
+    """
 
     name: str
     memory_bytes: int
@@ -42,6 +46,7 @@ class HeldModel:
     disk_bytes: int
     download_s: float
     load_s: float
+    at_once: int = MAX_CONCURRENCY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,10 +74,15 @@ class WaitingRequest:
 
 @dataclass(slots=True)
 class HeldState:
-    """A model on a copy: its facts, the requests that wait for it, and the work on it."""
+    """A model on a copy: its facts, the requests that wait for it, and the work on it.
+
+    `line` has the requests that wait for those before them.
+    """
 
     facts: CachedModel
+    at_once: int
     waiting: list[WaitingRequest] = field(default_factory=list)
+    line: deque[SimulatedRequest] = field(default_factory=deque)
     in_flight: int = 0
     is_loading: bool = False
     is_ready: bool = False
@@ -106,7 +116,7 @@ class ModelShelf:
                 download_s=held.download_s,
                 load_s=held.load_s,
             )
-            state = self._states[of] = HeldState(facts)
+            state = self._states[of] = HeldState(facts, held.at_once)
         return state
 
     def record_request(self, of: int, now_s: float) -> HeldState:
@@ -213,6 +223,7 @@ class MultiModelComponent(SimulatedComponent):
         self._room = room
         self._homes = ModelHomes(lambda: deps.timeline.now_s)
         self._shelves: dict[str, ModelShelf] = {}
+        self._freed: list[HeldState] = []  # models with a request that has just ended
         self._began: dict[int, tuple[float, int]] = {}  # by request: its time, and others then
         self.num_hits = self.num_misses = 0
 
@@ -240,7 +251,7 @@ class MultiModelComponent(SimulatedComponent):
         state = shelf.record_request(asked.of, now_s)
         if state.is_ready:
             self.num_hits += 1
-            self._begin_on(copy, asked, now_s, waited_s=0.0)
+            self._begin_or_line_up(copy, asked, now_s, waited_s=0.0)
             return
         self.num_misses += 1
         waiting = WaitingRequest(asked._replace(delayed=True), now_s)
@@ -251,6 +262,19 @@ class MultiModelComponent(SimulatedComponent):
         if not state.is_loading and asked.of not in shelf.queue:
             shelf.queue.append(asked.of)
             self._load_next(copy, now_s)
+
+    def _begin_or_line_up(
+        self, copy: SimulatedCopy, asked: SimulatedRequest, now_s: float, waited_s: float
+    ) -> None:
+        """Begin a request of a loaded model, or let it wait for those before it."""
+        state = self._shelves[copy.id].find(asked.of)
+        if state.in_flight < state.at_once:
+            self._begin_on(copy, asked, now_s, waited_s)
+            return
+        state.line.append(asked)
+        copy.outstanding += 1
+        if copy.place >= 0:
+            self.outstanding[copy.place] = copy.outstanding
 
     def _begin_on(
         self, copy: SimulatedCopy, asked: SimulatedRequest, now_s: float, waited_s: float
@@ -264,7 +288,9 @@ class MultiModelComponent(SimulatedComponent):
 
     def _end(self, copy: SimulatedCopy, it: SimulatedAnswer, now_s: float) -> None:
         shelf = self._shelves[copy.id]
-        shelf.count_use(shelf.find(it.asked.of), -1)
+        state = shelf.find(it.asked.of)
+        shelf.count_use(state, -1)
+        self._freed.append(state)
         began_s, outstanding = self._began.pop(it.asked.number)
         self._homes.learn_answer(_route(copy), (now_s - began_s) * 1000.0, outstanding)
         super()._end(copy, it, now_s)
@@ -272,6 +298,11 @@ class MultiModelComponent(SimulatedComponent):
     def advance(self, copy: SimulatedCopy, now_s: float) -> None:
         """Answer the requests that have ended on a copy, and load what waited for their models."""
         super().advance(copy, now_s)
+        freed, self._freed = self._freed, []
+        for state in freed:
+            if state.line:
+                copy.outstanding -= 1
+                self._begin_on(copy, state.line.popleft(), now_s, waited_s=0.0)
         if self._shelves[copy.id].queue:
             self._load_next(copy, now_s)
 
@@ -299,7 +330,8 @@ class MultiModelComponent(SimulatedComponent):
                 if not request.is_over:
                     request.is_over = True
                     copy.outstanding -= 1
-                    self._begin_on(copy, request.asked, now_s, now_s - request.since_s)
+                    waited_s = now_s - request.since_s
+                    self._begin_or_line_up(copy, request.asked, now_s, waited_s)
             self._load_ahead(copy, now_s)
             self._load_next(copy, now_s)
 

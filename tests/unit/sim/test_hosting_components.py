@@ -109,9 +109,17 @@ class TestMultiModel:
         room: int = 2,
         copies: int = 1,
         loaded: tuple[int, ...] = (),
+        at_once: int = 9,
     ) -> Replay:
         held = [
-            HeldModel(name=name, memory_bytes=GIB, disk_bytes=1, download_s=3.0, load_s=2.0)
+            HeldModel(
+                name=name,
+                memory_bytes=GIB,
+                disk_bytes=1,
+                download_s=3.0,
+                load_s=2.0,
+                at_once=at_once,
+            )
             for name in self.MODELS
         ]
         setup = ReplaySetup(
@@ -129,6 +137,13 @@ class TestMultiModel:
     def test_models_of_the_beginning_are_loaded_as_far_as_there_is_room(self) -> None:
         found = self.replay((0.0, 2), (20.0, 0), (40.0, 1), loaded=(2, 0, 1))
         assert took(found) == [1.0, 1.0, 6.0]
+
+    def test_requests_of_a_model_wait_for_its_server_and_others_do_not(self) -> None:
+        calls = ((0.0, 0), (0.0, 0), (0.0, 0), (0.0, 1))
+        found = self.replay(*calls, loaded=(0, 1), at_once=1)
+        assert sorted(took(found)) == [1.0, 1.0, 2.0, 3.0]
+        waits = self.replay((0.0, 0), (0.0, 0), at_once=1)
+        assert sorted(took(waits)) == [6.0, 7.0]
 
     def test_an_evicted_model_is_loaded_again_but_not_downloaded(self) -> None:
         found = self.replay((0.0, 0), (10.0, 1), (20.0, 2), (30.0, 0), (30.5, 1), (31.0, 2))
