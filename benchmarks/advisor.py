@@ -21,7 +21,14 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.advisor_adapters import run_adapter_mix
-from benchmarks.advisor_live import AIMS, describe_row, list_live_findings, run_live
+from benchmarks.advisor_live import (
+    AIMS,
+    FAILURES,
+    build_failed_row,
+    describe_row,
+    list_live_findings,
+    run_live,
+)
 from benchmarks.aims import Finding, finding_rows
 from benchmarks.record import print_table, write_result
 from hostelry.advisor.advice import SimulatedOption, advise_group, simulate_option
@@ -97,9 +104,12 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def measure_live(num: int, seed: int) -> None:
     """Forecast and live runs of `num` mixes. The last has 1,000 adapters."""
-    rows = run_live(num - 1, seed) if num > 1 else []
+    rows = run_live(num - 1, num, seed) if num > 1 else []
     with tempfile.TemporaryDirectory() as scratch:
-        rows.append(run_adapter_mix(seed, Path(scratch)))
+        try:
+            rows.append(run_adapter_mix(seed, Path(scratch)))
+        except FAILURES as error:
+            rows.append(build_failed_row("adapters", "adapters", error))
     print(describe_row(rows[-1], num - 1, num), flush=True)
     measured: dict[str, Any] = {
         "mixes": rows,

@@ -21,6 +21,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import msgspec
 import numpy as np
 import yaml
 from botocore.auth import SigV4Auth
@@ -72,6 +73,7 @@ LARGE = FitMachine(
     type="ml.m5.xlarge", shape=Shape(cpus=4, memory_bytes=16 * GIB), price_per_hour=0.23
 )
 FIELDS = {"calls_per_s": "throughput", "cost": "cost", "p50_s": "p50", "p99_s": "p99"}
+FAILURES = (RuntimeError, AssertionError, OSError, msgspec.DecodeError)
 AIMS = {"throughput": 0.05, "cost": 0.10, "p50": 0.15, "p99": 0.25}
 ANCHORS = AxisAnchors(unacceptable=0.0, target=1.0)  # nothing is ranked here
 CODE = b"""
@@ -379,8 +381,11 @@ def build_row(
     return row
 
 
-def run_live(num: int, seed: int) -> list[dict[str, Any]]:
-    """The rows of `num` mixes on one platform, with a progress line for each."""
+def run_live(num: int, total: int, seed: int) -> list[dict[str, Any]]:
+    """The rows of the first `num` of `total` mixes on one platform, with progress lines.
+
+    A mix that fails is a row without figures.
+    """
     from tests.integration.platform import Platform  # not installed with the package alone
     from tests.integration.served_models import sklearn_runtimes
 
@@ -392,14 +397,25 @@ def run_live(num: int, seed: int) -> list[dict[str, Any]]:
         platform.boto3("s3", s3={"addressing_style": "path"}).create_bucket(Bucket=BUCKET)
         for number in range(num):
             source = random.Random(f"{seed} live {number}")
-            row = run_live_mix(platform, number, source, folder)
-            print(describe_row(row, number, num), flush=True)
+            try:
+                row = run_live_mix(platform, number, source, folder)
+            except FAILURES as error:
+                row = build_failed_row(f"x{number}", OPTIONS[number % len(OPTIONS)].value, error)
+            print(describe_row(row, number, total), flush=True)
             rows.append(row)
     return rows
 
 
+def build_failed_row(name: str, option: str, error: Exception) -> dict[str, Any]:
+    """The row of a mix that could not be measured. It is within no aim."""
+    row: dict[str, Any] = {"mix": name, "option": option, "models": None, "calls": None}
+    return row | dict.fromkeys(FIELDS.values()) | {"took s": None, "problem": str(error)[:500]}
+
+
 def describe_row(row: Mapping[str, Any], number: int, num: int) -> str:
     """A progress line."""
+    if "problem" in row:
+        return f"mix {number + 1} of {num}, {row['option']}, failed: {row['problem']}"
     ratios = ", ".join(f"{it} {row[it]}" for it in FIELDS.values())
     return f"mix {number + 1} of {num}, {row['option']}, {row['took s']} s: {ratios}"
 
@@ -412,7 +428,7 @@ def list_live_findings(rows: Sequence[Mapping[str, Any]]) -> list[Finding]:
         if not known:
             found.append(Finding(what=f"{title}: within {within:.0%}", value=None, why="no value"))
             continue
-        share = sum(abs(it - 1) <= within for it in known) / len(known)
+        share = sum(abs(it - 1) <= within for it in known) / len(rows)
         worst = max(known, key=lambda it: abs(it - 1))
         what = f"{title}: share of mixes within {within:.0%} of the measured"
         found.append(Finding(what=what, value=share, at_least=1.0))

@@ -10,8 +10,10 @@ from benchmarks.advisor_live import (
     LASTS_S,
     OPTIONS,
     LiveFigures,
+    build_failed_row,
     build_live_plan,
     build_row,
+    describe_row,
     draw_calls,
     draw_live_mix,
     forecast,
@@ -89,3 +91,7 @@ def test_the_aims_count_mixes_and_name_the_worst() -> None:
     assert found["throughput: worst forecast / measured"].value == 0.9
     assert found["p50: share of mixes within 15% of the measured"].verdict == "met"
     assert found["p99: worst forecast / measured"].value == 0.5
+    failed = build_failed_row("c", "dedicated", RuntimeError("it is Failed"))
+    assert "failed: it is Failed" in describe_row(failed, 2, 3)
+    shares = [it for it in list_live_findings([*rows, failed]) if "share" in it.what]
+    assert [it.value for it in shares] == pytest.approx([1 / 3, 1 / 3, 2 / 3, 1 / 3])
