@@ -17,6 +17,7 @@ from tests.integration.batch_rig import (
     CHAT,
     COMPLETIONS,
     EMBEDDINGS,
+    INSTANCE_TYPES,
     MODELS,
     OUTSIDE,
     VECTORS,
@@ -320,6 +321,58 @@ def test_an_ai_benchmark_measures_a_base_and_an_adapter(batches: Batches) -> Non
         return "The job is done." in [it["message"] for it in found["events"]]
 
     until(has_end, "the log has the end of the job", 30.0)
+
+
+def test_an_ai_recommendation_job_goes_on_after_a_kill_and_leaves_no_endpoint(
+    batches: Batches,
+) -> None:
+    platform = batches.platform
+    sagemaker, s3 = (platform.boto3(it) for it in ("sagemaker", "s3"))
+    parameters = {
+        "prompt_input_tokens_mean": 40,
+        "output_tokens_mean": 6,
+        "concurrency": 2,
+        "benchmark_duration": 1,
+    }
+    spec = json.dumps({"benchmark": {"type": "aiperf"}, "parameters": parameters})
+    sagemaker.create_ai_workload_config(
+        AIWorkloadConfigName="users", AIWorkloadConfigs={"WorkloadSpec": {"Inline": spec}}
+    )
+    name = {"AIRecommendationJobName": "types"}
+    sagemaker.create_ai_recommendation_job(
+        **name,
+        ModelSource={"S3": {"S3Uri": f"s3://models/{BASE}.tar.gz"}},
+        OutputConfig={"S3OutputLocation": "s3://models/types"},
+        AIWorkloadConfigIdentifier="users",
+        PerformanceTarget={"Constraints": [{"Metric": "ttft-ms"}]},
+        RoleArn=ROLE,
+        ComputeSpec={"InstanceTypes": [INSTANCE_TYPES[batches.device]]},
+    )
+
+    def has_begun() -> bool:
+        shown = platform.cli("status").stdout
+        return "AI recommendation job types  IN_PROGRESS" in shown
+
+    until(has_begun, "the job has begun", 30.0)
+    platform.back("jobs", platform.kill("jobs"))
+
+    def over() -> Any:
+        job = sagemaker.describe_ai_recommendation_job(**name)
+        return job if job["AIRecommendationJobStatus"] != "InProgress" else None
+
+    job: Any = until(over, "the AI recommendation job ends", 60.0)
+    assert job["AIRecommendationJobStatus"] == "Completed", job.get("FailureReason")
+    (found,) = job["Recommendations"]
+    assert found["DeploymentConfiguration"]["InstanceType"] == INSTANCE_TYPES[batches.device]
+    rows = {(it["Metric"], it.get("Stat")): it for it in found["ExpectedPerformance"]}
+    values = {name: float(it["Value"]) for name, it in rows.items()}
+    assert values["concurrency", None] <= 2
+    assert 0 < values["ttft-ms", "p50"] < values["request-latency-ms", "max"]
+    written_to = s3.get_object(Bucket="models", Key="types/types/1/results.json")
+    assert json.loads(written_to["Body"].read())["loads"]
+    assert copies_of(platform, BASE), "the other endpoint stays"
+    assert "ai-recommendation-job/" not in platform.cli("status").stdout
+    sagemaker.delete_ai_recommendation_job(**name)
 
 
 def test_a_batch_that_is_cancelled_keeps_what_was_answered(batches: Batches) -> None:

@@ -21,6 +21,7 @@ from hostelry.api.kms import encryption, key
 from hostelry.api.logs import group, log_events
 from hostelry.api.sagemaker import (
     ai_benchmark_job,
+    ai_recommendation_job,
     ai_workload_config,
     component,
     component_update,
@@ -73,6 +74,7 @@ SERVED: Mapping[str, Mapping[str, Operation]] = {
         **recommendation_job.OPERATIONS,
         **ai_workload_config.OPERATIONS,
         **ai_benchmark_job.OPERATIONS,
+        **ai_recommendation_job.OPERATIONS,
         "GetScalingConfigurationRecommendation": (
             scaling_recommendation.get_scaling_configuration_recommendation
         ),

@@ -58,7 +58,14 @@ SIGNING_NAMES: Mapping[str, str] = MappingProxyType(
 )
 """boto3 name -> name in a credential's scope, where they differ."""
 
-OPEN_ENUMS = frozenset({"ProductionVariantInstanceType", "InstanceType", "QueueAttributeName"})
+OPEN_ENUMS = frozenset(
+    {
+        "ProductionVariantInstanceType",
+        "InstanceType",
+        "AIRecommendationInstanceType",
+        "QueueAttributeName",
+    }
+)
 """Enums of what AWS rents out: SageMaker's may be others here, ec2's have an error of their own, as
 have the attributes of queues."""
 

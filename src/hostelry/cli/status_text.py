@@ -351,8 +351,9 @@ def recommendation_lines(jobs: Sequence[Mapping[str, Any]], now: float) -> list[
     for job in jobs:
         until_at = job["until_at"]
         left = "" if until_at is None else f"  at most {time_left(until_at, now)} left"
+        kind = "AI recommendation job" if job.get("is_ai") else "recommendations job"
         lines.append(
-            f"recommendations job {job['name']}  {job['status']}"
+            f"{kind} {job['name']}  {job['status']}"
             f"  {job['num_over']} of {job['num_steps']} steps are over{left}"
         )
         lines += [f"  {one_line(step)}" for step in job["under_way"]]

@@ -136,6 +136,9 @@ def build_app(deps: ControlDeps) -> ASGIApp:
     loads = LoadRoutes(deps.aggregator, deps.clock)
     transforms = TransformRoutes(deps.reconciler.transforms)
     benchmarks = BenchmarkRoutes(deps.reconciler.recommendations)
+    ai_recommendations = BenchmarkRoutes(
+        deps.reconciler.ai_recommendations, "/internal/ai-recommendations"
+    )
     app = Starlette(
         routes=[
             *RouteRoutes(deps.reconciler.routes).routes(),
@@ -151,6 +154,7 @@ def build_app(deps: ControlDeps) -> ASGIApp:
             Route("/internal/transform-jobs/progress", transforms.note_progress, methods=["POST"]),
             Route("/internal/transform-jobs/finish", transforms.finish, methods=["POST"]),
             *benchmarks.routes(),
+            *ai_recommendations.routes(),
             *AiBenchmarkRoutes(deps.reconciler.ai_benchmarks).routes(),
             *deps.more_routes,
             # All other requests are AWS calls. `find_target` finds the operation or refuses it.
@@ -206,6 +210,7 @@ class InternalApi:
         stored = await asyncio.to_thread(self._deps.state.transform_jobs.list)
         experiments = await asyncio.to_thread(self._deps.state.inference_experiments.list)
         benchmarks = await asyncio.to_thread(self._deps.state.recommendation_jobs.list)
+        benchmarks += await asyncio.to_thread(self._deps.state.ai_recommendation_jobs.list)
         ai_benchmarks = await asyncio.to_thread(self._deps.state.ai_benchmark_jobs.list)
         reconciler = self._deps.reconciler
         snapshot, facts = reconciler.routes.snapshot, reconciler.instances.facts

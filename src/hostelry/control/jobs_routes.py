@@ -20,7 +20,7 @@ from hostelry.domain.data_capture import CaptureCounts, CaptureReport
 from hostelry.domain.endpoint import EndpointStatus
 from hostelry.domain.load import LoadKey
 from hostelry.domain.log_source import (
-    RECOMMENDATION_GROUP,
+    JOB_GROUPS,
     DataLine,
     DataLogReport,
     LogSource,
@@ -83,16 +83,17 @@ class TransformRoutes:
 
 
 class BenchmarkRoutes:
-    """Handlers of ``/internal/benchmarks``: the loads of inference recommendations jobs."""
+    """Handlers of ``/internal/benchmarks`` or another path: the loads of recommendations jobs."""
 
-    def __init__(self, jobs: RecommendationJobs) -> None:
+    def __init__(self, jobs: RecommendationJobs, path: str = "/internal/benchmarks") -> None:
         self._jobs = jobs
+        self._path = path
 
     def routes(self) -> tuple[Route, ...]:
         """The routes."""
         return (
-            Route("/internal/benchmarks", self.get_newer, methods=["GET"]),
-            Route("/internal/benchmarks/finish", self.finish, methods=["POST"]),
+            Route(self._path, self.get_newer, methods=["GET"]),
+            Route(f"{self._path}/finish", self.finish, methods=["POST"]),
         )
 
     async def get_newer(self, request: Request) -> Response:
@@ -108,7 +109,7 @@ class BenchmarkRoutes:
         with refuse_invalid("report on a benchmark"):
             end = decode(await request.body(), BenchmarkEnd)
         if not await asyncio.to_thread(self._jobs.finish, end):
-            return Response(f"there is no inference recommendations job {end.job_name}", 404)
+            return Response(f"there is no recommendations job {end.job_name}", 404)
         return Response(status_code=204)
 
 
@@ -150,7 +151,7 @@ def note_job(logs: LogStore, clock: Clock, job: RecommendationJob, lines: Iterab
         return
     try:
         stream = execution_stream(job.name)
-        logs.put(job.scope, RECOMMENDATION_GROUP, stream, events, now_ms)
+        logs.put(job.scope, JOB_GROUPS[job.hidden_kind], stream, events, now_ms)
     except LogsUnavailable as error:
         LOG.warning("%d lines about job %s are lost: %s", len(events), job.name, error)
 

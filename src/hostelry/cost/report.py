@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from hostelry.cost.attribution import HOUR_S, Charge, ChargeKind, Idle, divide_by_tenant
 from hostelry.cost.steps import StepCount, sum_steps
 from hostelry.cost.usage import (
+    AI_RECOMMENDATION_PREFIX,
     RECOMMENDATION_PREFIX,
     TRANSFORM_PREFIX,
     Calls,
@@ -16,7 +17,7 @@ from hostelry.cost.usage import (
     UsageTarget,
 )
 
-JOB_PREFIXES = (TRANSFORM_PREFIX, RECOMMENDATION_PREFIX)
+JOB_PREFIXES = (TRANSFORM_PREFIX, RECOMMENDATION_PREFIX, AI_RECOMMENDATION_PREFIX)
 
 STORAGE = "(object store)"
 NO_TENANT, NO_MODEL = "(no tenant)", "(no target model)"

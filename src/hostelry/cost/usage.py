@@ -27,6 +27,7 @@ MODEL, TENANT = "TargetModel", "Tenant"
 # These begin the name of a job, in place of an endpoint's.
 TRANSFORM_PREFIX = "transform job "
 RECOMMENDATION_PREFIX = "recommendations job "
+AI_RECOMMENDATION_PREFIX = "AI recommendation job "
 REQUESTS = "UsageRequests"
 INSTANCE_TIME, RESERVED_TIME = "UsageInstanceTime", "UsageReservedTime"
 STORAGE_TIME, RECORDED_TIME = "UsageStorageTime", "UsageRecordedTime"

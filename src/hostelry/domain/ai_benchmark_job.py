@@ -33,7 +33,7 @@ class AiWorkload:
     decides about its answers. Without `request_rate_per_s`, each of `concurrency` users sends a
     request after the answer to the request before. The load ends after `request_count` answers, or
     after `duration_s`, whichever comes first. Answers to the first `warm_up_count` requests are not
-    measured.
+    measured. The limits are for a search of the highest concurrency.
     """
 
     prompt_tokens_mean: float
@@ -46,6 +46,15 @@ class AiWorkload:
     duration_s: float = MAX_LOAD_S
     warm_up_count: int = 0
     seed: int = 0
+    latency_limit_ms: float | None = None
+    first_token_limit_ms: float | None = None
+    token_limit_ms: float | None = None
+
+    @property
+    def has_limits(self) -> bool:
+        """Whether answers must keep a limit."""
+        limits = (self.latency_limit_ms, self.first_token_limit_ms, self.token_limit_ms)
+        return any(it is not None for it in limits)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

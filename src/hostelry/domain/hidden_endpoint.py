@@ -1,9 +1,10 @@
 """Hidden endpoints: a job's own endpoints, which clients do not see and cannot name.
 
-kind                 name of the endpoint               owner
-------------------   --------------------------------   --------------------
-a transform job      transform-job/JOB                  JOB
-a benchmark's step   recommendation-job/JOB/NUMBER      JOB/NUMBER
+a job's part                  name of the endpoint               owner
+---------------------------   --------------------------------   -----------
+a transform job               transform-job/JOB                  JOB
+a recommendations job's step  recommendation-job/JOB/NUMBER      JOB/NUMBER
+an AI one's step              ai-recommendation-job/JOB/NUMBER   JOB/NUMBER
 """
 
 from enum import Enum
@@ -14,6 +15,7 @@ class HiddenKind(Enum):
 
     TRANSFORM = "transform-job/"
     RECOMMENDATION = "recommendation-job/"
+    AI_RECOMMENDATION = "ai-recommendation-job/"
 
 
 def find_hidden_kind(endpoint_name: str) -> HiddenKind | None:

@@ -22,11 +22,13 @@ from hostelry.domain.scope import Scope
 COMPONENT_OWNER = "component/"
 TRANSFORM_GROUP = "/aws/sagemaker/TransformJobs"
 RECOMMENDATION_GROUP = "/aws/sagemaker/InferenceRecommendationsJobs"
+AI_RECOMMENDATION_GROUP = "/aws/sagemaker/AIRecommendationJobs"
 AI_BENCHMARK_GROUP = "/aws/sagemaker/AIBenchmarkJobs"
 AI_BENCHMARK = "ai-benchmark-job/"  # before the name of a job, in place of an endpoint's name
 JOB_GROUPS = {
     HiddenKind.TRANSFORM: TRANSFORM_GROUP,
     HiddenKind.RECOMMENDATION: RECOMMENDATION_GROUP,
+    HiddenKind.AI_RECOMMENDATION: AI_RECOMMENDATION_GROUP,
 }
 
 
@@ -156,8 +158,8 @@ def get_stream(line: DataLine, source: LogSource | None) -> tuple[str, str]:
     name = line.endpoint_name
     if name.startswith(AI_BENCHMARK):
         return AI_BENCHMARK_GROUP, execution_stream(name.removeprefix(AI_BENCHMARK))
-    if find_hidden_kind(name) is HiddenKind.RECOMMENDATION:
-        return RECOMMENDATION_GROUP, execution_stream(get_job_name(name))
+    if find_hidden_kind(name) in (HiddenKind.RECOMMENDATION, HiddenKind.AI_RECOMMENDATION):
+        return endpoint_group(name), execution_stream(get_job_name(name))
     first = get_job_name(name) if is_hidden(name) else line.variant_name
     return endpoint_group(name), (first + SUFFIX).removeprefix("/")
 

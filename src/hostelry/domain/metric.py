@@ -10,6 +10,7 @@ MODEL_NAMESPACE = "AWS/SageMaker"
 ENDPOINT_NAMESPACE = "/aws/sagemaker/Endpoints"
 TRANSFORM_NAMESPACE = "/aws/sagemaker/TransformJobs"
 RECOMMENDATION_NAMESPACE = "/aws/sagemaker/InferenceRecommendationsJobs"
+AI_RECOMMENDATION_NAMESPACE = "/aws/sagemaker/AIRecommendationJobs"
 COMPONENT_NAMESPACE = "/aws/sagemaker/InferenceComponents"
 OWN_NAMESPACE = "Hostelry"
 

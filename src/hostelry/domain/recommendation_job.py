@@ -1,7 +1,10 @@
-"""An inference recommendations job: it measures a model on instance types, one step for each.
+"""A recommendations job: it measures a model on instance types, one step for each.
 
-Source: CreateInferenceRecommendationsJob, DescribeInferenceRecommendationsJob and
-ListInferenceRecommendationsJobSteps in the SageMaker API reference.
+An inference recommendations job sends a sample payload. An AI recommendation job searches the
+highest concurrency of an LLM.
+
+Source: CreateInferenceRecommendationsJob, DescribeInferenceRecommendationsJob,
+ListInferenceRecommendationsJobSteps and CreateAIRecommendationJob in the SageMaker API reference.
 """
 
 from collections.abc import Mapping
@@ -9,12 +12,14 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from hostelry.domain.ai_benchmark_job import RESULTS, AiWorkload
 from hostelry.domain.hidden_endpoint import HiddenKind
 from hostelry.domain.model import Model
 from hostelry.domain.scope import Scope
 
 VARIANT_NAME = "AllTraffic"
 DEFAULT_PERCENTILE = 0.95
+SEARCH_S = 3_600.0  # the longest search of an LLM's step
 
 
 class RecommendationJobType(Enum):
@@ -87,12 +92,50 @@ class SamplePayload:
     accept: str | None = None
 
 
+class LlmObjective(Enum):
+    """AIRecommendationMetric: the measure by which recommendations are ordered."""
+
+    FIRST_TOKEN = "ttft-ms"  # the least time to the first token
+    THROUGHPUT = "throughput"  # the most tokens per second
+    COST = "cost"  # the lowest price of a token
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LlmSearch:
+    """The load of an AI recommendation job: the search of the highest concurrency.
+
+    The search tries at most the concurrency of `workload`. `output_uri` is the prefix of the
+    results.
+    """
+
+    workload_name: str
+    workload: AiWorkload
+    objective: LlmObjective
+    output_uri: str
+    chain_length: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LlmMeasures:
+    """The measures of an LLM at the highest concurrency within the limits.
+
+    Times have the statistics p50, p90, p99, max and mean. Without samples they are empty.
+    """
+
+    concurrency: int
+    requests_per_s: float
+    tokens_per_s: float
+    latency_ms: Mapping[str, float]
+    first_token_ms: Mapping[str, float]
+    token_ms: Mapping[str, float]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchmarkMetrics:
     """The measures at the best load. Values that could not be measured are missing (None).
 
     `cpu_percent` is 100 for each busy CPU, as the metric CPUUtilization. `setup_s` is the time
-    until the endpoint served.
+    until the endpoint served. `llm` is set for an AI recommendation job.
     """
 
     invocations_per_minute: float
@@ -100,6 +143,7 @@ class BenchmarkMetrics:
     cpu_percent: float | None = None
     memory_percent: float | None = None
     setup_s: float | None = None
+    llm: LlmMeasures | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +172,7 @@ class BenchmarkStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecommendationJob:
-    """A job.
+    """A job. With `search` it is an AI recommendation job, else it has a `payload`.
 
     `model` is a copy, None if only a client's endpoint is measured. At most `max_parallel` steps
     have instances at once. `duration_s` limits the job from its start. `deadline_at` is when the
@@ -143,9 +187,10 @@ class RecommendationJob:
     status: RecommendationStatus
     kind: RecommendationJobType
     model: Model | None
-    payload: SamplePayload
-    traffic: tuple[TrafficPhase, ...]
-    stopping: StoppingRules
+    payload: SamplePayload | None = None
+    traffic: tuple[TrafficPhase, ...] = ()
+    stopping: StoppingRules = StoppingRules()
+    search: LlmSearch | None = None
     duration_s: float
     max_parallel: int = 1
     steps: tuple[BenchmarkStep, ...]
@@ -165,9 +210,14 @@ class RecommendationJob:
         """When its duration is over. None before its start."""
         return None if self.started_at is None else self.started_at + self.duration_s
 
+    @property
+    def hidden_kind(self) -> HiddenKind:
+        """The kind of its endpoints."""
+        return HiddenKind.RECOMMENDATION if self.search is None else HiddenKind.AI_RECOMMENDATION
+
     def hidden_name(self, step: BenchmarkStep) -> str:
         """The name of a step's hidden endpoint."""
-        return f"{HiddenKind.RECOMMENDATION.value}{self.name}/{step.number}"
+        return f"{self.hidden_kind.value}{self.name}/{step.number}"
 
     def measured_endpoint(self, step: BenchmarkStep) -> str:
         """The name of the endpoint that gets a step's requests."""
@@ -176,16 +226,28 @@ class RecommendationJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchmarkTask:
-    """The load of a step, to be sent until `until_at`."""
+    """The load of a step, to be sent until `until_at`. It has a `payload` or a `search`.
+
+    `job_created_at` distinguishes the job from a later job with the same name.
+    """
 
     scope: Scope
     job_name: str
+    job_created_at: float = 0.0
     number: int
     endpoint_name: str
-    payload: SamplePayload
-    traffic: tuple[TrafficPhase, ...]
-    stopping: StoppingRules
+    payload: SamplePayload | None = None
+    traffic: tuple[TrafficPhase, ...] = ()
+    stopping: StoppingRules = StoppingRules()
+    search: LlmSearch | None = None
     until_at: float
+
+    @property
+    def results_uri(self) -> str:
+        """The object with the results of a search."""
+        assert self.search is not None, "only a search writes results"
+        prefix = self.search.output_uri.rstrip("/")
+        return f"{prefix}/{self.job_name}/{self.number}/{RESULTS}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,14 +267,19 @@ class BenchmarkLoad:
     invocations_per_minute: float
     latency_ms: float
     num_users: int
+    llm: LlmMeasures | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchmarkEnd:
-    """The runner's report of the end of a step. Without `best` the step failed, for `reason`."""
+    """The runner's report of the end of a step. Without `best` the step failed, for `reason`.
+
+    `job_created_at` is missing (None) if no later job can have the same name.
+    """
 
     scope: Scope
     job_name: str
+    job_created_at: float | None = None
     number: int
     load_began_at: float | None = None
     load_ended_at: float | None = None

@@ -29,6 +29,7 @@ MAX_SNAPSHOT_BYTES = 64 * 1024 * 1024
 TRANSFORM_JOBS = "/internal/transform-jobs"
 BENCHMARKS = "/internal/benchmarks"
 AI_BENCHMARKS = "/internal/ai-benchmarks"
+AI_RECOMMENDATIONS = "/internal/ai-recommendations"
 DELETED = 404  # control has deleted the job, which needs no report
 Answer = TypeVar("Answer")
 
@@ -111,6 +112,14 @@ class HttpJobsControl:
     async def report_benchmark_end(self, end: BenchmarkEnd) -> None:
         """Report how a load ended. Returns once that is durable in control."""
         await self._post(f"{BENCHMARKS}/finish", end, DELETED)
+
+    async def get_ai_recommendations(self, have: str | None) -> BenchmarkSnapshot | None:
+        """Return the searches to run once they differ from `have`. None while they do not."""
+        return await self._poll(AI_RECOMMENDATIONS, have, BenchmarkSnapshot)
+
+    async def report_ai_recommendation_end(self, end: BenchmarkEnd) -> None:
+        """Report how a search ended. Returns once that is durable in control."""
+        await self._post(f"{AI_RECOMMENDATIONS}/finish", end, DELETED)
 
     async def get_ai_benchmarks(self, have: str | None) -> AiBenchmarkSnapshot | None:
         """Return the jobs to run once they differ from version `have`. None while they do not."""

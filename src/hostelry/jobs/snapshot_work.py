@@ -1,6 +1,7 @@
 """Follows control's snapshots of work, and runs each piece until control names it no more."""
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -8,6 +9,7 @@ from hostelry.base.clock import Clock
 from hostelry.base.concurrency import run_guarded
 from hostelry.jobs.control_client import ControlDownError, ControlRefusedError
 
+LOG = logging.getLogger(__name__)
 AGAIN_S = 1.0
 DEFECT = "InternalServerError: The log of the jobs process has the cause."
 Piece = Callable[[], Coroutine[Any, Any, None]]
@@ -89,3 +91,15 @@ class SnapshotWork(Generic[S]):
         for task in ended:
             task.cancel()
         await asyncio.gather(*ended, return_exceptions=True)
+
+
+async def report_until_taken(
+    what: str, report: Callable[[], Awaitable[None]], clock: Clock
+) -> None:
+    """Report to control how work ended, and repeat until it has taken the report."""
+    while True:
+        try:
+            return await report()
+        except (ControlDownError, ControlRefusedError) as error:
+            LOG.warning("the end of %s is not taken yet: %s", what, error)
+            await clock.sleep(AGAIN_S)

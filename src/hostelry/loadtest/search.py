@@ -39,11 +39,15 @@ class SearchLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchSettings:
-    """A search. `step_s` limits the time of one step, without the wait for its last answers."""
+    """A search. `step_s` limits the time of one step, without the wait for its last answers.
+
+    `step_requests` end a step with their window, too.
+    """
 
     limits: SearchLimits
     max_concurrency: int
     step_s: float
+    step_requests: int | None = None
 
     @property
     def window_s(self) -> float:
@@ -143,8 +147,11 @@ def is_warm_up_over(
 
 
 def is_step_over(settings: SearchSettings, windows: Sequence[LoadTally], elapsed_s: float) -> bool:
-    """True if the last windows agree, or the windows or the time of a step are used up."""
+    """True if the last windows agree, or the windows, time or requests are used up."""
     if elapsed_s >= settings.step_s or len(windows) >= MAX_WINDOWS:
+        return True
+    most = settings.step_requests
+    if most is not None and sum(it.num_requests for it in windows) >= most:
         return True
     return do_agree(settings, windows)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hostelry.domain.log_source import RECOMMENDATION_GROUP, TRANSFORM_GROUP, LogSource
+from hostelry.domain.log_source import JOB_GROUPS, LogSource
 from hostelry.domain.scope import Scope
 from hostelry.logs.database import LogDatabase
 from hostelry.logs.events import LogEvent, LogGroup, LogStream, NewEvent, Position, get_size
@@ -253,18 +253,18 @@ class LogStore:
 
     def find_named(self, name: str) -> list[tuple[str, LogStream]]:
         """Streams, with their groups, of the endpoint, component, job, instance or copy `name`."""
+        jobs = tuple(JOB_GROUPS.values())
         query = (
             "SELECT g.name, s.id, s.name, s.created_ms, s.last_ms, s.ingested_ms, s.bytes "
             "FROM log_stream s JOIN log_group g ON g.id = s.group_id WHERE s.bytes > 0 AND ("
             "g.name IN (?, ?, ?) OR instr(s.name || '/', '/' || ? || '/') > 0 "
-            "OR (g.name IN (?, ?) AND instr(s.name, ? || '/') = 1) "
+            f"OR (g.name IN ({', '.join('?' * len(jobs))}) AND instr(s.name, ? || '/') = 1) "
             "OR s.id IN (SELECT stream_id FROM copy_stream WHERE copy_id = ?)) "
             "ORDER BY s.last_ms, s.name"
         )
         groups = [name, f"/aws/sagemaker/Endpoints/{name}"]
         groups.append(f"/aws/sagemaker/InferenceComponents/{name}")
         with self.database.reading() as db:
-            jobs = (TRANSFORM_GROUP, RECOMMENDATION_GROUP)
             rows = db.execute(query, (*groups, name, *jobs, name, name)).fetchall()
             return [(row[0], _stream(db, row[1:])) for row in rows]
 

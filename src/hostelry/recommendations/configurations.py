@@ -44,6 +44,14 @@ def choose_instance_types(types: Iterable[InstanceType], machine: Shape) -> tupl
     return tuple(it.name for it in chosen)
 
 
+def choose_llm_types(types: Iterable[InstanceType], machine: Shape, most: int) -> tuple[str, ...]:
+    """Choose a few types for an LLM: types with accelerators, or the largest without."""
+    known = list(types)
+    chosen = choose_instance_types(known, machine)
+    with_gpus = [it.name for it in known if it.name in chosen and it.shape.accelerators]
+    return tuple(with_gpus or chosen)[-most:]
+
+
 def expand_ranges(ranges: Sequence[ConfigurationRange], most: int) -> tuple[Configuration, ...]:
     """The first `most` different configurations, taken from each range in turn."""
     found: list[Configuration] = []

@@ -51,6 +51,14 @@ PARAMETERS: Mapping[str, _Limits] = {
     "random_seed": _Limits("seed", 0, MAX_SEED, is_whole=True),
 }
 REQUIRED = "prompt_input_tokens_mean"
+GOODPUT = "goodput"
+MAX_LIMIT_MS = 3_600_000
+# The field of `AiWorkload` with the limit in milliseconds, by AIPerf's name of the measure.
+GOODPUT_LIMITS: Mapping[str, str] = {
+    "request_latency": "latency_limit_ms",
+    "time_to_first_token": "first_token_limit_ms",
+    "inter_token_latency": "token_limit_ms",
+}
 
 
 def parse_workload(text: str) -> AiWorkload:
@@ -67,7 +75,7 @@ def parse_workload(text: str) -> AiWorkload:
         raise WorkloadError(f'benchmark.type is {benchmark.get("type")!a:.80}; it must be "{TYPE}"')
     parameters = _get_mapping(given.get("parameters"), "parameters")
     _check_streaming(parameters)
-    _check_names(parameters, (*PARAMETERS, "streaming"), "parameters.")
+    _check_names(parameters, (*PARAMETERS, "streaming", GOODPUT), "parameters.")
     if REQUIRED not in parameters:
         raise WorkloadError(f"parameters.{REQUIRED} is required")
     found = {
@@ -78,8 +86,36 @@ def parse_workload(text: str) -> AiWorkload:
     _check_pairs(parameters)
     if "request_count" not in parameters and "benchmark_duration" not in parameters:
         found["request_count"] = REQUESTS_PER_USER * int(found.get("concurrency", 1))
-    fields: dict[str, Any] = found
+    fields: dict[str, Any] = {**found, **_parse_goodput(parameters.get(GOODPUT))}
     return AiWorkload(**fields)
+
+
+def _parse_goodput(given: Any) -> dict[str, float]:
+    """The limits, such as "time_to_first_token:500 inter_token_latency:50"."""
+    if given is None:
+        return {}
+    path, known = f"parameters.{GOODPUT}", ", ".join(GOODPUT_LIMITS)
+    parts = given.split() if isinstance(given, str) else []
+    if not parts:
+        raise WorkloadError(f"{path} is {given!a:.80}; it must be text of {known}, each with :MS")
+    found: dict[str, float] = {}
+    for part in parts:
+        name, _, text = part.partition(":")
+        field = GOODPUT_LIMITS.get(name)
+        if field is None:
+            raise WorkloadError(f"{path} has {name!a:.80}; it can have {known}")
+        if field in found:
+            raise WorkloadError(f"{path} has {name} twice")
+        try:
+            limit_ms = float(text)
+        except ValueError:
+            limit_ms = math.nan
+        if not 0 < limit_ms <= MAX_LIMIT_MS:
+            raise WorkloadError(
+                f"{path} has {part!a:.80}; give {name}:MS with a number above 0, to {MAX_LIMIT_MS}"
+            )
+        found[field] = limit_ms
+    return found
 
 
 def _get_mapping(value: Any, name: str) -> Mapping[str, Any]:

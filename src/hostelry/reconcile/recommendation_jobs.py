@@ -1,4 +1,4 @@
-"""Inference recommendations jobs: the endpoints of their steps come up, and end with them."""
+"""Recommendations jobs: the endpoints of their steps come up, and end with them."""
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -38,12 +38,13 @@ Note = Callable[[RecommendationJob, Iterable[str]], None]
 
 
 class RecommendationJobs:
-    """The recommendations jobs of one control process, driven by `loop`.
+    """The recommendations jobs of one kind in one control process, driven by `loop`.
 
     Args:
         facts: returns the facts about the instances' agents.
         get_shape: returns the declared resources of an instance type.
         note: writes lines to the log stream of a job.
+        kind: RECOMMENDATION, or AI_RECOMMENDATION.
 
     Reports of usage are kept in memory while a step is measured: after a restart of control the
     utilization of that step may be unknown.
@@ -56,14 +57,17 @@ class RecommendationJobs:
         facts: Callable[[], Mapping[str, InstanceFacts]],
         get_shape: Callable[[str], Shape],
         note: Note = lambda *_: None,
+        kind: HiddenKind = HiddenKind.RECOMMENDATION,
     ) -> None:
+        is_ai = kind is HiddenKind.AI_RECOMMENDATION
+        self._records = state.ai_recommendation_jobs if is_ai else state.recommendation_jobs
         self.loop: JobLoop[RecommendationJob, BenchmarkSnapshot] = JobLoop(
-            "recommendations jobs",
-            state.recommendation_jobs,
+            "AI recommendation jobs" if is_ai else "recommendations jobs",
+            self._records,
             clock,
             self._drive,
             self._build_snapshot,
-            partial(list_hidden_jobs, state, HiddenKind.RECOMMENDATION),
+            partial(list_hidden_jobs, state, kind),
         )
         self._state = state
         self._clock = clock
@@ -90,7 +94,7 @@ class RecommendationJobs:
             fleet = self._build_fleet(job, found)
             after = plan_recommendation_job(job, fleet, now)
             if after != job:
-                state.recommendation_jobs.put(job.scope, job.name, after, expect=stored.version)
+                self._records.put(job.scope, job.name, after, expect=stored.version)
             versions = {it.value.name: it.version for it in found.values() if it is not None}
             generation = state.store.revision() + 1
             for wanted in list(plan_hidden_endpoints(after, fleet, generation, now)):
@@ -114,13 +118,16 @@ class RecommendationJobs:
             stored = found[step.number]
             if stored is not None:
                 fleets[step.number] = self._look_at(job, step, stored.value)
+        return BenchmarkFleet(
+            fleets=fleets, has_model=self._has_model(job), asked_at=self.loop.asked_at
+        )
+
+    def _has_model(self, job: RecommendationJob) -> bool:
+        """Whether the job's model still exists. An AI recommendation job has its own model."""
         model = job.model
         present = model and self._state.models.get(job.scope, model.name)
-        return BenchmarkFleet(
-            fleets=fleets,
-            has_model=bool(model and present and present.value.created_at == model.created_at),
-            asked_at=self.loop.asked_at,
-        )
+        is_same = bool(model and present and present.value.created_at == model.created_at)
+        return is_same or job.search is not None
 
     def _look_at(
         self, job: RecommendationJob, step: BenchmarkStep, endpoint: Endpoint
@@ -163,15 +170,13 @@ class RecommendationJobs:
     def finish(self, end: BenchmarkEnd) -> bool:
         """Record durably how a step ended. False without such a job. A repeat changes nothing."""
         with self._state.writing:
-            found = self._state.recommendation_jobs.get(end.scope, end.job_name)
+            found = self._records.get(end.scope, end.job_name)
             if found is None:
                 return False
             job, now = found.value, self._clock.now()
             after = finish_step(job, end, self._measure(job, end), now)
             if after != job:
-                self._state.recommendation_jobs.put(
-                    job.scope, job.name, after, expect=found.version
-                )
+                self._records.put(job.scope, job.name, after, expect=found.version)
         self._note(after, describe_changes(job, after))
         return True
 
@@ -183,6 +188,7 @@ class RecommendationJobs:
         metrics = BenchmarkMetrics(
             invocations_per_minute=end.best.invocations_per_minute,
             latency_ms=end.best.latency_ms,
+            llm=end.best.llm,
         )
         if step.instance_type is None:
             return metrics

@@ -23,6 +23,7 @@ from hostelry.base.concurrency import run_again, run_guarded, run_until_done
 from hostelry.base.ids import new_copy_id, new_instance_id
 from hostelry.comparison.fleet_verdict import StepVerdict, WatchedUpdate
 from hostelry.domain.at_zero import AtZero
+from hostelry.domain.hidden_endpoint import HiddenKind
 from hostelry.domain.shape import Shape
 from hostelry.domain.update_history import append_history
 from hostelry.fleet.protocol import Fleet
@@ -140,10 +141,19 @@ class Reconciler:
         self.recommendations = RecommendationJobs(
             state, deps.clock, lambda: self.instances.facts, deps.get_shape, deps.note_job
         )
+        self.ai_recommendations = RecommendationJobs(
+            state,
+            deps.clock,
+            lambda: self.instances.facts,
+            deps.get_shape,
+            deps.note_job,
+            HiddenKind.AI_RECOMMENDATION,
+        )
         self.ai_benchmarks = AiBenchmarkJobs(state, deps.clock)
         self._jobs: tuple[JobLoop[Any, Any], ...] = (
             self.transforms.loop,
             self.recommendations.loop,
+            self.ai_recommendations.loop,
             self.ai_benchmarks.loop,
         )
         self._state = state

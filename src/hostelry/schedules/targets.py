@@ -27,6 +27,7 @@ CALLABLE: Mapping[str, tuple[str, frozenset[str]]] = {
         frozenset(
             {
                 "CreateAIBenchmarkJob",
+                "CreateAIRecommendationJob",
                 "CreateEndpoint",
                 "CreateEndpointConfig",
                 "CreateInferenceComponent",
@@ -41,6 +42,7 @@ CALLABLE: Mapping[str, tuple[str, frozenset[str]]] = {
                 "DeleteModel",
                 "StartInferenceExperiment",
                 "StopAIBenchmarkJob",
+                "StopAIRecommendationJob",
                 "StopInferenceExperiment",
                 "StopInferenceRecommendationsJob",
                 "StopTransformJob",

@@ -29,7 +29,6 @@ from hostelry.dataplane.http.reader import HttpLimits
 from hostelry.dataplane.http.server import HttpServer
 from hostelry.dataplane.metering.meter import Meter
 from hostelry.dataplane.routes import PublishedRoutes, RouteFile
-from hostelry.domain.ai_benchmark_job import AiBenchmarkSnapshot
 from hostelry.domain.recommendation_job import BenchmarkSnapshot
 from hostelry.domain.transform_job import TransformSnapshot
 from hostelry.gateway.handlers.openai_batches import UPLOADS
@@ -45,7 +44,10 @@ from hostelry.home.home import (
 from hostelry.home.ports import bind
 from hostelry.http1.upstream import Upstream, UpstreamPool
 from hostelry.jobs.ai_benchmarks.ai_benchmark_run import AiBenchmarkDeps
-from hostelry.jobs.ai_benchmarks.ai_benchmark_work import build_ai_benchmark_work
+from hostelry.jobs.ai_benchmarks.ai_benchmark_work import (
+    build_ai_benchmark_work,
+    build_llm_search_work,
+)
 from hostelry.jobs.batches.batch_work import BatchOverview
 from hostelry.jobs.control_client import HttpJobsControl
 from hostelry.jobs.data_log import DataLog
@@ -165,8 +167,13 @@ def run_on_instances(
     """The tasks of jobs that have their own instances."""
     transforms = build_transforms(config, places, parts, data_log, shared)
     benchmarks = build_benchmarks(config, places, parts, data_log, shared)
-    ai_benchmarks = build_ai_benchmarks(config, places, parts, data_log, shared)
-    return {**transforms.tasks(), **benchmarks.tasks(), **ai_benchmarks.tasks()}
+    ai_deps = build_ai_benchmark_deps(config, places, parts, data_log)
+    return {
+        **transforms.tasks(),
+        **benchmarks.tasks(),
+        **build_ai_benchmark_work(ai_deps, shared).tasks(),
+        **build_llm_search_work(ai_deps, shared).tasks(),
+    }
 
 
 def build_transforms(
@@ -214,25 +221,18 @@ def build_benchmarks(
     )
 
 
-def build_ai_benchmarks(
-    config: UpConfig,
-    places: WorkPlaces,
-    parts: ProcessParts,
-    data_log: DataLog,
-    shared: SharedWork,
-) -> SnapshotWork[AiBenchmarkSnapshot]:
-    """The AI benchmark jobs, run by this process."""
-    return build_ai_benchmark_work(
-        AiBenchmarkDeps(
-            store=object_store(places, parts),
-            routes=parts.routes,
-            pool=parts.copies,
-            meter=parts.meter,
-            control=HttpJobsControl(parts.control, config.control_url, places.internal_key),
-            data_log=data_log,
-            clock=parts.clock,
-        ),
-        shared,
+def build_ai_benchmark_deps(
+    config: UpConfig, places: WorkPlaces, parts: ProcessParts, data_log: DataLog
+) -> AiBenchmarkDeps:
+    """What AI benchmark jobs and AI recommendation jobs use of this process."""
+    return AiBenchmarkDeps(
+        store=object_store(places, parts),
+        routes=parts.routes,
+        pool=parts.copies,
+        meter=parts.meter,
+        control=HttpJobsControl(parts.control, config.control_url, places.internal_key),
+        data_log=data_log,
+        clock=parts.clock,
     )
 
 

@@ -213,6 +213,7 @@ class State:
     transform_jobs: Records[TransformJob]
     inference_experiments: Records[InferenceExperiment]
     recommendation_jobs: Records[RecommendationJob]
+    ai_recommendation_jobs: Records[RecommendationJob]
     ai_workload_configs: Records[AiWorkloadConfig]
     ai_benchmark_jobs: Records[AiBenchmarkJob]
     writing: threading.Lock = field(default_factory=threading.Lock, compare=False, repr=False)
@@ -257,6 +258,7 @@ def open_state(store: Store) -> State:
         transform_jobs=Records(store, "transform_job", TransformJob, mirror),
         inference_experiments=Records(store, "inference_experiment", InferenceExperiment, mirror),
         recommendation_jobs=Records(store, "recommendation_job", RecommendationJob, mirror),
+        ai_recommendation_jobs=Records(store, "ai_recommendation_job", RecommendationJob, mirror),
         ai_workload_configs=Records(store, "ai_workload_config", AiWorkloadConfig, mirror),
         ai_benchmark_jobs=Records(store, "ai_benchmark_job", AiBenchmarkJob, mirror),
     )

@@ -78,6 +78,12 @@ READS: tuple[tuple[str, str, str, str], ...] = (
         "AIWorkloadConfigName",
     ),
     ("ListAIBenchmarkJobs", "AIBenchmarkJobs", "DescribeAIBenchmarkJob", "AIBenchmarkJobName"),
+    (
+        "ListAIRecommendationJobs",
+        "AIRecommendationJobs",
+        "DescribeAIRecommendationJob",
+        "AIRecommendationJobName",
+    ),
     ("ListInferenceExperiments", "InferenceExperiments", "DescribeInferenceExperiment", "Name"),
 )
 

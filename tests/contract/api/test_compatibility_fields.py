@@ -94,6 +94,16 @@ AI_BENCHMARK = {
     "AIWorkloadConfigIdentifier": "there",
     "RoleArn": ROLE,
 }
+AI_RECOMMENDATION = {
+    "AIRecommendationJobName": "j",
+    "ModelSource": {"S3": {"S3Uri": "s3://b/k/"}},
+    "OutputConfig": {"S3OutputLocation": "s3://b/out/"},
+    "AIWorkloadConfigIdentifier": "there",
+    "PerformanceTarget": {"Constraints": [{"Metric": "throughput"}]},
+    "RoleArn": ROLE,
+    "ComputeSpec": {"InstanceTypes": ["ml.g5.xlarge"]},
+}
+AI_RECOMMEND = "CreateAIRecommendationJob"
 RECOMMEND = "CreateInferenceRecommendationsJob"
 Base = tuple[str, dict[str, Any], tuple[str | int, ...]]
 # Shape -> operation, a request that is valid without the field, and the shape's place in it.
@@ -154,6 +164,17 @@ BASES: dict[tuple[str, str], Base] = {
         ("TransformInput", "DataSource", "S3DataSource"),
     ),
     ("sagemaker", "CreateAIWorkloadConfigRequest"): ("CreateAIWorkloadConfig", WORKLOAD, ()),
+    ("sagemaker", "CreateAIRecommendationJobRequest"): (AI_RECOMMEND, AI_RECOMMENDATION, ()),
+    ("sagemaker", "AIRecommendationOutputConfig"): (
+        AI_RECOMMEND,
+        AI_RECOMMENDATION,
+        ("OutputConfig",),
+    ),
+    ("sagemaker", "AIRecommendationComputeSpec"): (
+        AI_RECOMMEND,
+        AI_RECOMMENDATION,
+        ("ComputeSpec",),
+    ),
     ("sagemaker", "CreateAIBenchmarkJobRequest"): ("CreateAIBenchmarkJob", AI_BENCHMARK, ()),
     ("sagemaker", "AIBenchmarkOutputConfig"): (
         "CreateAIBenchmarkJob",
@@ -314,7 +335,9 @@ def test_a_refused_field_is_named_in_the_error(
     for step in place:
         inner = inner[step]
     sample = AnyValue(random=Random(1), full=True, constrained=True)
-    inner[member] = value or sample.of(shape.members[member])
+    is_flag = shape.members[member].type_name == "boolean"
+    given = value == "true" if is_flag else value
+    inner[member] = given or sample.of(shape.members[member])
     with pytest.raises(ServiceError) as refused:
         api.call(operation, service, **request)
     assert refused.value.code.startswith(("Validation", "InvalidParameter", "Unsupported"))

@@ -43,6 +43,8 @@ SAMPLES = (
     "arn:aws:sagemaker:us-west-2:111122223333:inference-recommendations-job/name",
     "arn:aws:sagemaker:us-west-2:111122223333:ai-workload-config/name",
     "arn:aws:sagemaker:us-west-2:111122223333:ai-benchmark-job/name",
+    "arn:aws:sagemaker:us-west-2:111122223333:ai-recommendation-job/name",
+    "arn:aws:sagemaker:us-west-2:111122223333:model-package/name",
     "arn:aws:sagemaker:us-west-2:111122223333:mlflow-app/name",
     "arn:aws:sns:us-west-2:111122223333:topic",
     "arn:aws:sqs:us-west-2:111122223333:queue",

@@ -405,6 +405,8 @@ def test_a_recommendations_job_has_its_steps_under_way() -> None:
         "  Step 2 (ml.m5.large, A=1",
         "",
     ]
+    (of_llm, *_) = recommendation_lines([{**job, "is_ai": True}], SEEN_AT)
+    assert of_llm.startswith("AI recommendation job sizes  IN_PROGRESS")
     waiting = {**job, "status": "PENDING", "under_way": [], "until_at": None}
     assert recommendation_lines([waiting], SEEN_AT)[0].endswith("1 of 4 steps are over")
 

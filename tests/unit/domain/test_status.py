@@ -204,6 +204,7 @@ def test_only_a_create_sets_a_status_without_the_tables() -> None:
     ]
     assert found == [
         ("ai_benchmark_job.py", "AiBenchmarkStatus.IN_PROGRESS"),
+        ("ai_recommendation_spec.py", "RecommendationStatus.PENDING"),
         ("component.py", "ComponentStatus.CREATING"),
         ("endpoint.py", "EndpointStatus.CREATING"),
         ("experiment_spec.py", "ExperimentStatus.CREATING"),

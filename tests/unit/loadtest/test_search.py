@@ -291,6 +291,17 @@ def test_without_stable_windows_all_of_them_count_and_their_spread_is_known() ->
     assert step.spread == pytest.approx(1 / 3)
 
 
+@cases(
+    "step_requests, is_over",
+    case("no limit of requests", None, False),
+    case("the windows have fewer", 210, False),
+    case("the windows have as many", 200, True),
+)
+def test_a_step_ends_with_its_requests(step_requests: int | None, is_over: bool) -> None:
+    settings = replace(SETTINGS, step_requests=step_requests)
+    assert is_step_over(settings, [window(100, 0.1)] * 2, 2.0) is is_over
+
+
 def test_a_measure_without_values_does_not_keep_its_limit() -> None:
     step = build_step(limited(token_ms=20.0), 1, [window(100, 0.1)] * 3)
     assert [(it.name, it.value) for it in step.broken] == [("inter-token p95", None)]

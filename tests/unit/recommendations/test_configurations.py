@@ -8,6 +8,7 @@ from hostelry.recommendations.configurations import (
     Configuration,
     ConfigurationRange,
     choose_instance_types,
+    choose_llm_types,
     expand_ranges,
 )
 
@@ -50,6 +51,24 @@ def test_a_few_types_that_fit_the_machine_are_chosen(
 ) -> None:
     known = [it for name, it in instance_types().items() if not name.endswith(".medium")]
     assert choose_instance_types(known, machine) == expected
+
+
+@cases(
+    "machine, expected",
+    case(
+        "the largest types of a machine without accelerators",
+        Shape(cpus=16, memory_bytes=64 * GIB),
+        ("ml.m5.2xlarge", "ml.m5.4xlarge"),
+    ),
+    case(
+        "types with accelerators, if there are any",
+        Shape(cpus=16, memory_bytes=128 * GIB, accelerators=1),
+        ("ml.g5.xlarge", "ml.g5.4xlarge"),
+    ),
+)
+def test_a_few_types_are_chosen_for_an_llm(machine: Shape, expected: tuple[str, ...]) -> None:
+    known = [it for name, it in instance_types().items() if not name.endswith(".medium")]
+    assert choose_llm_types(known, machine, 2) == expected
 
 
 @cases(

@@ -63,6 +63,17 @@ def spec(benchmark: Any = None, **parameters: Any) -> str:
         ),
     ),
     case(
+        "limits by AIPerf's names",
+        spec(goodput="time_to_first_token:500  inter_token_latency:20.5 request_latency:3000"),
+        AiWorkload(
+            prompt_tokens_mean=550.0,
+            request_count=10,
+            latency_limit_ms=3000.0,
+            first_token_limit_ms=500.0,
+            token_limit_ms=20.5,
+        ),
+    ),
+    case(
         "YAML",
         "benchmark:\n  type: aiperf\nparameters:\n  prompt_input_tokens_mean: 20\n",
         AiWorkload(prompt_tokens_mean=20.0, request_count=10),
@@ -100,6 +111,17 @@ def test_a_specification_is_a_workload(text: str, expected: AiWorkload) -> None:
     case("a text for a number", spec(output_tokens_mean="150"), "output_tokens_mean is '150'"),
     case("yes for a number", spec(random_seed=True), "parameters.random_seed is True"),
     case("a number without an end", spec(request_rate=float("inf")), "parameters.request_rate is"),
+    case("no limit", spec(goodput=" "), "parameters.goodput is ' '; it must be text of request_l"),
+    case("a number for limits", spec(goodput=5), "parameters.goodput is 5; it must be text of"),
+    case("an unknown limit", spec(goodput="output_tokens:5"), "goodput has 'output_tokens'"),
+    case(
+        "a limit twice",
+        spec(goodput="request_latency:5 request_latency:6"),
+        "parameters.goodput has request_latency twice",
+    ),
+    case("a limit of nothing", spec(goodput="request_latency"), "give request_latency:MS with a"),
+    case("a limit of zero", spec(goodput="request_latency:0"), "goodput has 'request_latency:0'"),
+    case("no number", spec(goodput="request_latency:nan"), "with a number above 0, to 3600000"),
     case(
         "a spread of nothing", spec(output_tokens_stddev=5), "needs parameters.output_tokens_mean"
     ),

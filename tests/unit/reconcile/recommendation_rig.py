@@ -8,6 +8,7 @@ from tests.unit.recommendations.jobs import JOB, MODEL
 from tests.unit.reconcile.samples import SCOPE, Town, get_shape
 
 from hostelry.domain.endpoint import Endpoint
+from hostelry.domain.hidden_endpoint import HiddenKind
 from hostelry.domain.recommendation_job import (
     BenchmarkEnd,
     BenchmarkLoad,
@@ -37,9 +38,16 @@ def end_of(number: int, reason: str | None = None) -> BenchmarkEnd:
 class RecommendationTown:
     """A town, and control's reconciler of recommendations jobs. `lines` are its log."""
 
-    def __init__(self, store: Store | None = None) -> None:
+    def __init__(
+        self, store: Store | None = None, kind: HiddenKind = HiddenKind.RECOMMENDATION
+    ) -> None:
         self.town = Town(store=store)
         self.state = self.town.state
+        self.kind = kind
+        is_ai = kind is HiddenKind.AI_RECOMMENDATION
+        self.records = (
+            self.state.ai_recommendation_jobs if is_ai else self.state.recommendation_jobs
+        )
         self.lines: list[str] = []
         self.jobs = self._new_jobs()
         self.state.models.put(SCOPE, MODEL.name, MODEL, expect=None)
@@ -48,23 +56,24 @@ class RecommendationTown:
         def note(job: RecommendationJob, lines: Iterable[str]) -> None:
             self.lines += lines
 
-        return RecommendationJobs(self.state, self.town.clock, self.town.facts, get_shape, note)
+        town = self.town
+        return RecommendationJobs(self.state, town.clock, town.facts, get_shape, note, self.kind)
 
     def add(self, **fields: Any) -> None:
         """Record a new job, as CreateInferenceRecommendationsJob does."""
         job = replace(JOB, **fields)
-        self.state.recommendation_jobs.put(job.scope, job.name, job, expect=None)
+        self.records.put(job.scope, job.name, job, expect=None)
 
     def stop(self) -> None:
         """Stop the job, as the operation does."""
-        found = self.state.recommendation_jobs.get(SCOPE, "sizes")
+        found = self.records.get(SCOPE, "sizes")
         assert found is not None
         stopping = replace(
             found.value,
             status=RecommendationStatus.STOPPING,
             deadline_at=self.town.clock.now() + STOP_S,
         )
-        self.state.recommendation_jobs.put(SCOPE, "sizes", stopping, expect=found.version)
+        self.records.put(SCOPE, "sizes", stopping, expect=found.version)
 
     def turn(self, times: int = 1) -> None:
         """Let both reconcilers and each instance take a step, `times` times."""
@@ -90,7 +99,7 @@ class RecommendationTown:
 
     def job(self) -> RecommendationJob:
         """The recorded job."""
-        found = self.state.recommendation_jobs.get(SCOPE, "sizes")
+        found = self.records.get(SCOPE, "sizes")
         assert found is not None
         return found.value
 

@@ -12,11 +12,17 @@ from tests.unit.reconcile.recommendation_rig import LOAD, RecommendationTown, en
 from tests.unit.reconcile.samples import IMAGE, NOW, SCOPE, deployment, endpoint, variant
 from tests.unit.reconcile.test_reconcile_faults import FaultyStore, Killed
 
+from hostelry.domain.ai_benchmark_job import AiWorkload
 from hostelry.domain.copy import CopyPhase
 from hostelry.domain.endpoint import EndpointStatus
+from hostelry.domain.hidden_endpoint import HiddenKind, get_owner
 from hostelry.domain.recommendation_job import (
+    SEARCH_S,
     BenchmarkEnd,
     BenchmarkMetrics,
+    LlmMeasures,
+    LlmObjective,
+    LlmSearch,
     RecommendationJob,
     RecommendationStatus,
 )
@@ -95,7 +101,7 @@ def place() -> Iterator[RecommendationTown]:
         fleet(endpoint=MADE, serves=False),
         UNTIL,
         FAILED,
-        "JobDurationInSeconds 3600 was over before the step served",
+        "The 3600 s of the job were over before the step served",
     ),
     case("the last report has some time", MEASURED, fleet(), UNTIL, IN_PROGRESS, ""),
     case(
@@ -104,7 +110,7 @@ def place() -> Iterator[RecommendationTown]:
         fleet(),
         UNTIL + LAST_REPORT_S,
         FAILED,
-        "JobDurationInSeconds 3600 was over before the step was measured",
+        "The 3600 s of the job were over before the step was measured",
     ),
     case(
         "there is no runner",
@@ -378,6 +384,51 @@ def test_a_job_is_shown_until_it_is_over(place: RecommendationTown) -> None:
     assert (shown["num_over"], shown["num_steps"]) == (0, 2)
     assert shown["under_way"] == ["Step 1 (ml.small)"]
     assert recommendation_overview([replace(place.job(), status=COMPLETED)]) == []
+
+
+SEARCH = LlmSearch(
+    workload_name="short",
+    workload=AiWorkload(prompt_tokens_mean=50.0),
+    objective=LlmObjective.THROUGHPUT,
+    output_uri="s3://out/results",
+)
+AI_JOB = replace(JOB, payload=None, search=SEARCH, duration_s=20_000.0)
+
+
+def test_an_ai_recommendation_job_has_its_own_model_endpoints_and_records() -> None:
+    place = RecommendationTown(kind=HiddenKind.AI_RECOMMENDATION)
+    try:
+        found = place.state.models.get(SCOPE, MODEL.name)
+        assert found is not None
+        place.state.models.delete(SCOPE, MODEL.name, expect=found.version)
+        place.add(search=SEARCH, payload=None)
+        place.turn(20)
+        (endpoint,) = place.endpoints()
+        assert endpoint.name == "ai-recommendation-job/sizes/1"
+        assert get_owner(endpoint.name) == "sizes/1"
+        (task,) = place.snapshot.tasks
+        assert (task.search, task.results_uri) == (SEARCH, "s3://out/results/sizes/1/results.json")
+        llm = LlmMeasures(
+            concurrency=2, requests_per_s=10.0, tokens_per_s=30.0,
+            latency_ms={}, first_token_ms={}, token_ms={},
+        )  # fmt: skip
+        end = replace(end_of(1), best=replace(LOAD, llm=llm), job_created_at=NOW - 1)
+        place.jobs.finish(end)
+        assert place.step(1).status is IN_PROGRESS, "the end of an older job of that name"
+        place.jobs.finish(replace(end, job_created_at=NOW))
+        metrics = place.step(1).metrics
+        assert metrics is not None
+        assert metrics.llm == llm
+        assert [it["is_ai"] for it in recommendation_overview([place.job()])] == [True]
+    finally:
+        place.town.close()
+
+
+def test_a_search_ends_an_hour_after_its_endpoint_served() -> None:
+    steps = tuple(replace(it, status=IN_PROGRESS, served_at=NOW + 9) for it in AI_JOB.steps)
+    job = replace(AI_JOB, status=IN_PROGRESS, started_at=NOW, steps=steps)
+    assert {it.until_at for it in list_tasks(job)} == {NOW + 9 + SEARCH_S}
+    assert {it.until_at for it in list_tasks(replace(job, duration_s=60.0))} == {NOW + 60}
 
 
 def test_a_job_that_is_over_sends_no_load() -> None:

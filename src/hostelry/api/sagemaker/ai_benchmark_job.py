@@ -108,7 +108,8 @@ def _build_job(context: CallContext, params: Params) -> AiBenchmarkJob:
         raise validation_error(f"{TARGET} is required: the endpoint to measure.")
     refuse_fields(target, ("TargetContainerHostname",), f"{TARGET}.")
     identifier = params["AIWorkloadConfigIdentifier"]
-    config: AiWorkloadConfig = _find_identified(context, "ai-workload-config", identifier)
+    config: AiWorkloadConfig = find_identified(context, "ai-workload-config", identifier)
+    _refuse_limits(config)
     endpoint = _find_endpoint(context, target["Identifier"])
     components = _find_components(context, endpoint, target.get("InferenceComponents") or ())
     path = "OutputConfig.S3OutputLocation"
@@ -131,13 +132,21 @@ def _build_job(context: CallContext, params: Params) -> AiBenchmarkJob:
     )
 
 
+def _refuse_limits(config: AiWorkloadConfig) -> None:
+    if config.workload.has_limits:
+        raise validation_error(
+            f'AIWorkloadConfigIdentifier: the workload "{config.arn}" has goodput, the limits of an'
+            " AI recommendation job; give a workload without it."
+        )
+
+
 def _get_longest_s(workload: AiWorkload) -> float:
     """The longest time of a job: its warm-up may take as long as its load."""
     num_loads = 2 if workload.warm_up_count else 1
     return num_loads * workload.duration_s + AI_BENCHMARK_SLACK_S
 
 
-def _find_identified(context: CallContext, kind: str, identifier: str) -> Any:
+def find_identified(context: CallContext, kind: str, identifier: str) -> Any:
     """The resource with a name or an ARN. Raises the error for a missing one."""
     records = KINDS[kind]
     if not identifier.startswith("arn:"):
@@ -150,7 +159,7 @@ def _find_identified(context: CallContext, kind: str, identifier: str) -> Any:
 
 
 def _find_endpoint(context: CallContext, identifier: str) -> Endpoint:
-    endpoint: Endpoint = _find_identified(context, "endpoint", identifier)
+    endpoint: Endpoint = find_identified(context, "endpoint", identifier)
     if is_hidden(endpoint.name) or endpoint.status is not EndpointStatus.IN_SERVICE:
         raise validation_error(
             f'{TARGET}.Identifier: endpoint "{endpoint.arn}" is {endpoint.status.value}, and must'
@@ -180,7 +189,7 @@ def _find_components(context: CallContext, endpoint: Endpoint, asked: Any) -> tu
     for number, one in enumerate(asked, start=1):
         at = f"{path}.{number}.Identifier"
         identifier = one["Identifier"]
-        component: InferenceComponent = _find_identified(context, "inference-component", identifier)
+        component: InferenceComponent = find_identified(context, "inference-component", identifier)
         if component.endpoint_name != endpoint.name:
             raise validation_error(
                 f'{at}: component "{component.arn}" is on endpoint {component.endpoint_name}.'

@@ -10,6 +10,7 @@ from hostelry.api.page import list_answer, passes
 from hostelry.api.refusals import echo_members, refuse_fields
 from hostelry.api.sagemaker.kinds import (
     AI_BENCHMARK_JOBS,
+    AI_RECOMMENDATION_JOBS,
     AI_WORKLOAD_CONFIGS,
     KIND_WORDS,
     has_name,
@@ -72,13 +73,21 @@ def delete_ai_workload_config(context: CallContext, params: Params) -> Result:
     """DeleteAIWorkloadConfig. Refused while a job that names it is not over."""
     found = AI_WORKLOAD_CONFIGS.find(context, params["AIWorkloadConfigName"])
     config = found.value
-    for job in AI_BENCHMARK_JOBS.values(context):
-        if job.workload_name == config.name and not job.is_over:
-            raise ServiceError(
-                "ResourceInUse",
-                f'The {KIND_WORDS[KIND]} "{config.arn}" is used by {job.arn}, which is'
-                f" {job.status.value}.",
-            )
+    used_by = [
+        job.arn
+        for job in AI_BENCHMARK_JOBS.values(context)
+        if job.workload_name == config.name and not job.is_over
+    ]
+    used_by += [
+        job.arn
+        for job in AI_RECOMMENDATION_JOBS.values(context)
+        if job.search and job.search.workload_name == config.name and not job.is_over
+    ]
+    if used_by:
+        raise ServiceError(
+            "ResourceInUse",
+            f'The {KIND_WORDS[KIND]} "{config.arn}" is used by {used_by[0]}, which is not over.',
+        )
     AI_WORKLOAD_CONFIGS.delete(context, found)
     write_tags(context, config.arn, {})
     return {"AIWorkloadConfigArn": config.arn}

@@ -35,6 +35,7 @@ KIND_WORDS: Mapping[str, str] = {
     "inference-recommendations-job": "inference recommendations job",
     "ai-workload-config": "AI workload configuration",
     "ai-benchmark-job": "AI benchmark job",
+    "ai-recommendation-job": "AI recommendation job",
 }
 
 
@@ -79,6 +80,9 @@ AI_WORKLOAD_CONFIGS: RecordKind[AiWorkloadConfig] = _build_kind(
 AI_BENCHMARK_JOBS: RecordKind[AiBenchmarkJob] = _build_kind(
     "ai-benchmark-job", lambda state: state.ai_benchmark_jobs, "ResourceNotFound"
 )
+AI_RECOMMENDATION_JOBS: RecordKind[RecommendationJob] = _build_kind(
+    "ai-recommendation-job", lambda state: state.ai_recommendation_jobs, "ResourceNotFound"
+)
 KINDS: Mapping[str, RecordKind[Any]] = {
     "model": MODELS,
     "endpoint-config": ENDPOINT_CONFIGS,
@@ -89,6 +93,7 @@ KINDS: Mapping[str, RecordKind[Any]] = {
     "inference-recommendations-job": RECOMMENDATION_JOBS,
     "ai-workload-config": AI_WORKLOAD_CONFIGS,
     "ai-benchmark-job": AI_BENCHMARK_JOBS,
+    "ai-recommendation-job": AI_RECOMMENDATION_JOBS,
 }
 
 

@@ -135,7 +135,7 @@ def _summarize(job: RecommendationJob) -> Result:
         "CreationTime": job.created_at,
         "LastModifiedTime": job.modified_at,
         "RoleArn": job.given["RoleArn"],
-        "SamplePayloadUrl": job.payload.uri,
+        **({} if job.payload is None else {"SamplePayloadUrl": job.payload.uri}),
         **_describe_end(job),
     }
     if job.model is not None:

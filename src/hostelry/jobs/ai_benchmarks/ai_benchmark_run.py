@@ -9,24 +9,16 @@ from typing import Any
 
 import msgspec
 
-from hostelry.base.clock import Clock, monotonic_s
-from hostelry.base.errors import HostelryError
+from hostelry.base.clock import Clock
 from hostelry.dataplane.metering.meter import Meter
 from hostelry.dataplane.route_table import Destination
 from hostelry.dataplane.routes import RouteSource
 from hostelry.domain.ai_benchmark_job import AiBenchmarkEnd, AiBenchmarkJob
 from hostelry.domain.log_source import AI_BENCHMARK
 from hostelry.http1.upstream import UpstreamPool
-from hostelry.jobs.ai_benchmarks.llm_load import LlmLoad, TargetCalls
-from hostelry.jobs.ai_benchmarks.prompts import (
-    PROBE_WORDS,
-    TokenScale,
-    make_bodies,
-    make_body,
-    make_probe,
-    measure_scale,
-)
-from hostelry.jobs.control_client import ControlDownError, ControlRefusedError, HttpJobsControl
+from hostelry.jobs.ai_benchmarks.llm_load import TargetCalls, find_only_variant, send_requests
+from hostelry.jobs.ai_benchmarks.prompt_form import UnfitModelError, explain_errors, measure_form
+from hostelry.jobs.control_client import HttpJobsControl
 from hostelry.jobs.data_log import DataLog
 from hostelry.jobs.objects.object_store import (
     ObjectError,
@@ -34,15 +26,11 @@ from hostelry.jobs.objects.object_store import (
     ObjectStoreDownError,
     OutputSettings,
 )
-from hostelry.loadtest.recording import AnswerRecord
-from hostelry.loadtest.requests import LoadPlan
-from hostelry.loadtest.runner import LoadRun
+from hostelry.jobs.snapshot_work import report_until_taken
 from hostelry.loadtest.tally import LoadTally, result_document
 
 LOG = logging.getLogger(__name__)
 AGAIN_S = 1.0
-TIMEOUT_S = 600.0  # of a request
-PROBE_TOKENS = 1
 LOAD = "hostelry"  # which program sent the load
 
 
@@ -59,10 +47,6 @@ class AiBenchmarkDeps:
     clock: Clock
 
 
-class UnfitModelError(HostelryError):
-    """The model cannot be measured. The message is the reason."""
-
-
 class AiBenchmarkRun:
     """Runs one job. `carry_out` returns once control knows its end."""
 
@@ -71,7 +55,7 @@ class AiBenchmarkRun:
         self._deps = deps
         targets = job.component_names or (None,)
         self._targets = targets
-        self._calls = TargetCalls(self._find_target, len(targets), deps.pool, deps.meter, TIMEOUT_S)
+        self._calls = TargetCalls(self._find_target, len(targets), deps.pool, deps.meter)
 
     async def carry_out(self) -> None:
         """Run the job to its end."""
@@ -82,105 +66,35 @@ class AiBenchmarkRun:
     async def _measure(self) -> str | None:
         """Measure, and write the results. Return why the job failed, or None."""
         try:
-            scale, is_chat = await self._prepare()
-            make = partial(make_bodies, self._job.workload, scale, is_chat=is_chat)
-            bodies = await asyncio.to_thread(make)
-            self._say(
-                f"{len(bodies)} prompts of {'chats' if is_chat else 'texts'} are made:"
-                f" {scale.per_word:.2f} tokens per word, {scale.base:.0f} around them."
-            )
+            form = await measure_form(self._calls)
+            bodies = await asyncio.to_thread(form.make_bodies, self._job.workload)
+            self._say(form.describe(bodies))
             at = format_at(self._deps.clock.now())
             tally = await self._send_load(bodies)
-            await self._write(build_results(self._job, tally, at))
+            results = build_results(self._job, tally, at)
+            uri = self._job.results_uri
+            await write_results(self._deps, uri, results, self._job.chain_length)
+            self._say(f"The results are in {uri}.")
         except (UnfitModelError, ObjectError) as error:
             return str(error)
         return None if tally.num_ok else explain_errors(tally)
-
-    async def _prepare(self) -> tuple[TokenScale, bool]:
-        """The number of tokens of words, and whether the model has a chat template."""
-        is_chat = True
-        counts: list[int] = []
-        for num_words in PROBE_WORDS:
-            tally = await self._probe(num_words, is_chat=is_chat)
-            if not tally.num_ok and is_chat and not counts:
-                is_chat = False
-                tally = await self._probe(num_words, is_chat=is_chat)
-            if not tally.num_ok:
-                raise UnfitModelError(f"The model answers no request. {explain_errors(tally)}")
-            counts.append(tally.num_prompt_tokens)
-        scale = measure_scale(*counts)
-        if scale is None:
-            raise UnfitModelError(
-                "The model's answers do not state their number of prompt tokens (`usage`), so that"
-                " prompts of a number of tokens cannot be made."
-            )
-        return scale, is_chat
-
-    async def _probe(self, num_words: int, *, is_chat: bool) -> LoadTally:
-        tally = LoadTally()
-        answer = AnswerRecord(lambda: tally, monotonic_s(), streams_text=True)
-        body = make_body(make_probe(num_words), PROBE_TOKENS, is_chat=is_chat)
-        try:
-            await self._calls.send(0, body, answer)
-        except TimeoutError:
-            answer.fail("timeout", f"no whole answer within {TIMEOUT_S:g} s")
-        except OSError as error:
-            answer.fail("connection", str(error))
-        return tally
 
     async def _send_load(self, bodies: list[bytes]) -> LoadTally:
         """Send the warm-up, then the load. Return the measures of the load."""
         workload = self._job.workload
         if workload.warm_up_count:
-            await self._send_requests(bodies, workload.warm_up_count)
+            await send_requests(self._calls, workload, bodies, workload.warm_up_count)
         # From the other end: the model's prefix cache has the prompts of the warm-up.
-        tally = await self._send_requests(bodies[::-1], workload.request_count)
+        count = workload.request_count
+        tally = await send_requests(self._calls, workload, bodies[::-1], count)
         self._say(describe_tally(tally))
         return tally
-
-    async def _send_requests(self, bodies: list[bytes], num_requests: int | None) -> LoadTally:
-        """Send requests until they are all answered, or the duration of the load is over."""
-        workload = self._job.workload
-        plan = LoadPlan(
-            concurrency=workload.concurrency,
-            duration_s=workload.duration_s,
-            rate_per_s=workload.request_rate_per_s,
-            timeout_s=TIMEOUT_S,
-        )
-        load = LoadRun(plan, LlmLoad(self._calls, bodies, num_requests), show_nothing)
-
-        def is_over(num_done: int, open_s: float) -> bool:
-            has_all = num_requests is not None and num_done >= num_requests
-            return has_all or open_s >= workload.duration_s
-
-        async with load.load():
-            await load.wait_until(is_over)
-            tally = load.take_window()
-            load.interrupt()
-            load.interrupt()  # requests under way are not counted
-        return tally
-
-    async def _write(self, results: dict[str, Any]) -> None:
-        job = self._job
-        settings = OutputSettings(content_type="application/json", chain_length=job.chain_length)
-        body = msgspec.json.format(msgspec.json.encode(results), indent=2)
-        while True:
-            try:
-                await self._deps.store.put(job.results_uri, body, settings)
-            except ObjectStoreDownError as error:
-                LOG.warning("AI benchmark %s waits: %s", job.name, error)
-                await self._deps.clock.sleep(AGAIN_S)
-            else:
-                return self._say(f"The results are in {job.results_uri}.")
 
     def _find_target(self, number: int) -> Destination | None:
         table, job, name = self._deps.routes.table, self._job, self._targets[number]
         if name is not None:
             return table.component(job.scope, name)
-        endpoint = table.endpoint(job.scope, job.endpoint_name)
-        if endpoint is None or not endpoint.variants:
-            return None
-        return table.variant(endpoint, endpoint.variants[0])
+        return find_only_variant(table, job.scope, job.endpoint_name)
 
     def _say(self, text: str) -> None:
         self._deps.data_log.note(self._job.scope, AI_BENCHMARK + self._job.name, "", text)
@@ -224,31 +138,26 @@ def describe_tally(tally: LoadTally) -> str:
     )
 
 
-def explain_errors(tally: LoadTally) -> str:
-    """A sentence about the requests that failed."""
-    num_failed = sum(tally.errors.values())
-    if not num_failed:
-        return "No request was answered before the load ended."
-    code, text = next(iter(tally.error_texts.items()))
-    first = ": ".join(filter(None, (code, text)))
-    return f"{num_failed} of {tally.num_requests} requests failed. The first: {first}"
-
-
 def format_at(now: float) -> str:
     """An instant as text."""
     return datetime.fromtimestamp(now, UTC).isoformat(timespec="seconds")
 
 
-def show_nothing(tally: LoadTally, elapsed_s: float, in_flight: int) -> None:
-    """Show no progress: the log stream does."""
-    del tally, elapsed_s, in_flight
+async def write_results(
+    deps: AiBenchmarkDeps, uri: str, results: dict[str, Any], chain_length: int
+) -> None:
+    """Write results to S3. Waits while the object store is away. Raises ObjectError."""
+    settings = OutputSettings(content_type="application/json", chain_length=chain_length)
+    body = msgspec.json.format(msgspec.json.encode(results), indent=2)
+    while True:
+        try:
+            return await deps.store.put(uri, body, settings)
+        except ObjectStoreDownError as error:
+            LOG.warning("%s is not written yet: %s", uri, error)
+            await deps.clock.sleep(AGAIN_S)
 
 
 async def report_end(deps: AiBenchmarkDeps, end: AiBenchmarkEnd) -> None:
     """Report to control how a job ended, and repeat until it has taken the report."""
-    while True:
-        try:
-            return await deps.control.report_ai_benchmark_end(end)
-        except (ControlDownError, ControlRefusedError) as error:
-            LOG.warning("the end of AI benchmark %s is not taken yet: %s", end.name, error)
-            await deps.clock.sleep(AGAIN_S)
+    report = partial(deps.control.report_ai_benchmark_end, end)
+    await report_until_taken(f"AI benchmark {end.name}", report, deps.clock)

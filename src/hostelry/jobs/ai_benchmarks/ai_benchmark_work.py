@@ -1,14 +1,20 @@
-"""Runs the AI benchmarks that control names, each until it is done or named no more."""
+"""Runs the AI benchmarks and searches that control names, each until it is named no more."""
 
 from functools import partial
 
 from hostelry.base.concurrency import run_guarded
 from hostelry.domain.ai_benchmark_job import AiBenchmarkJob, AiBenchmarkSnapshot
+from hostelry.domain.recommendation_job import BenchmarkSnapshot, BenchmarkTask
 from hostelry.jobs.ai_benchmarks.ai_benchmark_run import (
     AiBenchmarkDeps,
     AiBenchmarkRun,
     build_end,
     report_end,
+)
+from hostelry.jobs.ai_benchmarks.llm_search_run import (
+    LlmSearchRun,
+    build_search_end,
+    report_search_end,
 )
 from hostelry.jobs.queue.work_claims import SharedWork
 from hostelry.jobs.snapshot_work import DEFECT, Piece, SnapshotWork
@@ -36,3 +42,30 @@ def get_key(job: AiBenchmarkJob) -> str:
     """The name under which one of several hosts claims a job."""
     scope = job.scope
     return f"AI benchmark {scope.account} {scope.region} {job.name} {job.created_at}"
+
+
+def build_llm_search_work(
+    deps: AiBenchmarkDeps, shared: SharedWork
+) -> SnapshotWork[BenchmarkSnapshot]:
+    """The searches of control's snapshots, each run by one host."""
+
+    def list_runs(snapshot: BenchmarkSnapshot) -> dict[str, Piece]:
+        runs = {get_search_key(it): partial(run_llm_search, it, deps) for it in snapshot.tasks}
+        return {key: partial(shared.run, key, run) for key, run in runs.items()}
+
+    get_snapshot = deps.control.get_ai_recommendations
+    return SnapshotWork("AI recommendation jobs", deps.clock, get_snapshot, list_runs)
+
+
+async def run_llm_search(task: BenchmarkTask, deps: AiBenchmarkDeps) -> None:
+    """Run a search. A defect in the runner ends the step and not the process."""
+    name = f"step {task.number} of AI recommendation job {task.job_name}"
+    if not await run_guarded(name, LlmSearchRun(task, deps).carry_out):
+        await report_search_end(deps, build_search_end(task, DEFECT))
+
+
+def get_search_key(task: BenchmarkTask) -> str:
+    """The name under which one of several hosts claims a search."""
+    scope = task.scope
+    job = f"{task.job_name} {task.job_created_at} {task.number}"
+    return f"AI recommendation {scope.account} {scope.region} {job}"

@@ -1,6 +1,7 @@
 """Users of a load test that send requests for streamed answers to the copies of an LLM."""
 
 import asyncio
+import itertools
 from collections import Counter
 from collections.abc import Callable, Sequence
 
@@ -12,14 +13,19 @@ from hostelry.dataplane.invocation_head import (
     post_head,
 )
 from hostelry.dataplane.metering.meter import Meter
-from hostelry.dataplane.route_table import Destination
+from hostelry.dataplane.route_table import Destination, RouteTable
+from hostelry.domain.ai_benchmark_job import AiWorkload
 from hostelry.domain.routes import CopyRoute
+from hostelry.domain.scope import Scope
 from hostelry.http1.reply import BrokenError, ConnectError, DeadlineError, TooLargeError
 from hostelry.http1.upstream import Timeouts, UpstreamPool
 from hostelry.loadtest.recording import AnswerRecord
 from hostelry.loadtest.requests import LoadClient, LoadPlan
+from hostelry.loadtest.runner import LoadRun
+from hostelry.loadtest.tally import LoadTally
 
 PAUSE_S = 0.1  # before another look for a copy
+TIMEOUT_S = 600.0  # of a request
 JSON = "application/json"
 
 
@@ -29,7 +35,6 @@ class TargetCalls:
     Args:
         find: returns what there is of target number n, or None.
         num_targets: requests go to the targets in turn.
-        timeout_s: limits one request.
     """
 
     def __init__(
@@ -38,13 +43,12 @@ class TargetCalls:
         num_targets: int,
         pool: UpstreamPool,
         meter: Meter,
-        timeout_s: float,
     ) -> None:
         self._find = find
         self._num_targets = num_targets
         self._pool = pool
         self._meter = meter
-        self._timeouts = Timeouts(total_s=timeout_s)
+        self._timeouts = Timeouts(total_s=TIMEOUT_S)
         self._in_flight: Counter[str] = Counter()
 
     async def send(self, number: int, body: bytes, answer: AnswerRecord) -> None:
@@ -100,14 +104,16 @@ class TargetCalls:
 class LlmLoad:
     """The users of a load: `bodies` in turn. All users share the connections of the process.
 
-    After `num_requests` they send no more, and wait for the end of the load.
+    After `num_requests` they send no more, and wait for the end of the load. A further load with
+    the same users continues with the next body.
     """
 
     streams_text = True
 
     def __init__(
-        self, calls: TargetCalls, bodies: Sequence[bytes], num_requests: int | None
+        self, calls: TargetCalls, bodies: Sequence[bytes], num_requests: int | None = None
     ) -> None:
+        self._numbers = itertools.count()
         self._calls = calls
         self._bodies = bodies
         self._num_requests = num_requests
@@ -121,10 +127,49 @@ class LlmLoad:
         """Keep the connections, which others use."""
 
     async def send(self, number: int, answer: AnswerRecord) -> None:
-        """Send request `number`, and record its answer."""
-        if self._num_requests is not None and number >= self._num_requests:
+        """Send the next request, and record its answer. Each load counts its own `number`."""
+        del number
+        following = next(self._numbers)
+        if self._num_requests is not None and following >= self._num_requests:
             await asyncio.Event().wait()
-        await self._calls.send(number, self._bodies[number % len(self._bodies)], answer)
+        await self._calls.send(following, self._bodies[following % len(self._bodies)], answer)
+
+
+async def send_requests(
+    calls: TargetCalls, workload: AiWorkload, bodies: Sequence[bytes], num_requests: int | None
+) -> LoadTally:
+    """Send requests until they are all answered, or the duration of the load is over."""
+    plan = LoadPlan(
+        concurrency=workload.concurrency,
+        duration_s=workload.duration_s,
+        rate_per_s=workload.request_rate_per_s,
+        timeout_s=TIMEOUT_S,
+    )
+    load = LoadRun(plan, LlmLoad(calls, bodies, num_requests), show_nothing)
+
+    def is_over(num_done: int, open_s: float) -> bool:
+        has_all = num_requests is not None and num_done >= num_requests
+        return has_all or open_s >= workload.duration_s
+
+    async with load.load():
+        await load.wait_until(is_over)
+        tally = load.take_window()
+        load.interrupt()
+        load.interrupt()  # requests under way are not counted
+    return tally
+
+
+def show_nothing(tally: LoadTally, elapsed_s: float, in_flight: int) -> None:
+    """Show no progress: the log stream does."""
+    del tally, elapsed_s, in_flight
+
+
+def find_only_variant(table: RouteTable, scope: Scope, endpoint_name: str) -> Destination | None:
+    """The variant of an endpoint that has one. None before the endpoint serves."""
+    endpoint = table.endpoint(scope, endpoint_name)
+    if endpoint is None or not endpoint.variants:
+        return None
+    return table.variant(endpoint, endpoint.variants[0])
 
 
 def build_head(target: Destination, num_bytes: int) -> bytes:

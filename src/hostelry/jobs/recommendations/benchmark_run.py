@@ -4,16 +4,22 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from hostelry.base.clock import Clock
 from hostelry.dataplane.metering.meter import Meter
 from hostelry.dataplane.routes import RouteSource
 from hostelry.domain.hidden_endpoint import HiddenKind
 from hostelry.domain.load import LoadKey
-from hostelry.domain.recommendation_job import BenchmarkEnd, BenchmarkTask, StoppingRules
+from hostelry.domain.recommendation_job import (
+    BenchmarkEnd,
+    BenchmarkTask,
+    SamplePayload,
+    StoppingRules,
+)
 from hostelry.domain.routes import CopyRoute, VariantRoute
 from hostelry.http1.upstream import UpstreamPool
-from hostelry.jobs.control_client import ControlDownError, ControlRefusedError, HttpJobsControl
+from hostelry.jobs.control_client import HttpJobsControl
 from hostelry.jobs.copy_requests import CopyRequests
 from hostelry.jobs.data_log import DataLog
 from hostelry.jobs.objects.object_store import ObjectError, ObjectStore, ObjectStoreDownError
@@ -24,6 +30,7 @@ from hostelry.jobs.recommendations.sample_requests import (
     SampleRequest,
     read_samples,
 )
+from hostelry.jobs.snapshot_work import report_until_taken
 from hostelry.loadtest.requests import LoadPlan
 from hostelry.loadtest.runner import LoadRun
 from hostelry.loadtest.tally import LoadTally, percentile
@@ -65,6 +72,12 @@ class BenchmarkRun:
         self._deps = deps
         self._windows: list[LoadWindow] = []
 
+    @property
+    def _payload(self) -> SamplePayload:
+        payload = self._task.payload
+        assert payload is not None, "only an AI recommendation job has none"
+        return payload
+
     async def carry_out(self) -> None:
         """Send the load to its end."""
         end = await self._measure()
@@ -93,7 +106,7 @@ class BenchmarkRun:
         )
 
     async def _read_samples(self) -> tuple[SampleRequest, ...]:
-        payload = self._task.payload
+        payload = self._payload
         while True:
             try:
                 stored = await self._deps.store.open(payload.uri)
@@ -130,7 +143,7 @@ class BenchmarkRun:
         """Send the load, and return why it stopped."""
         task, deps = self._task, self._deps
         key = LoadKey(scope=task.scope, endpoint_name=task.endpoint_name, variant_name=variant.name)
-        requests = CopyRequests(key, task.payload.accept, TIMEOUT_S, deps.pool, deps.meter)
+        requests = CopyRequests(key, self._payload.accept, TIMEOUT_S, deps.pool, deps.meter)
         plan = LoadPlan(
             concurrency=count_users(task.traffic, 0.0),
             duration_s=max(0.0, task.until_at - deps.clock.now()),
@@ -219,9 +232,5 @@ def show_nothing(tally: LoadTally, elapsed_s: float, in_flight: int) -> None:
 
 async def report_end(deps: BenchmarkDeps, end: BenchmarkEnd) -> None:
     """Report to control how a step ended, and repeat until it has taken the report."""
-    while True:
-        try:
-            return await deps.control.report_benchmark_end(end)
-        except (ControlDownError, ControlRefusedError) as error:
-            LOG.warning("the end of a step of %s is not taken yet: %s", end.job_name, error)
-            await deps.clock.sleep(AGAIN_S)
+    report = partial(deps.control.report_benchmark_end, end)
+    await report_until_taken(f"a step of {end.job_name}", report, deps.clock)

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from hostelry.cost.holding import HeldInstance
 from hostelry.cost.usage import (
+    AI_RECOMMENDATION_PREFIX,
     BASE,
     COMPONENT,
     ENDPOINT,
@@ -42,6 +43,7 @@ from hostelry.metrics.sagemaker.load_metrics import census_base
 JOB_PREFIXES = {
     HiddenKind.TRANSFORM: TRANSFORM_PREFIX,
     HiddenKind.RECOMMENDATION: RECOMMENDATION_PREFIX,
+    HiddenKind.AI_RECOMMENDATION: AI_RECOMMENDATION_PREFIX,
 }
 GRAIN_S = 300  # sums of a minute would take five times the memory
 MAX_PARTS_PER_NAME = 1_000

@@ -10,6 +10,7 @@ from hostelry.domain.copy import GpuUse
 from hostelry.domain.hidden_endpoint import HiddenKind, find_hidden_kind, get_owner
 from hostelry.domain.load import LoadKey
 from hostelry.domain.metric import (
+    AI_RECOMMENDATION_NAMESPACE,
     COMPONENT_NAMESPACE,
     ENDPOINT_NAMESPACE,
     RECOMMENDATION_NAMESPACE,
@@ -34,6 +35,7 @@ LOADED_MODELS = "LoadedModelCount"
 JOB_NAMESPACES = {
     HiddenKind.TRANSFORM: TRANSFORM_NAMESPACE,
     HiddenKind.RECOMMENDATION: RECOMMENDATION_NAMESPACE,
+    HiddenKind.AI_RECOMMENDATION: AI_RECOMMENDATION_NAMESPACE,
 }
 Used = Mapping[str, float]  # CPUs by copy id
 

@@ -17,6 +17,7 @@ JOB_KINDS: Mapping[HiddenKind, tuple[str, str]] = {
         "inference recommendations job",
         "StopInferenceRecommendationsJob",
     ),
+    HiddenKind.AI_RECOMMENDATION: ("AI recommendation job", "StopAIRecommendationJob"),
 }
 
 

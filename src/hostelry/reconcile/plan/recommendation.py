@@ -1,4 +1,4 @@
-"""An inference recommendations job, its steps and their endpoints: the next state of each. Pure.
+"""A recommendations job, its steps and their endpoints: the next state of each. Pure.
 
 step          its endpoint                         step                      hidden endpoint
 -----------   ----------------------------------   -----------------------   ---------------
@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 
 from hostelry.domain.endpoint import Endpoint, EndpointStatus
 from hostelry.domain.recommendation_job import (
+    SEARCH_S,
     VARIANT_NAME,
     BenchmarkEnd,
     BenchmarkMetrics,
@@ -47,7 +48,7 @@ NO_RUNNER = (
     " shows the platform's processes."
 )
 NO_REASON = "The instances failed without a reason."
-TOO_LATE = "JobDurationInSeconds {:g} was over before the step {}."
+TOO_LATE = "The {:g} s of the job were over before the step {}."
 IN_PROGRESS = RecommendationStatus.IN_PROGRESS
 
 
@@ -112,6 +113,8 @@ def finish_step(
 
     `metrics` has the measures of a step that succeeded.
     """
+    if end.job_created_at not in (None, job.created_at):
+        return job
     steps = tuple(
         _end_measured(step, end, metrics)
         if step.number == end.number and step.status is IN_PROGRESS
@@ -128,15 +131,18 @@ def list_tasks(job: RecommendationJob) -> Iterator[BenchmarkTask]:
         return
     for step in job.steps:
         if step.status is IN_PROGRESS and step.served_at is not None:
+            search_until_at = min(until_at, step.served_at + SEARCH_S)
             yield BenchmarkTask(
                 scope=job.scope,
                 job_name=job.name,
+                job_created_at=job.created_at,
                 number=step.number,
                 endpoint_name=job.measured_endpoint(step),
                 payload=job.payload,
                 traffic=job.traffic,
                 stopping=job.stopping,
-                until_at=until_at,
+                search=job.search,
+                until_at=until_at if job.search is None else search_until_at,
             )
 
 

@@ -190,6 +190,7 @@ def measure(
 
 def test_a_load_has_a_window_for_each_phase_and_reports_the_best() -> None:
     server = ModelServer()
+    assert TASK.payload is not None
     payload = replace(TASK.payload, accept="text/csv")
     end, lines = measure(replace(TASK, payload=payload), server)
     assert (end.job_name, end.number, end.reason) == ("sizes", 1, None)
