@@ -5,16 +5,13 @@ the endpoint asks for. A kill between two writes loses nothing, because the next
 records again.
 """
 
-import asyncio
-import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from hostelry.base.clock import Clock
-from hostelry.base.concurrency import run_woken
-from hostelry.base.errors import Conflict
 from hostelry.domain.endpoint_config import EndpointConfig
 from hostelry.domain.inference_experiment import ExperimentStatus, InferenceExperiment
+from hostelry.reconcile.job_loop import JobLoop
 from hostelry.reconcile.plan.deployed import find_deployment_failure, list_up_instances
 from hostelry.reconcile.plan.endpoint_state import EndpointState, GroupKey, InstanceFacts
 from hostelry.reconcile.plan.experiment import (
@@ -24,17 +21,15 @@ from hostelry.reconcile.plan.experiment import (
     select_shadow,
 )
 from hostelry.reconcile.record import load
+from hostelry.reconcile.route_board import Snapshot
 from hostelry.store.records import State, Versioned
 
-WATCH_S = 1.0  # from one look at experiments to the next
-IDLE_S = 60.0  # without an experiment
-REST_S = 0.1  # what changes meanwhile is looked at together
 # Only these look at copies, which are many.
 CHANGES_ENDPOINT = frozenset({ExperimentStatus.STARTING, ExperimentStatus.STOPPING})
 
 
 class InferenceExperiments:
-    """The inference experiments of one control process. `run` drives them until it is cancelled.
+    """The inference experiments of one control process, driven by `loop`.
 
     `facts` returns the facts about the instances' agents.
     """
@@ -42,43 +37,13 @@ class InferenceExperiments:
     def __init__(
         self, state: State, clock: Clock, facts: Callable[[], Mapping[str, InstanceFacts]]
     ) -> None:
+        self.loop: JobLoop[InferenceExperiment, Snapshot] = JobLoop(
+            "inference experiments", state.inference_experiments, clock, self._drive
+        )
         self._state = state
-        self._clock = clock
         self._facts = facts
-        self.woken = asyncio.Event()
-        self._is_driving = False
 
-    async def run(self) -> None:
-        """Drive until cancelled: what changed once `woken` is set, and experiments each second."""
-
-        def longest_s() -> float:
-            return WATCH_S if self._is_driving else IDLE_S
-
-        name, clock = "driving inference experiments", self._clock
-        await run_woken(name, self._pass, self.woken, longest_s, REST_S, clock)
-
-    async def _pass(self) -> None:
-        self._is_driving = True  # unless the pass finds no experiment
-        await asyncio.to_thread(self.one_pass)
-
-    def one_pass(self) -> None:
-        """Drive every experiment by one step.
-
-        An experiment that changed meanwhile waits for the next pass. If some fail, the others are
-        driven all the same, and one of the errors is raised.
-        """
-        stored = self._state.inference_experiments.list()
-        driven = [it for it in stored if not it.value.is_over]
-        self._is_driving = bool(driven)
-        with contextlib.ExitStack() as each:
-            for one in reversed(driven):
-                each.callback(self._drive_unless_changed, one)
-
-    def _drive_unless_changed(self, stored: Versioned[InferenceExperiment]) -> None:
-        with contextlib.suppress(Conflict):
-            self._drive(stored)
-
-    def _drive(self, stored: Versioned[InferenceExperiment]) -> None:
+    def _drive(self, stored: Versioned[InferenceExperiment], now: float) -> InferenceExperiment:
         state, experiment = self._state, stored.value
         key = GroupKey(experiment.scope, experiment.endpoint_name)
         with state.writing:
@@ -91,13 +56,14 @@ class InferenceExperiments:
             if endpoint is None:
                 is_taken = state.endpoints.has_name(key.scope, key.endpoint_name)
                 fleet = replace(fleet, is_name_taken=is_taken)
-            step = next_experiment_step(experiment, fleet, self._clock.now())
+            step = next_experiment_step(experiment, fleet, now)
             if step.experiment != experiment:
                 state.inference_experiments.put(
                     experiment.scope, experiment.name, step.experiment, expect=stored.version
                 )
             if step.endpoint is not None:
                 self._write_endpoint(step, None if found is None else found.version)
+        return step.experiment
 
     def _write_endpoint(self, step: ExperimentStep, version: int | None) -> None:
         """Write the endpoint, after its configuration."""

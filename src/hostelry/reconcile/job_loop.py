@@ -1,4 +1,4 @@
-"""Drives the jobs of one kind, and publishes the work of their runner.
+"""Drives the jobs or experiments of one kind, and publishes the work of their runner.
 
 Level-triggered: every pass looks at all jobs that are not over, and at all their hidden endpoints.
 A job is written before its endpoints, so that a control which is killed in between leaves a job
@@ -56,7 +56,8 @@ class JobLoop(Generic[J, S]):
         name: the jobs, for the log.
         records: the jobs' records.
         drive: takes one step of a job at an instant, and returns the job after it.
-        build_snapshot: builds the snapshot for the runner from the driven jobs.
+        build_snapshot: builds the snapshot for the runner from the driven jobs. None for jobs
+            that no other process runs.
         list_leftovers: returns jobs that are driven although they are over, as they still have
             hidden endpoints.
 
@@ -70,7 +71,7 @@ class JobLoop(Generic[J, S]):
         records: Records[J],
         clock: Clock,
         drive: Callable[[Versioned[J], float], J],
-        build_snapshot: Callable[[Sequence[J]], S],
+        build_snapshot: Callable[[Sequence[J]], S] | None = None,
         list_leftovers: Callable[[], Collection[JobKey]] = tuple,
     ) -> None:
         self.board: SnapshotBoard[S] = SnapshotBoard()
@@ -128,7 +129,8 @@ class JobLoop(Generic[J, S]):
 
     def _note_driven(self, jobs: Sequence[J]) -> None:
         self._is_driving = bool(jobs)
-        self.snapshot = self._build_snapshot(jobs)
+        if self._build_snapshot is not None:
+            self.snapshot = self._build_snapshot(jobs)
 
     async def newer_than(self, have: str | None, timeout_s: float) -> S | None:
         """The snapshot for the runner. Waits as `SnapshotBoard.newer_than`."""

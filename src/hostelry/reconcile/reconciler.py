@@ -155,6 +155,7 @@ class Reconciler:
             self.recommendations.loop,
             self.ai_recommendations.loop,
             self.ai_benchmarks.loop,
+            self.experiments.loop,
         )
         self._state = state
         self._deps = deps
@@ -174,7 +175,6 @@ class Reconciler:
                 tasks.create_task(self._watch())
                 tasks.create_task(self._publish_changes())
                 tasks.create_task(self._resync())
-                tasks.create_task(self.experiments.run())
                 for loop in self._jobs:
                     tasks.create_task(loop.run())
                 clock = self._deps.clock
@@ -288,8 +288,7 @@ class Reconciler:
             for key in news:
                 self.queue.add(key)
         if self._followed != followed:
-            events = [it.woken for it in self._jobs]
-            for woken in (self._has_changes, self.experiments.woken, *events):
+            for woken in (self._has_changes, *(it.woken for it in self._jobs)):
                 woken.set()
 
     def _news(self) -> set[GroupKey] | None:

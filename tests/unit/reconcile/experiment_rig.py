@@ -107,7 +107,7 @@ class ExperimentTown:
     def turn(self, times: int = 1, *, seconds: float = 0.1) -> None:
         """Let both reconcilers and each instance take a step, `times` times."""
         for _ in range(times):
-            self.experiments.one_pass()
+            self.experiments.loop.one_pass()
             self.town.turn(seconds=seconds)
 
     def experiment(self, name: str = "trial") -> InferenceExperiment:

@@ -293,8 +293,8 @@ def test_a_second_look_changes_nothing(place: ExperimentTown) -> None:
     place.add()
     place.turn(20)
     revision = place.state.store.revision()
-    place.experiments.one_pass()
-    place.experiments.one_pass()
+    place.experiments.loop.one_pass()
+    place.experiments.loop.one_pass()
     assert place.state.store.revision() == revision
 
 
@@ -469,8 +469,8 @@ def test_one_that_cannot_be_planned_holds_up_no_other(place: ExperimentTown) -> 
     place.add(experiment(name="a", endpoint_name="other", shadow_name="nobody"), experiment())
     for _ in range(40):
         with contextlib.suppress(StopIteration):
-            place.experiments.one_pass()
+            place.experiments.loop.one_pass()
         place.town.turn(seconds=0.1)
     assert place.status() is RUNNING
     with pytest.raises(StopIteration):
-        place.experiments.one_pass()
+        place.experiments.loop.one_pass()

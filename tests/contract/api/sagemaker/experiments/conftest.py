@@ -49,7 +49,7 @@ def look(state: State, clock: ManualClock) -> Callable[..., None]:
 
     def look(times: int = 1) -> None:
         for _ in range(times):
-            reconciler.one_pass()
+            reconciler.loop.one_pass()
 
     return look
 
