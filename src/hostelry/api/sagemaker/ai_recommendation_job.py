@@ -118,7 +118,7 @@ def list_ai_recommendation_jobs(context: CallContext, params: Params) -> Result:
 
 def stop_ai_recommendation_job(context: CallContext, params: Params) -> Result:
     """StopAIRecommendationJob. May be repeated. Results so far stay."""
-    job = stop_job(context, KIND, params["AIRecommendationJobName"])
+    job = stop_job(context, KIND, params["AIRecommendationJobName"], SHOWN_STATUS)
     return {"AIRecommendationJobArn": job.arn}
 
 

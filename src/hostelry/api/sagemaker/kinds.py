@@ -6,6 +6,8 @@ the text of a ValidationException.
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from enum import StrEnum
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from hostelry.api.context import CallContext
@@ -24,6 +26,7 @@ from hostelry.domain.transform_job import TransformJob
 from hostelry.store.records import Records, State
 
 T = TypeVar("T")
+NO_OTHER_NAMES: Mapping[Any, StrEnum] = MappingProxyType({})
 # The resource's kind in ARNs, and the words for it in messages.
 KIND_WORDS: Mapping[str, str] = {
     "model": "model",
@@ -119,8 +122,13 @@ def check_new_job(context: CallContext, kind: str, name: str) -> None:
         )
 
 
-def stop_job(context: CallContext, kind: str, name: str) -> Any:
-    """Make a job Stopping, within `STOP_S`, and return it. May be repeated."""
+def stop_job(
+    context: CallContext, kind: str, name: str, shown: Mapping[Any, StrEnum] = NO_OTHER_NAMES
+) -> Any:
+    """Make a job Stopping, within `STOP_S`, and return it. May be repeated.
+
+    `shown` has the statuses that clients see, if they are not those of the record.
+    """
     found = KINDS[kind].find(context, name)
     job = found.value
     if job.status.name == "STOPPING":
@@ -128,7 +136,7 @@ def stop_job(context: CallContext, kind: str, name: str) -> Any:
     if not can(job.status, Event.STOP):
         raise validation_error(
             f"The request was rejected because the {KIND_WORDS[kind]} is in status"
-            f" {job.status.value}: {job.arn}."
+            f" {shown.get(job.status, job.status).value}: {job.arn}."
         )
     stopping = replace(
         job,

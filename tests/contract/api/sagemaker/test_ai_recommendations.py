@@ -293,6 +293,7 @@ def test_a_job_is_stopped_and_deleted(api: Api) -> None:
     )
     jobs.loop.one_pass()
     assert describe(api)["AIRecommendationJobStatus"] == "Stopped"
+    assert "is in status Stopped" in api.refusal("StopAIRecommendationJob", **NAME)
     api.call("DeleteAIWorkloadConfig", AIWorkloadConfigName="short")
     assert api.call("DeleteAIRecommendationJob", **NAME) == arn
     for operation in ("Describe", "Stop", "Delete"):
