@@ -6,7 +6,7 @@ the text of a ValidationException.
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from enum import StrEnum
+from enum import Enum
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -26,7 +26,7 @@ from hostelry.domain.transform_job import TransformJob
 from hostelry.store.records import Records, State
 
 T = TypeVar("T")
-NO_OTHER_NAMES: Mapping[Any, StrEnum] = MappingProxyType({})
+NO_OTHER_NAMES: Mapping[Any, Enum] = MappingProxyType({})
 # The resource's kind in ARNs, and the words for it in messages.
 KIND_WORDS: Mapping[str, str] = {
     "model": "model",
@@ -123,11 +123,11 @@ def check_new_job(context: CallContext, kind: str, name: str) -> None:
 
 
 def stop_job(
-    context: CallContext, kind: str, name: str, shown: Mapping[Any, StrEnum] = NO_OTHER_NAMES
+    context: CallContext, kind: str, name: str, shown: Mapping[Any, Enum] = NO_OTHER_NAMES
 ) -> Any:
     """Make a job Stopping, within `STOP_S`, and return it. May be repeated.
 
-    `shown` has the statuses that clients see, if they are not those of the record.
+    `shown` has the statuses that clients see, if the record has others.
     """
     found = KINDS[kind].find(context, name)
     job = found.value
