@@ -16,7 +16,7 @@ capture          data capture is needed, and the option refuses it
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hostelry.advisor.options import (
     OPTION_LIMITS,
@@ -69,8 +69,10 @@ def fits(option: HostingOption, models: Sequence[FitModel], machine: FitMachine)
     """The reason why the models do not fit on a machine together, each on its own, or None."""
     if option is HostingOption.MULTI_CONTAINER:
         return _find_lack(models, machine, machine.shape.memory_bytes, is_shared=True)
-    share = MODEL_SHARE if option is HostingOption.MULTI_MODEL else 1.0
-    room = int(machine.shape.memory_bytes * share)
+    room = machine.shape.memory_bytes
+    if option is HostingOption.MULTI_MODEL:
+        room = int(room * MODEL_SHARE)
+        models = [replace(it, memory_bytes=it.held_bytes) for it in models]
     return next((it for one in models if (it := _find_lack([one], machine, room))), None)
 
 

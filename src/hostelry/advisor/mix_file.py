@@ -296,6 +296,7 @@ class _Building:
             framework=form.framework,
             hardware=form.hardware,
             memory_bytes=int(form.memory_mb * MIB),
+            loaded_bytes=None if form.loaded_mb is None else int(form.loaded_mb * MIB),
             disk_bytes=int((form.disk_mb or form.memory_mb) * MIB),
             cpus=form.cpus,
             accelerators=form.accelerators,

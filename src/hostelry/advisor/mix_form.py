@@ -46,6 +46,7 @@ class ModelForm(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     framework: Name = "custom"
     hardware: Hardware = Hardware.CPU
     memory_mb: Megabytes
+    loaded_mb: Megabytes | None = None
     disk_mb: Megabytes | None = None
     cpus: Annotated[float, msgspec.Meta(gt=0.0, le=1024.0)] = 1.0
     accelerators: Annotated[int, msgspec.Meta(ge=0, le=64)] = 0

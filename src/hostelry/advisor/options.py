@@ -114,6 +114,7 @@ def merge_adapters(models: Sequence[FitModel]) -> tuple[FitModel, ...]:
                 model,
                 adapter_of=None,
                 memory_bytes=base.memory_bytes + model.memory_bytes,
+                loaded_bytes=base.held_bytes + model.held_bytes,
                 disk_bytes=base.disk_bytes + model.disk_bytes,
                 cpus=base.cpus,
                 accelerators=base.accelerators,

@@ -171,7 +171,7 @@ def _build_room(plan: OptionPlan) -> ModelRoom:
         models=[
             HeldModel(
                 name=model.name,
-                memory_bytes=model.memory_bytes,
+                memory_bytes=model.held_bytes,
                 accelerator_bytes=model.accelerator_memory_bytes,
                 disk_bytes=model.disk_bytes,
                 download_s=model.download_s,

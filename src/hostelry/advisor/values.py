@@ -78,6 +78,7 @@ class ModelTraffic:
 class FitModel:
     """A model to host.
 
+    `memory_bytes` are of a copy with its server, `loaded_bytes` of the model in a server that runs.
     `cpus` are reserved for a copy, which works on `service.max_concurrency` requests at a time.
     `is_measured` if the service times come from a measurement. `is_calibrated` if they come from a
     calibration of one copy. `adapter_of` names the base of an adapter. `max_s` is the longest time
@@ -88,6 +89,7 @@ class FitModel:
     framework: str = "custom"
     hardware: Hardware = Hardware.CPU
     memory_bytes: int = GIB
+    loaded_bytes: int | None = None
     disk_bytes: int = GIB
     cpus: float = 1.0
     accelerators: int = 0
@@ -115,6 +117,11 @@ class FitModel:
     image: str = ""
     artifact: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def held_bytes(self) -> int:
+        """The memory that the model takes in a server of several models."""
+        return self.memory_bytes if self.loaded_bytes is None else self.loaded_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -94,6 +94,9 @@ def test_cold_models_cost_latency() -> None:
     found = try_option(Option.MULTI_MODEL, *models, hours=0.1)
     assert found.hit_rate is not None and 0.1 < found.hit_rate < 0.9  # noqa: PT018 - for mypy
     assert found.met_share < 0.95
+    small = [replace(it, loaded_bytes=2**26) for it in models]
+    found = try_option(Option.MULTI_MODEL, *small, hours=0.1)
+    assert found.hit_rate is not None and found.hit_rate > 0.9  # noqa: PT018 - for mypy
 
 
 def test_new_capacity_after_a_step_is_timed() -> None:

@@ -27,6 +27,7 @@ def test_the_example_is_valid_and_names_every_field() -> None:
     assert sum(it.traffic.per_hour for it in mix.models) == pytest.approx(3000.0)
     assert mix.machines[1].shape.cpus == 8.0
     assert mix.models[0].is_measured
+    assert mix.models[0].held_bytes < mix.models[0].memory_bytes
 
 
 def test_what_a_file_leaves_out_has_the_usual_value() -> None:
@@ -35,6 +36,7 @@ def test_what_a_file_leaves_out_has_the_usual_value() -> None:
     assert model.hardware is Hardware.CPU
     assert model.latency_class is LatencyClass.INTERACTIVE
     assert not model.is_measured
+    assert model.held_bytes == model.memory_bytes
     assert mix.machines[0].price_per_hour is None
     assert mix.machines[0].shape.cpus == 4
     assert mix.axes[FitAxis.LATENCY].target == 0.99
