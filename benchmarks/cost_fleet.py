@@ -73,14 +73,14 @@ class Fleet:
         with ThreadPoolExecutor(AT_ONCE) as pool:
             list(pool.map(lambda it: self._create(own_name(it), self._framework(it)), names))
         self._wait(own_name(it) for it in names)
-        return [self._target(it, EndpointName=own_name(it)) for it in names]
+        return [self.build_target(it, EndpointName=own_name(it)) for it in names]
 
     def list_multi_model(self, name: str, names: Collection[str]) -> list[CallTarget]:
         """An endpoint whose requests name the model."""
         url = f"s3://{BUCKET}/{PREFIX}/"
         self._create(name, {"Image": IMAGE, "Mode": "MultiModel", "ModelDataUrl": url})
         self._wait([name])
-        return [self._target(it, EndpointName=name, TargetModel=it) for it in names]
+        return [self.build_target(it, EndpointName=name, TargetModel=it) for it in names]
 
     def list_containers(self, name: str, names: Sequence[str]) -> list[CallTarget]:
         """An endpoint with a container for each model, whose requests name the container."""
@@ -98,7 +98,7 @@ class Fleet:
         self._start(name, {"ModelName": name, "InstanceType": self._type})
         self._wait([name])
         return [
-            self._target(it, EndpointName=name, TargetContainerHostname=host)
+            self.build_target(it, EndpointName=name, TargetContainerHostname=host)
             for it, host in zip(names, hosts, strict=True)
         ]
 
@@ -116,7 +116,7 @@ class Fleet:
         parts = [f"part-{own_name(it)}" for it in names]
         self._wait_components(parts)
         return [
-            self._target(it, EndpointName=name, InferenceComponentName=part)
+            self.build_target(it, EndpointName=name, InferenceComponentName=part)
             for it, part in zip(names, parts, strict=True)
         ]
 
@@ -156,7 +156,7 @@ class Fleet:
         )
         self._start(name, {"ModelName": name, "ServerlessConfig": settings})
         self._wait([name])
-        return [self._target(model, EndpointName=name)]
+        return [self.build_target(model, EndpointName=name)]
 
     def call(self, target: CallTarget, tenant: str = "") -> int:
         """Send a request, check the answer, and return the bytes of the answer."""
@@ -182,7 +182,8 @@ class Fleet:
             "endpoints are deleted",
         )
 
-    def _target(self, model: str, **options: Any) -> CallTarget:
+    def build_target(self, model: str, **options: Any) -> CallTarget:
+        """The target of a model, whose prediction is checked."""
         return CallTarget(name=model, options=options, body=BODY, expected=self._answers[model])
 
     def _framework(self, model: str) -> dict[str, Any]:
