@@ -87,7 +87,7 @@ class MachineForm(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     memory_gib: Annotated[float, msgspec.Meta(gt=0.0, le=MAX_MB)] | None = None
     accelerators: Annotated[int, msgspec.Meta(ge=0, le=64)] | None = None
     accelerator_memory_gib: Annotated[float, msgspec.Meta(ge=0.0, le=1024.0)] | None = None
-    price_per_hour: Positive | None = None
+    price_per_hour: Amount | None = None
     most: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 20
 
 

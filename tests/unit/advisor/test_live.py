@@ -221,6 +221,15 @@ def test_an_unknown_price_is_named_and_cost_has_no_weight() -> None:
     assert "the present cost is unknown, so cost has no weight" in text
 
 
+def test_a_price_of_zero_is_known_and_cost_has_no_weight() -> None:
+    found = live()
+    free = {it.instance_type: 0.0 for it in found.units if it.instance_type}
+    text, mix = mix_of(found, LivePrices(per_hour=free, per_gb_s=None))
+    assert mix.machines[0].price_per_hour == 0.0
+    assert "price_per_hour = 0    # prices.toml" in text
+    assert "the present cost is zero, so cost has no weight" in text
+
+
 def fit_mix(**changes: Any) -> FitMix:
     usual: dict[str, Any] = {"models": (build_model("prices"),), "machines": (MACHINE,)}
     return FitMix(name="m", axes=AXES, hours=1 / 3, serverless_price=0.00002, **usual | changes)

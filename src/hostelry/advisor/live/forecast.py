@@ -209,7 +209,7 @@ def get_present_cost(records: LiveRecords, span: Span, prices: LivePrices) -> fl
     counts = [_count(it, span) for it in records.units]
     answered = sum(calls - failed for calls, failed in counts)
     known = [it for it in amounts if it is not None]
-    if len(known) < len(amounts) or not sum(known) or answered <= 0:
+    if len(known) < len(amounts) or answered <= 0:
         return None
     return sum(known) / answered * 1000
 

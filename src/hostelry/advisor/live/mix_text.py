@@ -62,9 +62,10 @@ def _list_platform(records: LiveRecords, prices: LivePrices) -> Iterator[str]:
 
 def _list_axes(present: float | None) -> Iterator[str]:
     yield "[axes]"
-    if present is None:
+    if not present:
         anchors = "{ unacceptable = 1.0, target = 0.1, weight = 0.0 }"
-        yield f"cost = {anchors}    # the present cost is unknown, so cost has no weight"
+        cost = "unknown" if present is None else "zero"
+        yield f"cost = {anchors}    # the present cost is {cost}, so cost has no weight"
     else:
         anchors = f"{{ unacceptable = {2 * present:.6g}, target = {present / 10:.6g} }}"
         yield (

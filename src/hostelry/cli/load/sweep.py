@@ -20,7 +20,10 @@ Document = Mapping[str, Any]
 
 def read_count(text: str, least: int, most: int) -> int:
     """A whole number within bounds. Raises ValueError."""
-    value = int(text)
+    try:
+        value = int(text)
+    except ValueError:
+        raise ValueError("expected a whole number") from None
     if not least <= value <= most:
         raise ValueError(f"expected {least} to {most}")
     return value
@@ -28,7 +31,10 @@ def read_count(text: str, least: int, most: int) -> int:
 
 def read_number(text: str, least: float) -> float:
     """A finite number of at least `least`. Raises ValueError."""
-    value = float(text)
+    try:
+        value = float(text)
+    except ValueError:
+        raise ValueError("expected a number") from None
     if not isfinite(value) or value < least:
         raise ValueError(f"expected at least {least:g}")
     return value
