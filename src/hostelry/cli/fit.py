@@ -116,10 +116,13 @@ def fit(  # noqa: PLR0913 - the options of a command
         return
     reads_live = from_live or against_live
     _check_live_options(file, from_live=from_live, against_live=against_live)
+    if from_live and out.suffix == ".csv":
+        raise UsageError(f"--out {out} is the place of the calls: name a file such as live.toml")
     if (endpoint or last) and not reads_live:
         raise UsageError("--endpoint and --last go with --from-live or --against-live")
     if against_live and (group or svg or write_to):
         raise UsageError("--group, --svg and --write do not go with --against-live: no advice")
+    _check_outputs(out if file is None else file, svg, write_to)
     given = None if prices is None else read_prices(prices)
     live = run.read_input(home, endpoint or (), last, show_progress) if reads_live else None
     if live is not None and from_live:
@@ -158,6 +161,20 @@ def _check_live_options(file: Path | None, *, from_live: bool, against_live: boo
         )
     if file is None and not from_live:
         raise UsageError("name a file; `hostelry fit --example` prints one")
+
+
+def _check_outputs(mix: Path, svg: Path | None, document: Path | None) -> None:
+    """Raise before the simulation: a chart and a document have a place each, and not the mix's."""
+    taken = {mix.resolve()}
+    for name, path in (("--svg", svg), ("--write", document)):
+        if path is None:
+            continue
+        if path.resolve() in taken:
+            raise UsageError(f"{name} {path} would overwrite another file of this command")
+        if not path.absolute().parent.is_dir():
+            folder = path.absolute().parent
+            raise UsageError(f"{path} cannot be written: there is no folder {folder}")
+        taken.add(path.resolve())
 
 
 def show_progress(text: str) -> None:

@@ -123,6 +123,7 @@ def test_the_example_is_printed() -> None:
     case("both", ("--from-live", "--against-live"), "--from-live compares, too"),
     case("records without live", ("mix.toml", "--last", "7d"), "--endpoint and --last go with"),
     case("a chart of no advice", ("mix.toml", "--against-live", "--group"), "do not go with"),
+    case("a mix in place of its calls", ("--from-live", "--out", "a.csv"), "place of the calls"),
     case("no platform", ("--from-live", "--home", "/nowhere"), "hostelry up"),
 )
 def test_refusals(arguments: tuple[str, ...], message: str) -> None:
@@ -130,6 +131,22 @@ def test_refusals(arguments: tuple[str, ...], message: str) -> None:
         run(*arguments)
 
 
-def test_a_chart_that_cannot_be_written_names_its_file(mix: str) -> None:
-    with pytest.raises(TerminalError, match=r"/nowhere/mix\.svg cannot be written"):
+def test_a_chart_that_cannot_be_written_names_its_file(mix: str, tmp_path: Path) -> None:
+    with pytest.raises(TerminalError, match=f"{tmp_path} cannot be written"):
+        run(mix, "--svg", str(tmp_path))
+    with pytest.raises(
+        UsageError, match=r"/nowhere/mix\.svg cannot be written: there is no folder"
+    ):
         run(mix, "--svg", "/nowhere/mix.svg")
+
+
+def test_outputs_have_a_place_each_and_not_the_place_of_the_mix(mix: str, tmp_path: Path) -> None:
+    text, link = Path(mix).read_text(), tmp_path / "link.toml"
+    link.symlink_to(mix)
+    for taken in (mix, str(link)):
+        with pytest.raises(UsageError, match="would overwrite another file of this command"):
+            run(mix, "--write", taken)
+    both = str(tmp_path / "both")
+    with pytest.raises(UsageError, match=f"--write {both} would overwrite"):
+        run(mix, "--svg", both, "--write", both)
+    assert Path(mix).read_text() == text

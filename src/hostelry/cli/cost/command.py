@@ -74,6 +74,7 @@ def cost(  # noqa: PLR0913 - the options of a command
     place = home_at(home)
     _, credentials = loaded = load_home(place)
     prices = _require_prices(place)
+    check_outputs(place.prices, csv_file, focus_file)
     now = SystemClock().now()
     period = find_period(since, until, last, now)
     answer = control_answer(
@@ -90,15 +91,25 @@ def cost(  # noqa: PLR0913 - the options of a command
         )
     budgets = found.evaluate(answer["tags"], now)
     if csv_file is not None:
-        _write_rows(csv_file, list_report_rows(report, prices.currency))
+        write_rows(csv_file, list_report_rows(report, prices.currency))
     if focus_file is not None:
         charges = found.select(name)[0]
-        _write_rows(focus_file, _list_focus(charges, prices, credentials))
+        write_rows(focus_file, _list_focus(charges, prices, credentials))
         _note_missing(charges, focus_file)
     if as_json:
         print_json(build_document(report, budgets, prices.currency, by.value))
     else:
         typer.echo("\n".join(cost_lines(report, budgets, prices.currency, by.value)))
+
+
+def check_outputs(prices: Path, *files: Path | None) -> None:
+    """Raise UsageError if a file would replace the prices or another file of the command."""
+    taken = {prices.resolve()}
+    for path in files:
+        if path is not None:
+            if path.resolve() in taken:
+                raise UsageError(f"{path} would overwrite another file of this command")
+            taken.add(path.resolve())
 
 
 def _require_prices(home: Home) -> PriceList:
@@ -124,7 +135,11 @@ def _note_missing(charges: Sequence[Charge], path: Path) -> None:
         typer.echo(f"{num} charges of an unknown price are not in {path}.", err=True)
 
 
-def _write_rows(path: Path, rows: Iterable[Sequence[str]]) -> None:
+def write_rows(path: Path, rows: Iterable[Sequence[str]]) -> None:
+    """Write a CSV file. Raises TerminalError if that is impossible."""
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(rows)
-    write_whole(path, text.getvalue().encode(), durable=False)
+    try:
+        write_whole(path, text.getvalue().encode(), durable=False)
+    except OSError as error:
+        raise TerminalError(f"{path} cannot be written: {error.strerror}") from None
