@@ -54,12 +54,17 @@ def find_model(table: RouteTable, owner: Scope, name: str) -> Destination:
         raise ServiceError("component_failed", failure_text(failed), 400, {"param": "model"})
     base = table.llm(owner, component_name)
     if base is None or base.adapter_id is not None or not ADAPTER_NAME.fullmatch(adapter):
+        text = (
+            "does not exist. GET /v1/models lists the models there are; COMPONENT:ADAPTER names an "
+            "adapter inside a component's archive."
+        )
+        if base is None and table.component(owner, name) is not None:
+            text = (
+                "is not an LLM, and this API calls LLMs alone. InvokeEndpoint calls it, with a body"
+                " of its own: `hostelry invoke`, `hostelry load --body FILE`."
+            )
         unknown = ServiceError(
-            "model_not_found",
-            f"The model `{name:.300}` does not exist. GET /v1/models lists the models there are; "
-            "COMPONENT:ADAPTER names an adapter inside a component's archive.",
-            404,
-            {"param": "model"},
+            "model_not_found", f"The model `{name:.300}` {text}", 404, {"param": "model"}
         )
         raise UnknownNameError(
             unknown,

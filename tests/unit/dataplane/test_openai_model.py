@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 from tests.cases import case, cases
 from tests.unit.dataplane.routes_sample import ELSEWHERE, HERE, OTHER_ACCOUNT, SNAPSHOT
@@ -45,6 +47,17 @@ def test_models_that_do_not_exist(owner: Scope, name: str) -> None:
     with pytest.raises(ServiceError) as refusal:
         find_model(TABLE, owner, name)
     assert (refusal.value.code, refusal.value.http_status) == ("model_not_found", 404)
+
+
+def test_the_refusal_of_a_component_that_is_not_an_llm() -> None:
+    llms, *others = SNAPSHOT.endpoints
+    made = llms.components[0]
+    shop = replace(llms, name="shop", components=(replace(made, name="prices", serves_llm=False),))
+    table = RouteTable(replace(SNAPSHOT, endpoints=(llms, shop, *others)))
+    with pytest.raises(ServiceError, match=r"`prices` is not an LLM.* InvokeEndpoint calls it"):
+        find_model(table, HERE, "prices")
+    with pytest.raises(ServiceError, match="`base:` does not exist"):
+        find_model(table, HERE, "base:")
 
 
 @pytest.mark.parametrize("name", ["broken", "broken:es"])
