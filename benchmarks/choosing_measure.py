@@ -20,7 +20,7 @@ from botocore.exceptions import ClientError
 from tests.integration.platform import Platform, until
 from tests.integration.served_models import packed
 
-from benchmarks.cost_fleet import AT_ONCE, LLM_BODY, NEW_TOKENS, CallTarget, Fleet
+from benchmarks.cost_fleet import AT_ONCE, LLM_BODY, CallTarget, Fleet
 from benchmarks.cost_sharing import MB, FootprintMeter
 from benchmarks.many_models_platform import BUCKET, IMAGE, PREFIX, ROLE
 from benchmarks.peers.model_shelf import BODY, JSON, Connections, timed_answer
@@ -237,7 +237,10 @@ class OptionMeter:
         used = self._memory.measure("the LLM with its adapters", targets, 4, 0.0)
         self._fleet.remove([CHAT])
         tokens_s = [it for one in alone for it in one[1:]]
-        totals_s = [statistics.median(sum(it) for it in streams) for streams in (alone, together)]
+        # Streams may end early, so that they are compared by the mean time of a token.
+        means_s = [
+            statistics.median(sum(it) / len(it) for it in streams) for streams in (alone, together)
+        ]
         return {
             "option": "adapters",
             "models": len(targets),
@@ -245,7 +248,7 @@ class OptionMeter:
             "copy start s": max(starts_s) if starts_s else None,
             "first token ms": 1000 * statistics.median(it[0] for it in alone),
             "token ms": 1000 * statistics.median(tokens_s),
-            "slowdown of 4": max(1.0, totals_s[1] / totals_s[0]),
+            "slowdown of 4": max(1.0, means_s[1] / means_s[0]),
             "memory MB": used.memory_bytes / MB,
         }
 
@@ -341,8 +344,8 @@ class OptionMeter:
             ContentType=JSON, Body=json.dumps(prompt).encode(), **target.options
         )
         at_s = [time.perf_counter() for it in answer["Body"] if it["PayloadPart"]["Bytes"]]
-        if len(at_s) < NEW_TOKENS:
-            raise RuntimeError(f"{target.name} streamed {len(at_s)} parts")
+        if not at_s:
+            raise RuntimeError(f"{target.name} streamed nothing")
         return [after - before for before, after in zip([began_s, *at_s], at_s, strict=False)]
 
     def _read_starts(self) -> list[float]:

@@ -32,6 +32,10 @@ LEFT_OUT = {
         "pip install -c constraints.txt": INSTALLS,
     },
     "docs/backends.md": {"hostelry runtimes install vllm": INSTALLS, "OPTION_BACKEND=vllm": STAYS},
+    "docs/choosing.md": {
+        "hostelry fit --from-live": "needs a platform with minutes of records",
+        "hostelry fit shop.toml": "needs the file of the line before it",
+    },
     "docs/cost.md": {
         "hostelry cost --last": "needs a running platform and the reader's own prices",
         "hostelry cost chat": OWN,
