@@ -150,9 +150,12 @@ class Remover:
         left, began_s = list(names), monotonic_s()
         delete = getattr(self._sagemaker, f"delete_{kind}")
         words = kind.replace("_", " ")
+        why: dict[str, str] = {}
         while left:
-            # A busy resource refuses its removal, which is then tried again.
-            why = {it: self._call(delete, **{NAME_OF[kind]: it}) for it in left}
+            # A busy resource refuses its removal, which is then tried again. Accepted calls are not
+            # repeated, because each of them is a step of the cost.
+            asked = [it for it in left if why.get(it) != ""]
+            why |= {it: self._call(delete, **{NAME_OF[kind]: it}) for it in asked}
             for name in [it for it in left if describe(self._sagemaker, kind, it) is None]:
                 left.remove(name)
                 report(f"{words} {name} removed, {monotonic_s() - began_s:.1f} s")
