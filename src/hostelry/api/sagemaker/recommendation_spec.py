@@ -313,6 +313,7 @@ def _choose_configurations(
     if asked:
         ranges = [_build_range(it, f"{number}") for number, it in enumerate(asked, start=1)]
         named = [it.instance_type for it in ranges]
+        _check_types(context, "EndpointConfigurations", named)
         outside = [it for it in named if supported and it not in supported]
         if outside:
             raise validation_error(
@@ -334,13 +335,17 @@ def _choose_types(context: CallContext) -> tuple[str, ...]:
 def _get_supported_types(context: CallContext, given: Mapping[str, Any]) -> tuple[str, ...]:
     container = given.get("ContainerConfig") or {}
     found = tuple(container.get("SupportedInstanceTypes") or ())
-    unknown = [it for it in found if it not in context.instance_types]
+    _check_types(context, "ContainerConfig.SupportedInstanceTypes", found)
+    return found
+
+
+def _check_types(context: CallContext, member: str, types: Sequence[str]) -> None:
+    unknown = [it for it in types if it not in context.instance_types]
     if unknown:
         raise validation_error(
-            "InputConfig.ContainerConfig.SupportedInstanceTypes has"
-            f' "{unknown[0]}", which is not an instance type that Hostelry knows.'
+            f'InputConfig.{member} has "{unknown[0]}", which is not an instance type that Hostelry'
+            " knows."
         )
-    return found
 
 
 def _build_range(given: Mapping[str, Any], number: str) -> ConfigurationRange:

@@ -170,6 +170,11 @@ from hostelry.base.errors import ServiceError
         "not an instance type that Hostelry knows",
     ),
     case(
+        "a configuration of an unknown type",
+        job_with(("EndpointConfigurations", [TYPE | {"InstanceType": "ml.m5.huge"}])),
+        'EndpointConfigurations has "ml.m5.huge", which is not an instance type',
+    ),
+    case(
         "an unknown endpoint",
         job_with(("Endpoints", [{"EndpointName": "nope"}])),
         'Could not find endpoint "',
