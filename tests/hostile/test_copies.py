@@ -347,6 +347,7 @@ def test_no_other_user_reaches_a_copy_but_by_its_port(folder: Path) -> None:
         agent, (mine, other) = await started(there, folder, "c-1", "c-2", user=EACH_ITS_OWN)
         users = [user_of(it) for it in (mine, other)]
         assert len({0, *users}) == 3
+        keys = [key_of(there, it) or "" for it in ("c-1", "c-2")]
         victim = there.folder().copy("c-2")
         with shared_names(users[1], victim.root) as name:
             for attacker in (users[0], OTHER_USER):
@@ -355,7 +356,6 @@ def test_no_other_user_reaches_a_copy_but_by_its_port(folder: Path) -> None:
             seen = json.loads(as_user(users[1], ATTACK, [other, str(victim.root), name]))
             assert seen["read its work"] == "done", "the attacks are what they say"
             assert seen["map its shared memory"] == seen["take its semaphore"] == "done"
-        keys = [key_of(there, it) or "" for it in ("c-1", "c-2")]
         await until_gone(other)  # its own user may end it
         again = await until(agent, lambda it: it["c-2"].restarts == 1)
         assert again["c-1"].restarts == 0
