@@ -25,6 +25,7 @@ from hostelry.advisor.values import (
     ModelTraffic,
 )
 from hostelry.base.errors import TerminalError
+from hostelry.base.files import read_at_most
 from hostelry.base.json import convert
 from hostelry.domain.shape import Shape
 from hostelry.fleet.shapes import declared_shape, instance_types
@@ -50,12 +51,13 @@ def example_text() -> str:
 def read_mix(path: Path) -> FitMix:
     """The mix in a file. Raises TerminalError with the first fault."""
     try:
-        if path.stat().st_size > MAX_FILE_BYTES:
+        data = read_at_most(path, MAX_FILE_BYTES)
+        if data is None:
             raise TerminalError(
                 f"{path} has more than {MAX_FILE_BYTES:,} bytes; write similar models as one table "
                 "with count"
             )
-        text = path.read_bytes().decode("utf-8")
+        text = data.decode("utf-8")
     except OSError as error:
         raise TerminalError(f"{path} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:

@@ -14,6 +14,13 @@ from hostelry.base.errors import TerminalError
 PRIVATE_UMASK = 0o077
 
 
+def read_at_most(path: Path, max_bytes: int) -> bytes | None:
+    """The content of a file, or None if it is longer, as a device without an end is."""
+    with path.open("rb") as file:
+        data = file.read(max_bytes + 1)
+    return data if len(data) <= max_bytes else None
+
+
 def write_whole(path: Path, data: bytes, *, durable: bool = True) -> None:
     """Write `data` atomically, readable only by the owner.
 

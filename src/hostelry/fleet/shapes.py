@@ -1,5 +1,6 @@
 """Shapes of instance types by name. The figures in shapes.toml are declared, not measured."""
 
+import difflib
 import tomllib
 from collections.abc import Mapping
 from functools import cache
@@ -35,6 +36,16 @@ def get_shape(instance_type: str) -> Shape:
     Source: AWS's instance type pages, with types as in botocore's ProductionVariantInstanceType.
     """
     return declared_shape(instance_type) or default_shape()
+
+
+def describe_unknown_type(name: str) -> str | None:
+    """What is wrong with the name of an instance type, with similar names. None: it is known."""
+    known = instance_types()
+    if name in known:
+        return None
+    near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    hint = f"did you mean {' or '.join(near)}?" if near else "for example ml.m5.large"
+    return f"{name} is not a known type of SageMaker: {hint}"
 
 
 def default_shape() -> Shape:

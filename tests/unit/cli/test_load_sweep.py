@@ -42,9 +42,10 @@ DTYPE = SweptOption("env:DTYPE", ("fp32", "bf16"))
         [SweptOption("env:ARGS", ("a=1", "a=2"))]),
     case("deployments first, as each takes long", ["concurrency=1,2", "env:DTYPE=fp32,bf16"],
         [DTYPE, CONCURRENCY]),
-    case("the settings of copies", ["copies=1,2", "cpus=0.5", "memory-mb=512", "instance-type=a"],
+    case("the settings of copies",
+        ["copies=1,2", "cpus=0.5", "memory-mb=512", "instance-type=ml.m5.large"],
         [SweptOption("copies", (1, 2)), SweptOption("cpus", (0.5,)),
-         SweptOption("memory-mb", (512,)), SweptOption("instance-type", ("a",))]),
+         SweptOption("memory-mb", (512,)), SweptOption("instance-type", ("ml.m5.large",))]),
 )  # fmt: skip
 def test_sweeps_are_read(texts: list[str], swept: list[SweptOption]) -> None:
     assert read_sweeps(texts, finds=False) == swept
@@ -68,6 +69,8 @@ def test_sweeps_are_read(texts: list[str], swept: list[SweptOption]) -> None:
     case("a rate of zero", ["rate=0"], False, "--sweep rate=0: expected at least 0.01"),
     case("a rate without an end", ["rate=inf"], False, "--sweep rate=inf: expected at least"),
     case("a rate that is no number", ["rate=nan"], False, "--sweep rate=nan: expected at least"),
+    case("an unknown instance type", ["instance-type=ml.nope"], False,
+         "--sweep instance-type=ml.nope: ml.nope is not a known type of SageMaker"),
     case("an option twice", ["rate=1", "rate=2"], False, "--sweep rate is given twice"),
     case("too many combinations", [f"concurrency={','.join(map(str, range(1, 12)))}",
         f"max-tokens={','.join(map(str, range(1, 11)))}"], False,

@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 from hostelry.base.errors import TerminalError
+from hostelry.base.files import read_at_most
 from hostelry.cli.declared.resource import DocumentError, DocumentFault, Path, SourcePlace
 from hostelry.graph.strict_yaml import StrictLoader
 
@@ -63,9 +64,10 @@ def files_at(path: FilePath) -> list[FilePath]:
 
 def _text(file: FilePath) -> str:
     try:
-        if file.stat().st_size > MAX_BYTES:
-            raise TerminalError(f"{file} has {file.stat().st_size} bytes; at most {MAX_BYTES}")
-        return file.read_text(encoding="utf-8")
+        data = read_at_most(file, MAX_BYTES)
+        if data is None:
+            raise TerminalError(f"{file} has more than {MAX_BYTES:,} bytes")
+        return data.decode("utf-8")
     except OSError as error:
         raise TerminalError(f"{file} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:

@@ -1,6 +1,5 @@
 """The resources that a copy reserves, and the instance type for the copies. Pure."""
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -8,7 +7,7 @@ from typing import Any
 from hostelry.base.errors import TerminalError, UsageError
 from hostelry.cli.deploy.recognise import DeployKind, Recognised
 from hostelry.domain.shape import Requirements, Shape
-from hostelry.fleet.shapes import get_shape, instance_types
+from hostelry.fleet.shapes import describe_unknown_type, get_shape
 
 MIB = 1024 * 1024
 STEP_BYTES = 128 * MIB
@@ -101,12 +100,8 @@ def cache_bytes(config: Mapping[str, Any]) -> int:
 
 def check_instance_type(name: str) -> None:
     """Raise TerminalError for an unknown instance type, with similar names."""
-    known = instance_types()
-    if name in known:
-        return
-    near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
-    hint = f"did you mean {' or '.join(near)}?" if near else "for example ml.m5.large"
-    raise UsageError(f"--instance-type {name} is not a known type of SageMaker: {hint}")
+    if (fault := describe_unknown_type(name)) is not None:
+        raise UsageError(f"--instance-type {fault}")
 
 
 def instance_type_for(asked: Requirements, copies: int, present: str | None) -> str:

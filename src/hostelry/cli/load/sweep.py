@@ -11,6 +11,7 @@ from hostelry.base.errors import UsageError
 from hostelry.base.printable import one_line
 from hostelry.cli.load.result import error_lines, number_text
 from hostelry.cli.status_text import columns
+from hostelry.fleet.shapes import describe_unknown_type
 
 MAX_CELLS = 100
 ENV = "env:"
@@ -40,6 +41,13 @@ def read_number(text: str, least: float) -> float:
     return value
 
 
+def read_type(text: str) -> str:
+    """A known instance type. Raises ValueError."""
+    if (fault := describe_unknown_type(text)) is not None:
+        raise ValueError(fault)
+    return text
+
+
 # Options that change the requests.
 LOAD_VALUES: Mapping[str, Callable[[str], SweptValue]] = {
     "concurrency": partial(read_count, least=1, most=10_000),
@@ -53,7 +61,7 @@ COPY_VALUES: Mapping[str, Callable[[str], SweptValue]] = {
     "copies": partial(read_count, least=1, most=1000),
     "cpus": partial(read_number, least=0.25),
     "memory-mb": partial(read_count, least=128, most=100_000_000),
-    "instance-type": str,
+    "instance-type": read_type,
 }
 
 
