@@ -38,7 +38,7 @@ from hostelry.base.logging import about_request
 from hostelry.base.root_key import RootKey
 from hostelry.control.call_threads import CallThreads, answer_call
 from hostelry.control.gateway_routes import LoadRoutes, RouteRoutes, WakeRoutes
-from hostelry.control.jobs_routes import AiBenchmarkRoutes, BenchmarkRoutes, TransformRoutes
+from hostelry.control.jobs_routes import TransformRoutes, loaded_job_routes
 from hostelry.control.reports import PlacementReports
 from hostelry.domain.endpoint import Endpoint
 from hostelry.domain.load import Wake
@@ -135,10 +135,7 @@ def build_app(deps: ControlDeps) -> ASGIApp:
     wakes = WakeRoutes(deps.state, deps.wake)
     loads = LoadRoutes(deps.aggregator, deps.clock)
     transforms = TransformRoutes(deps.reconciler.transforms)
-    benchmarks = BenchmarkRoutes(deps.reconciler.recommendations)
-    ai_recommendations = BenchmarkRoutes(
-        deps.reconciler.ai_recommendations, "/internal/ai-recommendations"
-    )
+    jobs = deps.reconciler
     app = Starlette(
         routes=[
             *RouteRoutes(deps.reconciler.routes).routes(),
@@ -153,9 +150,7 @@ def build_app(deps: ControlDeps) -> ASGIApp:
             Route("/internal/transform-jobs", transforms.get_newer, methods=["GET"]),
             Route("/internal/transform-jobs/progress", transforms.note_progress, methods=["POST"]),
             Route("/internal/transform-jobs/finish", transforms.finish, methods=["POST"]),
-            *benchmarks.routes(),
-            *ai_recommendations.routes(),
-            *AiBenchmarkRoutes(deps.reconciler.ai_benchmarks).routes(),
+            *loaded_job_routes(jobs.recommendations, jobs.ai_recommendations, jobs.ai_benchmarks),
             *deps.more_routes,
             # All other requests are AWS calls. `find_target` finds the operation or refuses it.
             Route("/{path:path}", routes.call, methods=["GET", "POST", "PUT", "DELETE", "PATCH"]),

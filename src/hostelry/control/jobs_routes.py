@@ -4,7 +4,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 from starlette.requests import Request
@@ -39,10 +39,12 @@ from hostelry.messaging.topic_publisher import TopicMissingError, TopicPublisher
 from hostelry.metrics.protocol import MetricWriter
 from hostelry.metrics.sagemaker.load_metrics import capture_samples
 from hostelry.reconcile.ai_benchmark_jobs import AiBenchmarkJobs
+from hostelry.reconcile.job_loop import JobLoop
 from hostelry.reconcile.recommendation_jobs import RecommendationJobs
 from hostelry.reconcile.transform_jobs import TransformJobs
 from hostelry.store.records import State
 
+End = TypeVar("End", contravariant=True)
 LOG = logging.getLogger(__name__)
 WAIT_S = 20.0
 MAX_MESSAGE_CHARACTERS = 256 * 1024
@@ -82,12 +84,30 @@ class TransformRoutes:
         return Response(status_code=204)
 
 
-class BenchmarkRoutes:
-    """Handlers of ``/internal/benchmarks`` or another path: the loads of recommendations jobs."""
+class LoadedJobs(Protocol[End]):
+    """Jobs of one kind, whose load the jobs process sends. It reports their ends."""
 
-    def __init__(self, jobs: RecommendationJobs, path: str = "/internal/benchmarks") -> None:
-        self._jobs = jobs
+    @property
+    def loop(self) -> JobLoop[Any, Any]:
+        """The loop that drives them."""
+        ...
+
+    def finish(self, end: End, /) -> bool:
+        """Store an end durably. False without such a job. A repeat changes nothing."""
+        ...
+
+
+class LoadedJobRoutes(Generic[End]):
+    """Handlers of `path`, for one kind of jobs whose load the jobs process sends.
+
+    `report` is the type of the body that reports an end, and `words` name the kind.
+    """
+
+    def __init__(self, path: str, jobs: LoadedJobs[End], report: type[End], words: str) -> None:
         self._path = path
+        self._jobs = jobs
+        self._report = report
+        self._words = words
 
     def routes(self) -> tuple[Route, ...]:
         """The routes."""
@@ -102,45 +122,31 @@ class BenchmarkRoutes:
         return Response(status_code=304) if snapshot is None else JsonResponse(snapshot)
 
     async def finish(self, request: Request) -> Response:
-        """Store the end of a step and answer 204, also if it was stored before.
+        """Store a reported end and answer 204, also if it was stored before.
 
         400 if the report is invalid, 404 if the job does not exist.
         """
-        with refuse_invalid("report on a benchmark"):
-            end = decode(await request.body(), BenchmarkEnd)
+        with refuse_invalid(f"report on an {self._words}"):
+            end = decode(await request.body(), self._report)
         if not await asyncio.to_thread(self._jobs.finish, end):
-            return Response(f"there is no recommendations job {end.job_name}", 404)
+            return Response(f"there is no such {self._words}", 404)
         return Response(status_code=204)
 
 
-class AiBenchmarkRoutes:
-    """Handlers of ``/internal/ai-benchmarks``."""
-
-    def __init__(self, jobs: AiBenchmarkJobs) -> None:
-        self._jobs = jobs
-
-    def routes(self) -> tuple[Route, ...]:
-        """The routes."""
-        return (
-            Route("/internal/ai-benchmarks", self.get_newer, methods=["GET"]),
-            Route("/internal/ai-benchmarks/finish", self.finish, methods=["POST"]),
-        )
-
-    async def get_newer(self, request: Request) -> Response:
-        """Return the jobs to run once they differ from the caller's, or 304 after 20 seconds."""
-        snapshot = await self._jobs.loop.newer_than(request.query_params.get("have"), WAIT_S)
-        return Response(status_code=304) if snapshot is None else JsonResponse(snapshot)
-
-    async def finish(self, request: Request) -> Response:
-        """Store the end of a job and answer 204, also if it was stored before.
-
-        400 if the report is invalid, 404 if the job does not exist.
-        """
-        with refuse_invalid("report on an AI benchmark"):
-            end = decode(await request.body(), AiBenchmarkEnd)
-        if not await asyncio.to_thread(self._jobs.finish, end):
-            return Response(f"there is no AI benchmark job {end.name}", 404)
-        return Response(status_code=204)
+def loaded_job_routes(
+    benchmarks: RecommendationJobs, searches: RecommendationJobs, ai_benchmarks: AiBenchmarkJobs
+) -> tuple[Route, ...]:
+    """The routes of each kind of jobs whose load the jobs process sends."""
+    recommended = "inference recommendations job"
+    return (
+        *LoadedJobRoutes("/internal/benchmarks", benchmarks, BenchmarkEnd, recommended).routes(),
+        *LoadedJobRoutes(
+            "/internal/ai-recommendations", searches, BenchmarkEnd, "AI recommendation job"
+        ).routes(),
+        *LoadedJobRoutes(
+            "/internal/ai-benchmarks", ai_benchmarks, AiBenchmarkEnd, "AI benchmark job"
+        ).routes(),
+    )
 
 
 def note_job(logs: LogStore, clock: Clock, job: RecommendationJob, lines: Iterable[str]) -> None:

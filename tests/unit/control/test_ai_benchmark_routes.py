@@ -12,8 +12,8 @@ from tests.unit.reconcile.samples import NOW, SCOPE
 from tests.unit.reconcile.test_ai_benchmark_jobs import END, ENDPOINT, JOB
 
 from hostelry.base.clock import ManualClock
-from hostelry.control.jobs_routes import AiBenchmarkRoutes
-from hostelry.domain.ai_benchmark_job import AiBenchmarkSnapshot, AiBenchmarkStatus
+from hostelry.control.jobs_routes import LoadedJobRoutes
+from hostelry.domain.ai_benchmark_job import AiBenchmarkEnd, AiBenchmarkSnapshot, AiBenchmarkStatus
 from hostelry.reconcile.ai_benchmark_jobs import AiBenchmarkJobs
 from hostelry.store.memory import MemoryStore
 from hostelry.store.records import State, open_state
@@ -32,7 +32,8 @@ def state() -> State:
 
 def ask(jobs: AiBenchmarkJobs, scenario: Callable[[httpx.AsyncClient], Awaitable[None]]) -> None:
     async def main() -> None:
-        transport = httpx.ASGITransport(app=Starlette(routes=AiBenchmarkRoutes(jobs).routes()))
+        routes = LoadedJobRoutes(PATH, jobs, AiBenchmarkEnd, "job").routes()
+        transport = httpx.ASGITransport(app=Starlette(routes=routes))
         async with httpx.AsyncClient(transport=transport, base_url="http://control") as client:
             await scenario(client)
 

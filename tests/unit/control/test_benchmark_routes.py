@@ -14,8 +14,8 @@ from tests.unit.reconcile.recommendation_rig import RecommendationTown, end_of
 from tests.unit.reconcile.samples import NOW, SCOPE
 
 from hostelry.base.clock import ManualClock
-from hostelry.control.jobs_routes import BenchmarkRoutes, note_job
-from hostelry.domain.recommendation_job import BenchmarkSnapshot, RecommendationStatus
+from hostelry.control.jobs_routes import LoadedJobRoutes, note_job
+from hostelry.domain.recommendation_job import BenchmarkEnd, BenchmarkSnapshot, RecommendationStatus
 from hostelry.logs.store import BEGIN, END, LogStore
 
 PATH = "/internal/benchmarks"
@@ -33,7 +33,7 @@ def ask(
     place: RecommendationTown, scenario: Callable[[httpx.AsyncClient], Awaitable[None]]
 ) -> None:
     async def main() -> None:
-        app = Starlette(routes=BenchmarkRoutes(place.jobs).routes())
+        app = Starlette(routes=LoadedJobRoutes(PATH, place.jobs, BenchmarkEnd, "job").routes())
         transport = httpx.ASGITransport(app=app)
         async with httpx.AsyncClient(transport=transport, base_url="http://control") as client:
             await scenario(client)
