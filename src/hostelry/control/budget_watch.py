@@ -1,7 +1,7 @@
 """Publishes the state of the operator's budgets as metrics, so that alarms can watch them."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from hostelry.base.clock import Clock
 from hostelry.control.usage_sums import MAX_SUMS, TooManySumsError, list_sums, list_tags
@@ -38,9 +38,13 @@ class BudgetWatch:
         self._prices = prices
         self._clock = clock
         self._most_sums = most_sums
+        self._warned: dict[str, str] = {}
 
     def publish(self) -> None:
-        """Write BudgetSpent and BudgetUsed of each budget. Nothing without budgets."""
+        """Write BudgetSpent and BudgetUsed of each budget. Nothing without budgets.
+
+        A budget that covers no endpoint has no metrics, because its cost is unknown.
+        """
         prices = self._prices.get()
         if prices is None or not prices.budgets:
             return
@@ -54,8 +58,18 @@ class BudgetWatch:
         charges = attribute(hours, prices)
         tags = list_tags(self._owner, self._state)
         states = evaluate_budgets(prices.budgets, charges, tags, now)
-        found = [sample for state in states for sample in sample_budget(state, now)]
+        self._warn_unmatched(states)
+        known = [it for it in states if it.unmatched is None]
+        found = [sample for state in known for sample in sample_budget(state, now)]
         self._metrics.emit(self._owner, found)
+
+    def _warn_unmatched(self, states: Iterable[BudgetState]) -> None:
+        """Log each budget without an endpoint once, until it has one."""
+        found = {it.budget.name: it.unmatched for it in states if it.unmatched is not None}
+        for name, why in found.items():
+            if self._warned.get(name) != why:
+                LOG.warning("budget %s has no metrics now: %s", name, why)
+        self._warned = found
 
     def _list_sums(self, since: float, now: float) -> Iterator[UsageSum]:
         period = since, now

@@ -48,11 +48,10 @@ def list_sums(
 
 
 def list_tags(scope: Scope, state: State) -> dict[str, dict[str, str]]:
-    """The tags of each endpoint that has any."""
+    """The tags of each endpoint, none of them for an endpoint without tags."""
     tags = {}
     for record in state.endpoints.list(scope):
         endpoint = record.value
         stored = state.tags.get(scope, endpoint.arn)
-        if stored is not None and stored.value.tags:
-            tags[endpoint.name] = dict(stored.value.tags)
+        tags[endpoint.name] = {} if stored is None else dict(stored.value.tags)
     return tags

@@ -1,23 +1,27 @@
 """Evaluates budgets over calendar periods, in UTC. Pure."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from hostelry.cost.attribution import Charge
 from hostelry.cost.prices import Budget
-from hostelry.cost.report import Amount, sum_charges
+from hostelry.cost.report import UNKNOWN, Amount, sum_charges
 
-Tags = Mapping[str, Mapping[str, str]]  # by endpoint
+Tags = Mapping[str, Mapping[str, str]]  # by endpoint. It has every endpoint that exists
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetState:
-    """The cost within a budget since `since`, the start of its present period."""
+    """The cost within a budget since `since`, the start of its present period.
+
+    `unmatched` says why the budget covers no endpoint, so that its cost is unknown.
+    """
 
     budget: Budget
     since: float
     spent: Amount
+    unmatched: str | None = None
 
     @property
     def is_over(self) -> bool:
@@ -43,12 +47,30 @@ def evaluate_budgets(
 
     Storage counts only for a budget of everything. An endpoint that has been deleted has no tags.
     """
+    used = {it.target.endpoint for it in charges if it.target is not None}
     states = []
     for budget in budgets:
         since = find_period_start(budget.period, now)
+        unmatched = _explain_unmatched(budget, used, tags)
         spent = [it for it in charges if since <= it.at <= now and _is_within(budget, it, tags)]
-        states.append(BudgetState(budget=budget, since=since, spent=sum_charges(spent)))
+        amount = sum_charges(spent) if unmatched is None else UNKNOWN
+        states.append(BudgetState(budget=budget, since=since, spent=amount, unmatched=unmatched))
     return states
+
+
+def _explain_unmatched(budget: Budget, used: Container[str], tags: Tags) -> str | None:
+    """Why no endpoint is within the budget. None: one is, or the budget covers everything."""
+    name = budget.endpoint
+    if name is not None:
+        if name in tags or name in used:
+            return None
+        return f"no endpoint {name} exists or has recorded usage: correct endpoint"
+    if budget.tag is None:
+        return None
+    key, value = budget.tag
+    if any(it.get(key) == value for it in tags.values()):
+        return None
+    return f"no endpoint has the tag {key}={value}: correct tag, or tag an endpoint"
 
 
 def _is_within(budget: Budget, charge: Charge, tags: Tags) -> bool:

@@ -66,6 +66,7 @@ def build_document(
                 "since": state.since,
                 "budget": state.budget.amount,
                 "is_over": state.is_over,
+                "unmatched": state.unmatched,
                 **_build_amount(state.spent),
             }
             for state in budgets

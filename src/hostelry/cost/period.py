@@ -8,7 +8,7 @@ from hostelry.base.errors import UsageError
 
 HOUR_S = 3_600
 SECONDS = {"h": HOUR_S, "d": 24 * HOUR_S, "w": 7 * 24 * HOUR_S}
-LAST = re.compile(r"([0-9]{1,6})([hdw])")
+LAST = re.compile(r"([0-9]{1,18})([hdw])")
 MOST_DAYS = 455  # as long as usage is kept
 DEFAULT_LAST = "24h"
 MAX_SHOWN_CHARACTERS = 80
@@ -31,13 +31,20 @@ def find_period(since: str | None, until: str | None, last: str | None, now: flo
         start = _parse_instant(since, "--from")
     else:
         start = end - _parse_last(last or DEFAULT_LAST)
-    if start >= end:
-        raise UsageError(f"--from {_show(start)} is not before --to {_show(end)}")
     if start > now:
-        raise UsageError(f"--from {_show(start)} is in the future")
+        name = f"--from {_show(start)}" if since is not None else f"--to {_show(end)}"
+        raise UsageError(f"{name} is after the present {_show(now)} UTC: give an earlier time")
+    if start >= end:
+        what = "the same as" if start == end else "after"
+        raise UsageError(
+            f"--from {_show(start)} is {what} --to {_show(end)}: give a --to that is later"
+        )
     if end - start > MOST_DAYS * SECONDS["d"]:
         num_days = (end - start) / SECONDS["d"]
-        raise UsageError(f"the period has {num_days:.0f} days; usage is kept {MOST_DAYS} days")
+        raise UsageError(
+            f"the period has {num_days:.0f} days, and usage is kept {MOST_DAYS} days: give a later"
+            " --from"
+        )
     return Period(since=start // HOUR_S * HOUR_S, until=-(-end // HOUR_S) * HOUR_S)
 
 
@@ -48,7 +55,12 @@ def _parse_last(text: str) -> float:
             f"--last is {text[:MAX_SHOWN_CHARACTERS]}; give hours, days or weeks, such as 24h, 7d"
             " or 4w"
         )
-    return float(int(found[1]) * SECONDS[found[2]])
+    seconds = float(int(found[1]) * SECONDS[found[2]])
+    if seconds > MOST_DAYS * SECONDS["d"]:
+        raise UsageError(
+            f"--last is {text}, and usage is kept {MOST_DAYS} days: give at most {MOST_DAYS}d"
+        )
+    return seconds
 
 
 def _parse_instant(text: str, option: str) -> float:

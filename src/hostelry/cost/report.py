@@ -59,6 +59,7 @@ class Amount:
 
 
 NOTHING = Amount()
+UNKNOWN = Amount(num_unknown=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -50,8 +50,21 @@ def test_budgets_are_metrics(tmp_path: Path) -> None:
     assert published(rig, path) == {
         "BudgetSpent all": pytest.approx(20),
         "BudgetUsed all": pytest.approx(50),
-        "BudgetSpent none": 0,
     }
+
+
+def test_a_budget_of_no_endpoint_is_logged_once_and_has_no_metrics(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rig, path = Rig(), tmp_path / "prices.toml"
+    path.write_text(PRICES)
+    state = open_state(MemoryStore())
+    watch = BudgetWatch(HERE, state, rig.metrics, PriceFile(path), rig.clock)
+    with caplog.at_level(logging.WARNING):
+        watch.publish()
+        watch.publish()
+    logged = [it.message for it in caplog.records]
+    assert [it.partition(":")[0] for it in logged] == ["budget none has no metrics now"]
 
 
 def test_too_many_sums_leave_budgets_without_metrics(

@@ -50,7 +50,7 @@ CHARGES = [
     charge("2026-12-03T10:00", "rare", None),
     charge("2026-12-03T10:00", None, 16.0),
 ]
-TAGS = {"search": {"team": "a"}, "rare": {"team": "a"}}
+TAGS = {"search": {"team": "a"}, "rare": {"team": "a"}, "quiet": {"team": "c"}}
 
 
 @cases(
@@ -60,7 +60,11 @@ TAGS = {"search": {"team": "a"}, "rare": {"team": "a"}}
     case("an endpoint by week", {"period": "week", "amount": 5, "endpoint": "chat"}, 7, 0, True),
     case("an endpoint by month", {"period": "month", "amount": 5, "endpoint": "chat"}, 3, 0, False),
     case("a tag", {"period": "day", "amount": 1, "tag": ("team", "a")}, 8, 1, True),
-    case("another value", {"period": "day", "amount": 0, "tag": ("team", "b")}, 0, 0, False),
+    case("a quiet endpoint", {"period": "day", "amount": 0, "endpoint": "quiet"}, 0, 0, False),
+    case("a quiet tag", {"period": "day", "amount": 0, "tag": ("team", "c")}, 0, 0, False),
+    case(
+        "an endpoint that is gone", {"period": "day", "amount": 9, "endpoint": "chat"}, 1, 0, False
+    ),
 )
 def test_a_budget_covers_its_period_and_scope(
     given: dict[str, object], spent: float, unknown: int, is_over: bool
@@ -68,6 +72,20 @@ def test_a_budget_covers_its_period_and_scope(
     budget = Budget(name="b", **given)  # type: ignore[arg-type]
     (state,) = evaluate_budgets([budget], CHARGES, TAGS, NOW)
     assert (state.spent.known, state.spent.num_unknown, state.is_over) == (spent, unknown, is_over)
+
+
+@cases(
+    "given, why",
+    case("an endpoint that never was", {"endpoint": "chta"}, "no endpoint chta exists or has"),
+    case("a tag of no endpoint", {"tag": ("team", "b")}, "no endpoint has the tag team=b"),
+    case("a key of no endpoint", {"tag": ("t", "a")}, "no endpoint has the tag t=a"),
+)
+def test_a_budget_of_no_endpoint_is_unknown(given: dict[str, object], why: str) -> None:
+    budget = Budget(name="b", period="day", amount=0, **given)  # type: ignore[arg-type]
+    (state,) = evaluate_budgets([budget], CHARGES, TAGS, NOW)
+    assert (state.spent.value, state.spent.is_complete, state.is_over) == (None, False, False)
+    assert state.unmatched is not None
+    assert state.unmatched.startswith(why)
 
 
 # FOCUS 1.2's columns that must be present, and among them the columns that must not be null.

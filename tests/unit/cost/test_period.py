@@ -48,12 +48,18 @@ def test_a_period_is_extended_to_whole_hours(
     case("no unit", (None, None, "24"), "--last is 24;"),
     case("no time", (None, None, "0h"), "--last is 0h;"),
     case("too long a number", (None, None, "9" * 500 + "h"), "give hours, days or weeks"),
-    case("longer than usage is kept", (None, None, "456d"), "the period has 456 days"),
+    case("longer than usage is kept", (None, None, "456d"), "--last is 456d, and usage is kept"),
+    case("very long", (None, None, "999999999d"), "is kept 455 days: give at most 455d"),
+    case("dates too far apart", ("2025-01-01", "2026-12-01", None), "the period has 699 days"),
     case("two ways at once", ("2026-12-01", None, "1h"), "exclude each other"),
     case("no date", ("soon", None, None), "--from is soon;"),
     case("before the epoch", ("1900-01-01", None, None), "--from is 1900-01-01;"),
-    case("backwards", ("2026-12-02", "2026-12-01", None), "is not before --to"),
-    case("the future", ("2026-12-04", "2026-12-05", None), "is in the future"),
+    case("empty", ("2026-12-01", "2026-12-01", None), "is the same as --to 2026-12-01T00:00: give"),
+    case("backwards", ("2026-12-02", "2026-12-01", None), "T00:00 is after --to 2026-12-01T00:00"),
+    case("the future", ("2026-12-04", "2026-12-05", None), "--from 2026-12-04T00:00 is after the"),
+    case("from the future to now", ("2026-12-04", None, None), "is after the present 2026-12-03"),
+    case("a day of the future", (None, "2026-12-09", "24h"), "exclude each other"),
+    case("the day before a far end", (None, "2026-12-09", None), "--to 2026-12-09T00:00 is after"),
 )
 def test_an_invalid_period_is_refused(
     given: tuple[str | None, str | None, str | None], message: str

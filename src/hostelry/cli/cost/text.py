@@ -83,7 +83,7 @@ def _budget_lines(budgets: Iterable[BudgetState], currency: str) -> list[str]:
     for one in budgets:
         budget = one.budget
         spent = f"{write_amount(one.spent)} {currency}"
-        note = "over budget" if one.is_over else ""
+        note = one.unmatched or ("over budget" if one.is_over else "")
         rows.append([budget.name, budget.period, spent, write_money(budget.amount), note])
     return ["", *columns(rows)] if len(rows) > 1 else []
 

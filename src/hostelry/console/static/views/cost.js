@@ -48,7 +48,7 @@ function parts({ reports, left_out: leftOut }) {
     whole.steps.length > 0 && table("Steps", ["Endpoint", "Kind", "Operation", "Steps", currency],
       whole.steps.map((row) => [row.endpoint || "(models and configurations)", row.kind, row.operation, number(row.steps), money(row.amount)])),
     whole.budgets.length > 0 && table("Budgets", ["Budget", "Period", "Spent", "Of"],
-      whole.budgets.map((row) => [row.is_over ? `${row.name} (over budget)` : row.name, row.period, amount(row), money(row.budget)])),
+      whole.budgets.map((row) => [row.unmatched ? `${row.name} (${row.unmatched})` : row.is_over ? `${row.name} (over budget)` : row.name, row.period, amount(row), money(row.budget)])),
   ];
 }
 
