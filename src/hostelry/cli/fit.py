@@ -10,7 +10,7 @@ from hostelry.base.errors import TerminalError, UsageError
 from hostelry.cli import completion as names
 from hostelry.cli.home_option import HomeOption, JsonOption, print_json
 from hostelry.cost.prices import PriceList
-from hostelry.home.price_file import load_prices
+from hostelry.home.price_file import list_unknown_types, load_prices
 
 FileArgument = Annotated[
     Path | None, typer.Argument(help="TOML file with models, machines and targets.")
@@ -191,10 +191,15 @@ def print_report(report: Mapping[str, Any], lines: Sequence[str], *, as_json: bo
 
 
 def read_prices(path: Path) -> PriceList:
-    """The prices in a file. Raises TerminalError if it does not exist or is invalid."""
+    """The prices in a file. Raises TerminalError if it does not exist or is invalid.
+
+    Instance types that do not exist are warned of.
+    """
     found = load_prices(path)
     if found is None:
         raise TerminalError(f"{path} does not exist; `hostelry cost --example-prices` prints one")
+    for fault in list_unknown_types(found):
+        show_progress(f"warning: {path}: {fault}")
     return found
 
 

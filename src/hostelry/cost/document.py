@@ -10,10 +10,10 @@ from hostelry.cost.report import Amount, CostReport
 def build_document(
     report: CostReport, budgets: Sequence[BudgetState], currency: str, by: str
 ) -> dict[str, Any]:
-    """The report for programs. An unknown amount is null."""
+    """The report for programs. An unknown amount is null, as is the currency without prices."""
     return {
         "by": by,
-        "currency": currency,
+        "currency": currency or None,
         "rows": [
             {
                 "name": row.name,
@@ -75,4 +75,8 @@ def build_document(
 
 
 def _build_amount(amount: Amount) -> dict[str, Any]:
-    return {"amount": amount.value, "is_complete": amount.is_complete}
+    return {
+        "amount": amount.value,
+        "is_complete": amount.is_complete,
+        "instance_h": amount.instance_h,
+    }

@@ -18,6 +18,7 @@ FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 REPORT_COLUMNS = (
     "Name", "IsIdle", "Amount", "IsComplete", "Currency", "Requests", "ServiceSeconds", "BytesIn",
     "BytesOut", "TokensIn", "TokensOut", "Per1000Calls", "Per1000Tokens",
+    "InstanceHours",
 )  # fmt: skip
 FOCUS_COLUMNS = (
     "BilledCost", "BillingAccountId", "BillingAccountName", "BillingCurrency", "BillingPeriodEnd",
@@ -59,10 +60,12 @@ def list_report_rows(report: CostReport, currency: str) -> Iterator[Row]:
             currency,
             *counts,
             *unit_costs,
+            _write(row.amount.instance_h),
         )
     for idle in report.idle:
         name = f"{idle.component or idle.endpoint}: {idle.reason.value}"
-        yield (guard_cell(name), "true", *_write_amount(idle.amount), currency, *[""] * 8)
+        hours = _write(idle.amount.instance_h)
+        yield (guard_cell(name), "true", *_write_amount(idle.amount), currency, *[""] * 8, hours)
 
 
 def _list_counts(calls: Calls) -> Iterator[float]:

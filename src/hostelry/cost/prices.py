@@ -105,6 +105,9 @@ class PriceList:
     budgets: tuple[Budget, ...] = ()
 
 
+NO_PRICES = PriceList(currency="")
+
+
 def get_price_per_hour(prices: PriceList, instance_type: str) -> float | None:
     """The price of an hour of an instance type, or None if the price is unknown."""
     price = prices.instances.get(instance_type)

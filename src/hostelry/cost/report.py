@@ -32,12 +32,14 @@ WITHOUT_CALLS = frozenset({"instance-type"})
 class Amount:
     """A sum of charges. `known` is their sum as far as prices are known.
 
-    With `num_unknown` charges of an unknown price it is a lower bound.
+    With `num_unknown` charges of an unknown price it is a lower bound. `instance_h` are the hours
+    of instances in these charges, whether their prices are known or not.
     """
 
     known: float = 0.0
     num_unknown: int = 0
     num_known: int = 0
+    instance_h: float = 0.0
 
     @property
     def is_complete(self) -> bool:
@@ -55,6 +57,7 @@ class Amount:
             known=self.known + other.known,
             num_unknown=self.num_unknown + other.num_unknown,
             num_known=self.num_known + other.num_known,
+            instance_h=self.instance_h + other.instance_h,
         )
 
 
@@ -132,10 +135,14 @@ class CostReport:
 
 def sum_charges(charges: Iterable[Charge]) -> Amount:
     """The sum of the charges whose prices are known, and the number of others."""
-    amounts = [charge.amount for charge in charges]
-    known = [it for it in amounts if it is not None]
+    rows = list(charges)
+    known = [it.amount for it in rows if it.amount is not None]
+    hours = (it.quantity for it in rows if it.kind is ChargeKind.INSTANCE)
     return Amount(
-        known=math.fsum(known), num_unknown=len(amounts) - len(known), num_known=len(known)
+        known=math.fsum(known),
+        num_unknown=len(rows) - len(known),
+        num_known=len(known),
+        instance_h=math.fsum(hours),
     )
 
 
@@ -188,7 +195,7 @@ def build_report(
     if by == "hour":
         rows.sort(key=lambda it: it.name)
     else:
-        rows.sort(key=lambda it: (-it.amount.known, it.name))
+        rows.sort(key=lambda it: (-it.amount.known, -it.amount.instance_h, it.name))
     recorded_s = math.fsum(min(it.recorded_s, HOUR_S) for it in hours)
     missing = {it.missing_price for it in charges}
     step_price = next((it.unit_price for it in charges if it.kind is ChargeKind.STEP), None)

@@ -1,16 +1,25 @@
 """The operator's prices.toml, and the example that ships with the package."""
 
 import logging
+from collections.abc import Collection
 from importlib.resources import files
 from pathlib import Path
 
 from hostelry.base.errors import TerminalError
 from hostelry.base.files import Stamp, get_stamp
-from hostelry.cost.prices import PriceFileError, PriceList, get_price_per_hour, parse_prices
+from hostelry.cost.prices import (
+    NO_PRICES,
+    PriceFileError,
+    PriceList,
+    get_price_per_hour,
+    parse_prices,
+)
+from hostelry.fleet.shapes import describe_unknown_type, instance_types
 
 LOG = logging.getLogger(__name__)
 
 MAX_FILE_BYTES = 1024 * 1024
+MAX_SHOWN_TYPES = 5
 
 
 def load_prices(path: Path) -> PriceList | None:
@@ -35,6 +44,14 @@ def load_prices(path: Path) -> PriceList | None:
         ) from error
     except PriceFileError as error:
         raise TerminalError(f"{path}: {error}") from error
+
+
+def list_unknown_types(prices: PriceList, used: Collection[str | None] = ()) -> list[str]:
+    """Faults of prices whose instance types are unknown, and not in `used`: they price nothing."""
+    unknown = [it for it in prices.instances if it not in used and it not in instance_types()]
+    faults = [f"{describe_unknown_type(it)}" for it in unknown[:MAX_SHOWN_TYPES]]
+    more = len(unknown) - len(faults)
+    return [*faults, f"{more:,} further unknown instance types"] if more else faults
 
 
 def read_example() -> str:
@@ -63,6 +80,8 @@ class PriceFile:
             except TerminalError as error:
                 self._prices = None
                 LOG.warning("no price is known: %s", error)
+            for fault in list_unknown_types(self._prices or NO_PRICES):
+                LOG.warning("%s: %s", self._path, fault)
         return self._prices
 
     def get_price_per_hour(self, instance_type: str) -> float | None:

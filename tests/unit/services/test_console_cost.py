@@ -19,6 +19,7 @@ from hostelry.services.console_cost import MAX_ROWS, SHOWN, ask_costs
 NOW = 3600.0 * 500_000 + 1800
 HOUR = 3600.0 * 500_000
 PRICES = 'currency = "EUR"\n[instances.big]\nprice_per_hour = 8\n'
+TOTAL = {"amount": 4.0, "is_complete": False, "instance_h": 1.0}
 ENDPOINT = {"EndpointName": "e", "VariantName": "v"}
 
 
@@ -79,7 +80,7 @@ def test_the_reports_are_those_of_the_command(tmp_path: Path) -> None:
     ]
     assert [(it["endpoint"], it["amount"]) for it in found["endpoint"]["idle"]] == [("e", 2.0)]
     assert found["endpoint"]["missing_prices"] == ['instances."other"']
-    assert found["endpoint"]["total"] == {"amount": 4.0, "is_complete": False}
+    assert found["endpoint"]["total"] == TOTAL
 
 
 def test_ten_times_the_shown_rows_are_cut_and_counted(tmp_path: Path) -> None:
@@ -89,7 +90,7 @@ def test_ten_times_the_shown_rows_are_cut_and_counted(tmp_path: Path) -> None:
     assert len(found["reports"]["adapter"]["rows"]) == MAX_ROWS
     assert found["left_out"]["adapter"]["rows"] == 9 * MAX_ROWS + 1
     assert found["left_out"]["endpoint"]["rows"] == 0
-    assert found["reports"]["adapter"]["total"] == {"amount": 4.0, "is_complete": False}
+    assert found["reports"]["adapter"]["total"] == TOTAL
 
 
 @cases(

@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -20,11 +20,11 @@ from hostelry.cost.attribution import Charge
 from hostelry.cost.document import build_document
 from hostelry.cost.export import list_focus_rows, list_report_rows
 from hostelry.cost.period import find_period
-from hostelry.cost.prices import PriceList
+from hostelry.cost.prices import NO_PRICES, PriceList
 from hostelry.cost.usage import gather_hours
 from hostelry.cost.view import CostView, find_first, read_sums
-from hostelry.home.home import Credentials, Home
-from hostelry.home.price_file import load_prices, read_example
+from hostelry.home.home import Credentials
+from hostelry.home.price_file import list_unknown_types, load_prices, read_example
 
 
 class By(StrEnum):
@@ -64,7 +64,8 @@ def cost(  # noqa: PLR0913 - the options of a command
 ) -> None:
     """Show the cost of endpoints, models and idle time, from prices.toml in the home.
 
-    Periods are whole hours in UTC. Amounts without a known price are named, not taken as 0.
+    Periods are whole hours in UTC. Amounts without a known price are named, not taken as 0. Without
+    prices.toml the hours of instances, the calls and the steps are shown.
 
     Example: hostelry cost --last 7d --by component
     """
@@ -73,7 +74,7 @@ def cost(  # noqa: PLR0913 - the options of a command
         return
     place = home_at(home)
     _, credentials = loaded = load_home(place)
-    prices = _require_prices(place)
+    prices = find_prices(place.prices, focus_file)
     check_outputs(place.prices, csv_file, focus_file)
     now = SystemClock().now()
     period = find_period(since, until, last, now)
@@ -90,6 +91,7 @@ def cost(  # noqa: PLR0913 - the options of a command
             f"no usage of {name} is recorded in this period; `hostelry cost` lists the names"
         )
     budgets = found.evaluate(answer["tags"], now)
+    note_unknown_types(place.prices, prices, {it.instance_type for it in found.select(None)[0]})
     if csv_file is not None:
         write_rows(csv_file, list_report_rows(report, prices.currency))
     if focus_file is not None:
@@ -112,14 +114,25 @@ def check_outputs(prices: Path, *files: Path | None) -> None:
             taken.add(path.resolve())
 
 
-def _require_prices(home: Home) -> PriceList:
-    prices = load_prices(home.prices)
-    if prices is None:
-        raise UsageError(
-            f"there are no prices: write {home.prices}. `hostelry cost --example-prices` prints an"
-            " example"
-        )
-    return prices
+def find_prices(path: Path, focus_file: Path | None) -> PriceList:
+    """The prices in a file. Without it none is known, and the command says how to get prices.
+
+    Raises TerminalError if FOCUS is asked for without prices, which it cannot do without.
+    """
+    prices = load_prices(path)
+    if prices is not None:
+        return prices
+    remedy = f"write {path}. `hostelry cost --example-prices` prints an example"
+    if focus_file is not None:
+        raise TerminalError(f"--focus {focus_file} needs prices: {remedy}")
+    typer.echo(f"No cost is known without prices: {remedy}.", err=True)
+    return NO_PRICES
+
+
+def note_unknown_types(path: Path, prices: PriceList, used: Collection[str | None]) -> None:
+    """Warn of prices of instance types that SageMaker does not have and that nothing used."""
+    for fault in list_unknown_types(prices, used):
+        typer.echo(f"warning: {path}: {fault}", err=True)
 
 
 def _list_focus(

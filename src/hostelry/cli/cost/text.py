@@ -7,22 +7,27 @@ from hostelry.cost.attribution import HOUR_S, NO_ENDPOINT
 from hostelry.cost.budget import BudgetState
 from hostelry.cost.report import Amount, CostReport, CostRow
 
-UNKNOWN = "unknown"
+UNKNOWN, COST = "unknown", "COST"
 SMALLEST_PLAIN = 0.01
 
 
 def cost_lines(
     report: CostReport, budgets: Sequence[BudgetState], currency: str, by: str
 ) -> list[str]:
-    """The table, then idle cost, the total, savings, budgets and unknown prices."""
+    """The table, then idle cost, the total, savings, budgets and unknown prices.
+
+    Without prices the currency is empty.
+    """
+    currency = currency or COST
     lines = _row_lines(report.rows, currency, by)
     if report.idle:
-        rows = [["IDLE", "WHY", currency]]
+        rows = [["IDLE", "WHY", currency, "INSTANCE HOURS"]]
         for one in report.idle:
-            name = one.component or one.endpoint
-            rows.append([name, one.reason.value, write_amount(one.amount)])
+            name, hours = one.component or one.endpoint, one.amount.instance_h
+            rows.append([name, one.reason.value, write_amount(one.amount), f"{hours:.2f}"])
         lines += ["", *columns(rows)]
     lines += ["", f"total: {write_total(report.total, currency)}"]
+    lines += [f"instances: {report.total.instance_h:.2f} hours"]
     lines += [
         f"records: {_write_hours(report.recorded_s)} of {_write_hours(report.period_s)} hours"
     ]
@@ -41,13 +46,15 @@ def cost_lines(
 def _row_lines(rows: Sequence[CostRow], currency: str, by: str) -> list[str]:
     if not rows:
         return ["No usage is recorded in this period."]
-    table = [[by.upper(), currency, "CALLS", "PER 1,000 CALLS", "TOKENS", "PER 1,000 TOKENS"]]
+    heads = ["INSTANCE HOURS", "CALLS", "PER 1,000 CALLS", "TOKENS", "PER 1,000 TOKENS"]
+    table = [[by.upper(), currency, *heads]]
     for row in rows:
         calls = row.calls
         table.append(
             [
                 row.name,
                 write_amount(row.amount),
+                f"{row.amount.instance_h:.2f}",
                 "-" if calls is None else f"{calls.requests:.0f}",
                 write_money(row.per_1000_calls),
                 "-" if calls is None or not calls.tokens else f"{calls.tokens:.0f}",
@@ -63,7 +70,7 @@ def _saving_lines(report: CostReport, currency: str) -> list[str]:
     rows = [["HOURS WITHOUT A CALL", "HOURS", "SCALE TO ZERO WOULD SAVE AT MOST", ""]]
     for one in report.savings:
         note = "not called in this period" if one.is_uncalled else ""
-        amount = f"{write_amount(one.amount)} {currency}"
+        amount = write_with_currency(one.amount, currency)
         rows.append([one.endpoint, str(one.num_hours), amount, note])
     return ["", *columns(rows)]
 
@@ -82,7 +89,7 @@ def _budget_lines(budgets: Iterable[BudgetState], currency: str) -> list[str]:
     rows = [["BUDGET", "PERIOD", "SPENT", "OF", ""]]
     for one in budgets:
         budget = one.budget
-        spent = f"{write_amount(one.spent)} {currency}"
+        spent = write_with_currency(one.spent, currency)
         note = one.unmatched or ("over budget" if one.is_over else "")
         rows.append([budget.name, budget.period, spent, write_money(budget.amount), note])
     return ["", *columns(rows)] if len(rows) > 1 else []
@@ -93,6 +100,12 @@ def write_amount(amount: Amount) -> str:
     if amount.value is None:
         return UNKNOWN
     return f"{'' if amount.is_complete else '>= '}{write_money(amount.value)}"
+
+
+def write_with_currency(amount: Amount, currency: str) -> str:
+    """An amount with its currency, which an unknown amount has not."""
+    text = write_amount(amount)
+    return text if amount.value is None else f"{text} {currency}"
 
 
 def write_total(amount: Amount, currency: str) -> str:

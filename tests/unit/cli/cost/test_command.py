@@ -6,7 +6,8 @@ import pytest
 from tests.cases import case, cases
 
 from hostelry.base.errors import TerminalError, UsageError
-from hostelry.cli.cost.command import check_outputs, write_rows
+from hostelry.cli.cost.command import check_outputs, find_prices, note_unknown_types, write_rows
+from hostelry.cost.prices import NO_PRICES, parse_prices
 
 
 @cases(
@@ -27,6 +28,42 @@ def test_no_file_of_the_command_is_overwritten(
 def test_different_files_are_taken(tmp_path: Path) -> None:
     check_outputs(tmp_path / "prices.toml", tmp_path / "a.csv", tmp_path / "b.csv")
     check_outputs(tmp_path / "prices.toml", None, None)
+
+
+def test_without_prices_none_is_known_and_the_remedy_is_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "prices.toml"
+    assert find_prices(path, None) == NO_PRICES
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.startswith(f"No cost is known without prices: write {path}. `hostelry cost")
+
+
+def test_focus_needs_prices(tmp_path: Path) -> None:
+    with pytest.raises(TerminalError, match=r"^--focus f\.csv needs prices: write ") as caught:
+        find_prices(tmp_path / "prices.toml", Path("f.csv"))
+    assert not isinstance(caught.value, UsageError)
+
+
+@cases(
+    "types, used, shown",
+    case("a known type", ["ml.m5.large"], [], []),
+    case("a typing error", ["ml.m5.lrge"], [], ["did you mean ml.m5.large"]),
+    case("an unknown type that was used", ["own"], ["own"], []),
+    case("many", [f"ml.m5.x{it}" for it in range(10_000)], [], [*["ml.m5."] * 5, "9,995 further"]),
+)
+def test_prices_of_unknown_types_are_named(
+    types: list[str], used: list[str], shown: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    tables = [f'[instances."{it}"]\nprice_per_hour = 1\n' for it in types]
+    text = 'currency = "USD"\n' + "".join(tables)
+    note_unknown_types(Path("prices.toml"), parse_prices(text), used)
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == len(shown)
+    for line, part in zip(lines, shown, strict=True):
+        assert line.startswith("warning: prices.toml: ")
+        assert part in line
 
 
 def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:

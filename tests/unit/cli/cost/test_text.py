@@ -1,5 +1,7 @@
 """The tables of `hostelry cost`."""
 
+from dataclasses import replace
+
 from tests.cases import case, cases
 
 from hostelry.cli.cost.command import By
@@ -16,7 +18,7 @@ from hostelry.cost.report import BY, Amount, CostReport, CostRow, IdleRow, Savin
 from hostelry.cost.steps import StepCount, StepKind
 from hostelry.cost.usage import Calls
 
-KNOWN = Amount(known=2.0, num_known=1)
+KNOWN = Amount(known=2.0, num_known=1, instance_h=1.5)
 PARTLY = Amount(known=2.0, num_known=1, num_unknown=1)
 UNKNOWN = Amount(num_unknown=1)
 REPORT = CostReport(
@@ -46,13 +48,13 @@ def test_every_part_of_a_report_is_shown() -> None:
     text = "\n".join(cost_lines(REPORT, BUDGETS, "EUR", "endpoint"))
     lines = [" ".join(it.split()) for it in text.split("\n")]
     for expected in (
-        "ENDPOINT EUR CALLS PER 1,000 CALLS TOKENS PER 1,000 TOKENS",
-        "chat 2.0000 4 500.0000 - -",
-        "rare unknown 0 - - -",
-        "chat not reserved by any copy 2.0000",
+        "ENDPOINT EUR INSTANCE HOURS CALLS PER 1,000 CALLS TOKENS PER 1,000 TOKENS",
+        "chat 2.0000 1.50 4 500.0000 - -",
+        "rare unknown 0.00 0 - - -",
+        "chat not reserved by any copy 2.0000 1.50",
         "total: at least 2.0000 EUR",
         "records: 0.50 of 2.00 hours",
-        "rare 3 unknown EUR not called in this period",
+        "rare 3 unknown not called in this period",
         "STEPS OF KIND OPERATION STEPS EUR",
         "chat change UpdateEndpoint 2 -",
         "(models and configurations) deploy CreateModel 1 0.5000",
@@ -74,14 +76,31 @@ def test_a_period_without_usage_has_one_line() -> None:
         "No usage is recorded in this period.",
         "",
         "total: 0.0000 EUR",
+        "instances: 0.00 hours",
         "records: 0.00 of 1.00 hours",
     ]
+
+
+def test_without_prices_hours_calls_and_steps_are_shown() -> None:
+    amount = Amount(num_unknown=1, instance_h=2.5)
+    row = CostRow(name="chat", amount=amount, calls=Calls(requests=4))
+    report = replace(REPORT, rows=[row], idle=[], total=amount)
+    lines = [" ".join(it.split()) for it in cost_lines(report, [], "", "endpoint")]
+    for expected in (
+        "ENDPOINT COST INSTANCE HOURS CALLS PER 1,000 CALLS TOKENS PER 1,000 TOKENS",
+        "chat unknown 2.50 4 - - -",
+        "total: unknown",
+        "instances: 2.50 hours",
+        "chat change UpdateEndpoint 2 -",
+    ):
+        assert expected in lines
+    assert build_document(report, [], "", "endpoint")["currency"] is None
 
 
 def test_an_unknown_amount_is_null_for_programs() -> None:
     found = build_document(REPORT, BUDGETS, "EUR", "endpoint")
     assert [it["amount"] for it in found["rows"]] == [2.0, None]
-    assert found["total"] == {"amount": 2.0, "is_complete": False}
+    assert found["total"] == {"amount": 2.0, "is_complete": False, "instance_h": 0.0}
     assert found["budgets"][0]["is_over"] is True
 
 
