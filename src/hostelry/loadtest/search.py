@@ -1,9 +1,10 @@
 """The search for the highest concurrency at which limits of latency and errors hold. Pure.
 
 The load runs in steps. A step has one concurrency, a warm-up, and windows that are measured until
-three in a row agree, so a step near a limit has more of them. The concurrency doubles until a limit
-is broken, and bisection follows. A step that breaks a limit is measured again. If the two
-measurements differ, a third one decides.
+three in a row agree, so a step near a limit has more of them. Three windows without an answer also
+end a step, so that a model that is gone gets little load. The concurrency doubles until a limit is
+broken, and bisection follows. A step that breaks a limit is measured again. If the two measurements
+differ, a third one decides.
 """
 
 import itertools
@@ -147,8 +148,8 @@ def is_warm_up_over(
 
 
 def is_step_over(settings: SearchSettings, windows: Sequence[LoadTally], elapsed_s: float) -> bool:
-    """True if the last windows agree, or the windows, time or requests are used up."""
-    if elapsed_s >= settings.step_s or len(windows) >= MAX_WINDOWS:
+    """True if the last windows agree or are dead, or the windows, time or requests are used up."""
+    if elapsed_s >= settings.step_s or len(windows) >= MAX_WINDOWS or are_dead(windows):
         return True
     most = settings.step_requests
     if most is not None and sum(it.num_requests for it in windows) >= most:
@@ -172,6 +173,12 @@ def are_stable(windows: Sequence[LoadTally]) -> bool:
     medians = [percentile(sorted(it.latencies), 0.5) for it in last]
     rates = [get_throughput(it) for it in last]
     return max(find_spread(rates), find_spread(medians)) <= STABLE_SHARE
+
+
+def are_dead(windows: Sequence[LoadTally]) -> bool:
+    """True if requests failed in each of the last windows and none was answered."""
+    last = windows[-NUM_STABLE:]
+    return len(last) == NUM_STABLE and all(it.num_requests and not it.num_ok for it in last)
 
 
 def build_step(

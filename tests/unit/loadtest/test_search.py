@@ -2,7 +2,7 @@
 
 import heapq
 import random
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import inf
@@ -300,6 +300,23 @@ def test_without_stable_windows_all_of_them_count_and_their_spread_is_known() ->
 def test_a_step_ends_with_its_requests(step_requests: int | None, is_over: bool) -> None:
     settings = replace(SETTINGS, step_requests=step_requests)
     assert is_step_over(settings, [window(100, 0.1)] * 2, 2.0) is is_over
+
+
+DEAD = LoadTally(errors=Counter({"404": 500}), measured_s=1.0)
+
+
+@cases(
+    "windows, is_over",
+    case("no answer in three windows", [DEAD] * 3, True),
+    case("no answer in two windows", [DEAD] * 2, False),
+    case("answers before the model was gone", [window(100, 0.1), *[DEAD] * 3], True),
+    case("answers come again", [*[DEAD] * 2, window(100, 0.1)], False),
+    case("no request has ended yet", [LoadTally(measured_s=1.0)] * 3, False),
+)
+def test_a_step_ends_once_no_request_is_answered(
+    windows: Sequence[LoadTally], is_over: bool
+) -> None:
+    assert is_step_over(SETTINGS, windows, 4.0) is is_over
 
 
 def test_a_measure_without_values_does_not_keep_its_limit() -> None:
