@@ -16,6 +16,8 @@ Anything else that is raised is a defect of ours: 500 with a request id, traceba
 from collections.abc import Mapping
 from typing import Any
 
+INTERRUPTED = 130  # a shell's exit code for SIGINT
+
 
 class HostelryError(Exception):
     """Base of every error this project raises on purpose."""

@@ -246,7 +246,7 @@ class FakeCopies:
 
 def sweep_with(
     copies: FakeCopies, swept: list[SweptOption], measure: Callable[[SweepCell], LoadResult]
-) -> list[CellResult]:
+) -> tuple[list[CellResult], bool]:
     """Run a sweep whose cells are measured by `measure`, and record them."""
 
     def record(cell: SweepCell, models: Sequence[NamedModel]) -> LoadResult:
@@ -263,14 +263,15 @@ def answered(cell: SweepCell) -> LoadResult:
 
 def test_each_deployment_is_measured_with_all_values_of_the_load_and_removed() -> None:
     copies = FakeCopies()
-    results = sweep_with(copies, [DTYPE, CONCURRENCY], answered)
+    results, is_interrupted = sweep_with(copies, [DTYPE, CONCURRENCY], answered)
+    assert not is_interrupted
     assert copies.events == ["deploy fp32", "fp32 1", "fp32 2", "remove", "deploy bf16", "remove"]
     assert [it.problem for it in results] == [None, None, "no room", "no room"]
 
 
 def test_without_deployments_the_named_model_is_measured() -> None:
     copies = FakeCopies()
-    results = sweep_with(copies, [CONCURRENCY], answered)
+    results, _ = sweep_with(copies, [CONCURRENCY], answered)
     assert copies.events == ["echo 1", "echo 2"]
     assert len(results) == 2
 
@@ -281,7 +282,7 @@ def test_a_cell_that_fails_does_not_end_the_sweep() -> None:
             raise TerminalError("the first request failed")
         return answered(cell)
 
-    results = sweep_with(FakeCopies(), [CONCURRENCY], fail_first)
+    results, _ = sweep_with(FakeCopies(), [CONCURRENCY], fail_first)
     assert [it.problem for it in results] == ["the first request failed", None]
 
 
@@ -291,6 +292,7 @@ def test_ctrl_c_ends_a_sweep_with_the_cells_that_were_measured() -> None:
         return replace(result, is_interrupted=cell.values["concurrency"] == 2)
 
     copies = FakeCopies()
-    results = sweep_with(copies, [DTYPE, CONCURRENCY], interrupt_second)
+    results, is_interrupted = sweep_with(copies, [DTYPE, CONCURRENCY], interrupt_second)
+    assert is_interrupted
     assert [it.cell.values["concurrency"] for it in results] == [1]
     assert copies.events == ["deploy fp32", "fp32 1", "fp32 2"], "the context removes the copy"

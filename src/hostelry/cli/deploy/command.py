@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from hostelry.base.errors import INTERRUPTED
 from hostelry.cli.home_option import (
     HomeOption,
     JsonOption,
@@ -12,7 +13,6 @@ from hostelry.cli.home_option import (
     print_json,
 )
 
-INTERRUPTED = 130  # a shell's exit code for SIGINT
 SourceArgument = Annotated[
     str,
     typer.Argument(

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import msgspec
 import typer
 
-from hostelry.base.errors import TerminalError, UsageError
+from hostelry.base.errors import INTERRUPTED, TerminalError, UsageError
 from hostelry.cli import completion as names
 from hostelry.cli.calls.llm_calls import find_with_fallback
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, load_home, print_json
@@ -153,7 +153,8 @@ def load(  # noqa: PLR0913 - a command's options
 
     Without --rate each connection sends its next request after the last answer. With --rate
     requests are sent at even times, whether or not earlier requests were answered, and latency
-    counts from the planned time. Ctrl-C ends the test early and prints the figures.
+    counts from the planned time. Ctrl-C ends the test early and prints the figures. A sweep
+    then exits with code 130.
 
     A first request, which is not counted, checks that the model answers. If this client limits the
     load, the result says so.
@@ -287,7 +288,8 @@ def run_sweep(
         return platform.measure(options.replace_values(cell.values), models)
 
     open_copies = partial(model_copies, place, platform.running, platform.models[0])
-    results = Sweep(platform.models, swept, measure, open_copies).measure_cells()
+    sweep = Sweep(platform.models, swept, measure, open_copies)
+    results, is_interrupted = sweep.measure_cells()
     head = {
         "format": FORMAT,
         "target": platform.name,
@@ -300,6 +302,8 @@ def run_sweep(
     }
     lines = sweep_lines(platform.name, swept, results, len(build_cells(swept)))
     report(sweep_document(head, swept, results), lines, output)
+    if is_interrupted:
+        raise typer.Exit(INTERRUPTED)
     if all(it.problem is not None for it in results):
         raise TerminalError("no combination was measured without a problem")
 

@@ -28,10 +28,11 @@ class Sweep:
     measure: Measure
     open_copies: Callable[[], AbstractContextManager[ModelCopies]]
 
-    def measure_cells(self) -> list[CellResult]:
-        """The results of the cells. Ctrl-C ends the sweep with the results so far."""
+    def measure_cells(self) -> tuple[list[CellResult], bool]:
+        """The results of the cells, and true if Ctrl-C ended the sweep before the last cell."""
         cells = build_cells(self.swept)
         results: list[CellResult] = []
+        is_interrupted = False
         with ExitStack() as stack:
             copies = None
             if any(it.needs_copy for it in self.swept):
@@ -42,8 +43,9 @@ class Sweep:
                 for values, group in groupby(cells, lambda it: it.copy_values):
                     self._run_group(copies, values, list(group), results)
             except KeyboardInterrupt:
+                is_interrupted = True
                 typer.echo("hostelry: the sweep was ended early", err=True)
-        return results
+        return results, is_interrupted
 
     def _run_group(
         self,
