@@ -240,7 +240,7 @@ def test_right_size_of_the_sdk_works_while_processes_are_killed(served: Served) 
     assert found["environment"]["OMP_NUM_THREADS"] in ("1", "2")
     steps = served.sagemaker.list_inference_recommendations_job_steps(JobName=name)["Steps"]
     assert [it["Status"] for it in steps] == ["COMPLETED", "COMPLETED"]
-    assert "Step 1: 1 users, " in done.stdout, "the SDK prints the windows"
+    assert "Step 1: 1 concurrent user, " in done.stdout, "the SDK prints the windows"
 
 
 def windows_in(lines: list[str]) -> int:
@@ -262,7 +262,7 @@ def recommended(served: Served, job: str) -> dict[str, Any]:
 
 def measured_users(lines: list[str]) -> list[str]:
     """The numbers of users of the windows that a job's lines show."""
-    users = [it.partition(" users, ") for it in lines if "invocations/minute" in it]
+    users = [it.partition(" concurrent user") for it in lines if "invocations/minute" in it]
     return sorted({before.rpartition(" ")[2] for before, _, _ in users})
 
 

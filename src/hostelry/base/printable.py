@@ -13,6 +13,7 @@ JOINERS = frozenset("\u200c\u200d")
 KEPT = frozenset("\n\t")
 BREAKS = {"\u2028": "\n", "\u2029": "\n"}
 BREAK = re.compile("[\n\u2028\u2029]")
+MAX_SHORT = 999_999.5  # from here on, the format g writes exponents
 CLEAR_LINE = "\r\x1b[2K"
 OTHER = re.compile(r"[^\n\t -~]")
 COLOUR = re.compile(r"(\x1b\[(?:[0-24]|3[0-79]|9[0-7])?(?:;(?:[0-24]|3[0-79]|9[0-7]))*m)")
@@ -73,6 +74,13 @@ def one_line(text: str, most: int = 0) -> str:
     lines = (it.strip() for it in printable(text).splitlines())
     line = next((it for it in lines if it), "")
     return f"{line[: most - 3]}..." if 0 < most < len(line) else line
+
+
+def plain_number(value: float) -> str:
+    """A number of at most six significant digits, or with all digits of a larger whole part."""
+    if isinstance(value, int):
+        return str(value)
+    return f"{value:.0f}" if abs(value) >= MAX_SHORT else f"{value:g}"
 
 
 def _is_kept(character: str) -> bool:

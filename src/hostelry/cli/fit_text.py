@@ -9,7 +9,7 @@ from hostelry.advisor.advice import GroupAdvice, SimulatedOption, format_anchor
 from hostelry.advisor.axes import AxisValue
 from hostelry.advisor.options import HostingOption
 from hostelry.advisor.values import FitMix, FitModel
-from hostelry.cli.status_text import columns, count_text
+from hostelry.cli.status_text import columns, count_text, number_text
 
 BAR_CELLS = 10
 FULL, BAND, EMPTY, ASSUMED = "█", "▒", "·", "░"
@@ -34,8 +34,9 @@ def _list_group(advice: GroupAdvice, *, named: bool) -> Iterator[str]:
         yield f"group {group.name}: {count_text(len(group.models), 'model')} ({group.why})"
         yield f"   {_list_names(group.models)}"
         yield (
-            f"   at most {group.peak:.2g} requests in progress, {group.sum_of_peaks:.2g} if all "
-            "peaked at once"
+            "   requests at a time, on average over the busiest five minutes: "
+            f"{number_text(group.peak)}, or {number_text(group.sum_of_peaks)} if the busiest five "
+            "minutes of all models came together"
         )
     if advice.simulated:
         yield from _list_options(advice)

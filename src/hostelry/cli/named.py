@@ -15,11 +15,13 @@ from typing import Any
 import typer
 
 from hostelry.base.errors import TerminalError
+from hostelry.base.printable import one_line
 from hostelry.home.aws_client import aws_client
 from hostelry.home.home import Credentials, UpConfig
 from hostelry.home.json_client import JsonClient
 
 MAX_SUGGESTIONS = 3
+MAX_SHOWN = 80  # letters of an invalid name
 PATIENT_TRIES = 6  # the gateway holds each try for ten seconds while control is away
 AWAY_NOTE = "hostelry: control does not answer; waiting for it"
 NAME_OF = {
@@ -29,6 +31,8 @@ NAME_OF = {
     "model": "ModelName",
 }
 AWAY_CODES = ("ServiceUnavailable", "ServiceUnavailableException", "503")
+NAME_FORM = "up to 63 letters, digits and hyphens between them, such as my-model"
+MAX_NAME = 63
 LEAST_LIKENESS = 0.6  # difflib's ratio, from 0 to 1
 
 
@@ -132,13 +136,21 @@ def suggestions(name: str, names: Iterable[str]) -> list[str]:
     return [lower[it] for it in list(found)[:MAX_SUGGESTIONS]]
 
 
+def is_valid_name(name: str) -> bool:
+    """True if an endpoint or a component can have the name."""
+    plain = name.replace("-", "")
+    is_inside = len(name) <= MAX_NAME and name.strip("-") == name
+    return is_inside and plain.isascii() and plain.isalnum()
+
+
 def find_named(sagemaker: Any, name: str, prefer: NameKind = NameKind.COMPONENT) -> NamedModel:
     """The resource that `name` stands for on the platform. `sagemaker` is a client.
 
     Raises the errors of `resolve`, and botocore's errors (see `api_errors`).
     """
     _, whole, adapter = _parse_name(name)
-    parts = [whole] if adapter is None else [whole, adapter]
+    # An adapter of an archive may have any name.
+    parts = [whole, *([adapter] if adapter is not None and is_valid_name(adapter) else [])]
     try:
         found = resolve(name, listed_names(sagemaker, parts), prefer)
     except UnknownModelNameError:
@@ -268,6 +280,10 @@ def _parse_name(name: str) -> tuple[NameKind | None, str, str | None]:
     if not whole or (colon and not adapter):
         raise TerminalError(
             f"{name!r} is not a valid name: give an endpoint, a component, or COMPONENT:ADAPTER"
+        )
+    if not is_valid_name(whole):
+        raise TerminalError(
+            f"{one_line(whole, MAX_SHOWN)!r} is not a valid name: it has {NAME_FORM}"
         )
     if colon and kind is NameKind.ENDPOINT:
         raise TerminalError(f"{name} is not a valid name: an adapter belongs to a component")

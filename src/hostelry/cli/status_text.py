@@ -300,6 +300,13 @@ def count_text(number: int, word: str) -> str:
     return f"{number} {word}{'' if number == 1 else 's'}"
 
 
+def number_text(value: float | None) -> str:
+    """A number with three digits. A dash if it is unknown."""
+    if value is None:
+        return "-"
+    return f"{value:.0f}" if abs(value) >= 999.5 else f"{value:.3g}"
+
+
 def duration(seconds: float) -> str:
     """A duration in its two largest units: 4s, 3m12s, 2h05m, 3d04h."""
     whole = max(0, int(seconds))

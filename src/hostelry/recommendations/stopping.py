@@ -13,6 +13,7 @@ any other                                           continues until the traffic 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from hostelry.base.printable import plain_number
 from hostelry.domain.recommendation_job import BenchmarkLoad, StoppingRules
 
 MAX_ERROR_SHARE = 0.01
@@ -64,7 +65,7 @@ def find_stop(windows: Sequence[LoadWindow], rules: StoppingRules) -> str | None
         if all(it.has_errors for it in recent):
             return f"more than {MAX_ERROR_SHARE:.0%} of the invocations failed"
         if all(is_too_slow(it, rules) for it in recent):
-            return f"{name_percentile(rules)} of the latency is above {rules.latency_ms:g} ms"
+            return f"{name_percentile(rules)} of the latency is above {_write_limit(rules)}"
     if rules.stops_when_flat and is_flat(windows):
         return "more users bring no more invocations"
     return None
@@ -110,10 +111,14 @@ def explain_failure(windows: Sequence[LoadWindow], rules: StoppingRules) -> str:
     slow = [it.latency_ms for it in windows if it.latency_ms is not None]
     if slow and rules.latency_ms is not None:
         return (
-            f"No load kept {name_percentile(rules)} of the latency within {rules.latency_ms:g} ms:"
+            f"No load kept {name_percentile(rules)} of the latency within {_write_limit(rules)}:"
             f" it was {min(slow):.1f} ms at best."
         )
     return "No invocation was answered before the load ended."
+
+
+def _write_limit(rules: StoppingRules) -> str:
+    return "no limit" if rules.latency_ms is None else f"{plain_number(rules.latency_ms)} ms"
 
 
 def name_percentile(rules: StoppingRules) -> str:

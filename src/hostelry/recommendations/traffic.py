@@ -42,6 +42,11 @@ def count_users(phases: Sequence[TrafficPhase], elapsed_s: float) -> int:
     return 0
 
 
+def name_users(num_users: int) -> str:
+    """A number of users in words."""
+    return f"{num_users} concurrent user{'' if num_users == 1 else 's'}"
+
+
 def get_phase_end_s(phases: Sequence[TrafficPhase], elapsed_s: float) -> float:
     """When the phase at `elapsed_s` ends, from the start of the traffic."""
     end_s = 0.0

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hostelry.base.errors import HostelryError
+from hostelry.base.printable import plain_number
 from hostelry.domain.ai_benchmark_job import MAX_LOAD_S, AiWorkload
 from hostelry.graph.strict_yaml import YamlError, read_yaml
 
@@ -147,8 +148,8 @@ def _get_number(value: Any, name: str, limits: _Limits) -> float:
     is_number = isinstance(value, kinds) and not isinstance(value, bool) and math.isfinite(value)
     if not is_number or not limits.least <= value <= limits.most:
         raise WorkloadError(
-            f"parameters.{name} is {value!a:.80}; it must be {kind} from {limits.least:g} to"
-            f" {limits.most:g}"
+            f"parameters.{name} is {value!a:.80}; it must be {kind} from"
+            f" {plain_number(limits.least)} to {plain_number(limits.most)}"
         )
     return int(value) if limits.is_whole else float(value)
 

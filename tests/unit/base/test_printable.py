@@ -7,7 +7,14 @@ from pathlib import Path
 import pytest
 from tests.cases import case, cases
 
-from hostelry.base.printable import CLEAR_LINE, one_line, printable, printable_stream, whole_stream
+from hostelry.base.printable import (
+    CLEAR_LINE,
+    one_line,
+    plain_number,
+    printable,
+    printable_stream,
+    whole_stream,
+)
 from hostelry.cli.main import main
 
 EMOJI = "naïve 中文 😀 \U0001f468\u200d\U0001f469"
@@ -63,6 +70,19 @@ def test_what_commands_print(text: str, shown: str) -> None:
     print(text, end="", file=stream, flush=True)
     assert whole.getvalue() == shown
     assert whole_stream(stream) is whole_stream(whole) is whole
+
+
+@cases(
+    "value, text",
+    case("a whole number", 1_000_000, "1000000"),
+    case("the largest whole number", 2**63 - 1, "9223372036854775807"),
+    case("a large number", 1e6, "1000000"),
+    case("one that is rounded up to a million", 999_999.9, "1000000"),
+    case("a small number", 0.25, "0.25"),
+    case("a number without a fraction", 500.0, "500"),
+)
+def test_numbers_have_no_exponents(value: float, text: str) -> None:
+    assert plain_number(value) == text
 
 
 def test_the_command_prints_through_it(

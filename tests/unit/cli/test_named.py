@@ -103,6 +103,12 @@ def test_an_unknown_name_is_refused_with_what_comes_near(
     case("an adapter without a name", "llama:", "is not a valid name"),
     case("an adapter without a component", ":es", "is not a valid name"),
     case("a prefix alone", "endpoint/", "is not a valid name"),
+    case("a letter that no name has", "ü", "'ü' is not a valid name: it has up to 63 letters"),
+    case("an underscore", "my_model", "'my_model' is not a valid name"),
+    case("a hyphen at the end", "model-", "'model-' is not a valid name"),
+    case("64 letters", "a" * 64, "is not a valid name"),
+    case("a control character", "a\x1b[2J", "is not a valid name"),
+    case("a million letters", "a" * 1_000_000, "'a{77}...' is not a valid name"),
     case("an endpoint's adapter", "endpoint/chat:es", "belongs to a component"),
 )
 def test_a_name_without_one_meaning_is_refused(name: str, text: str) -> None:
@@ -179,6 +185,7 @@ def test_a_name_is_found_without_listing_everything(
     case("an endpoint of one model", "wine", endpoint("wine")),
     case("its only component", "stray-one", component("lonely", "stray-one")),
     case("an adapter of an archive", "llama:es", resolve("llama:es", LISTED)),
+    case("one with any name", "llama:my_es", resolve("llama:my_es", LISTED)),
 )
 def test_calls_go_to(name: str, model: NamedModel) -> None:
     assert called_model(_Listing(), name) == model

@@ -28,6 +28,7 @@ from hostelry.domain.recommendation_job import (
     RecommendationStatus,
 )
 from hostelry.recommendations.llm_results import get_cost_per_million_tokens, list_llm_recommended
+from hostelry.recommendations.traffic import name_users
 
 # AIRecommendationJobStatus has the values of AIBenchmarkJobStatus.
 SHOWN_STATUS: Mapping[RecommendationStatus, AiBenchmarkStatus] = {
@@ -166,7 +167,7 @@ def _recommend(
     instances = {"InstanceType": step.instance_type, "InstanceCount": 1, "CopyCountPerInstance": 1}
     return {
         "RecommendationDescription": (
-            f"{step.instance_type} with one copy serves {measures.concurrency} users at once:"
+            f"{step.instance_type} with one copy serves {name_users(measures.concurrency)}:"
             f" {measures.tokens_per_s:.1f} tokens per second."
         ),
         "ModelDetails": {"InstanceDetails": [instances]},

@@ -266,7 +266,7 @@ def call_model(call: Any, request: dict[str, Any], sink: AnswerSink) -> Invocati
     except EventStreamError as error:
         facts.error = f"the answer broke off: {model_error_text(error)}"
     except ClientError as error:
-        _note_refusal(facts, error)
+        _note_refusal(facts, error, request.get("EndpointName", ""))
     facts.ms = (monotonic_s() - began_s) * 1000
     return facts
 
@@ -281,12 +281,19 @@ def _parts(body: Any) -> Iterator[bytes]:
             yield event["PayloadPart"]["Bytes"]
 
 
-def _note_refusal(facts: InvocationFacts, error: "ClientError") -> None:
+def _note_refusal(facts: InvocationFacts, error: "ClientError", endpoint: str) -> None:
+    from hostelry.dataplane.balancing.destination import NO_COMPONENT_NAMED
+
     response: dict[str, Any] = dict(error.response)
     head = response.get("ResponseMetadata", {})
     facts.request_id = head.get("RequestId", "")
     facts.status = response.get("OriginalStatusCode") or head.get("HTTPStatusCode", 0)
     facts.error = model_error_text(error)
+    if facts.error == NO_COMPONENT_NAMED:
+        facts.error = (
+            f"endpoint {endpoint} hosts inference components, and has none: create one on it"
+            " (CreateInferenceComponent), or name another model. `hostelry ls` lists them"
+        )
 
 
 def report(facts: InvocationFacts, *, as_json: bool) -> None:

@@ -72,6 +72,11 @@ def cost(  # noqa: PLR0913 - the options of a command
     if example_prices:
         typer.echo(read_example(), nl=False)
         return
+    if name is not None and not name.strip():
+        raise UsageError(
+            f"{name!r} is not a valid name: give an endpoint, a component or an adapter, or leave"
+            " it out"
+        )
     place = home_at(home)
     _, credentials = loaded = load_home(place)
     prices = find_prices(place.prices, focus_file)

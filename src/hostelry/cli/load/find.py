@@ -10,8 +10,8 @@ import typer
 
 from hostelry.base.errors import TerminalError, UsageError
 from hostelry.base.printable import CLEAR_LINE, one_line, printable
-from hostelry.cli.load.result import error_lines, number_text, progress_line
-from hostelry.cli.status_text import columns
+from hostelry.cli.load.result import error_lines, progress_line
+from hostelry.cli.status_text import columns, number_text
 from hostelry.loadtest.search import (
     LimitedMeasure,
     SearchCause,

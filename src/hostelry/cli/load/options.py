@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from hostelry.base.errors import TerminalError
+from hostelry.base.printable import plain_number
 from hostelry.cli.load.find import MAX_CONCURRENCY, STEP_S, FindOptions
 from hostelry.cli.load.question import LoadQuestion
 from hostelry.cli.load.sweep import SweptValue
@@ -34,7 +35,8 @@ class LoadOptions:
         """Raise TerminalError for too many requests."""
         if self.rate is not None and self.rate * self.duration_s > MAX_REQUESTS:
             raise TerminalError(
-                f"{self.rate:g} requests/s for {self.duration_s:g} s are over {MAX_REQUESTS}"
+                f"{plain_number(self.rate)} requests/s for {plain_number(self.duration_s)} s are "
+                f"over {MAX_REQUESTS} requests: give a lower --rate or a shorter --duration"
             )
 
     @property

@@ -9,7 +9,7 @@ import msgspec
 from hostelry.base.errors import TerminalError
 from hostelry.base.json import decode
 from hostelry.base.printable import one_line, printable
-from hostelry.cli.status_text import columns
+from hostelry.cli.status_text import columns, number_text
 from hostelry.loadtest.tally import FORMAT, LoadTally, percentile
 
 Document = Mapping[str, Any]
@@ -132,10 +132,3 @@ def _at(result: Document, path: Sequence[str]) -> float | None:
 
 def _is_measure(result: Document, path: Sequence[str]) -> bool:
     return _at(result, path) is not None or result.get(path[0]) is None
-
-
-def number_text(value: float | None) -> str:
-    """A number with three digits. A dash if it is unknown."""
-    if value is None:
-        return "-"
-    return f"{value:.0f}" if abs(value) >= 999.5 else f"{value:.3g}"

@@ -9,8 +9,8 @@ from typing import Any
 
 from hostelry.base.errors import UsageError
 from hostelry.base.printable import one_line
-from hostelry.cli.load.result import error_lines, number_text
-from hostelry.cli.status_text import columns
+from hostelry.cli.load.result import error_lines
+from hostelry.cli.status_text import columns, number_text
 from hostelry.fleet.shapes import describe_unknown_type
 
 MAX_CELLS = 100

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from hostelry.base.printable import plain_number
 from hostelry.dataplane.route_table import Destination
 from hostelry.domain.ai_benchmark_job import MAX_LOAD_S, AiWorkload
 from hostelry.domain.recommendation_job import (
@@ -44,6 +45,7 @@ from hostelry.loadtest.search import (
     find_percentile_ms,
 )
 from hostelry.loadtest.tally import result_document, spread_ms
+from hostelry.recommendations.traffic import name_users
 
 STEP_S = 60.0  # of one concurrency, unless the workload has a duration
 PERCENTILE = 95.0  # of the times that have a limit
@@ -227,12 +229,12 @@ def describe_search_step(step: SearchStep) -> str:
     tally, seconds = step.measured, step.measured.measured_s or 1.0
     broken = "; ".join(
         f"{one.name} {'unknown' if one.value is None else f'{one.value:.1f} {one.unit}'} is above"
-        f" {one.limit:g} {one.unit}"
+        f" {plain_number(one.limit)} {one.unit}"
         for one in step.broken
     )
     limits = f": {broken}" if broken else ""
     return (
-        f"{step.concurrency} users, {step.throughput:.2f} requests/s,"
+        f"{name_users(step.concurrency)}, {step.throughput:.2f} requests/s,"
         f" {tally.num_tokens / seconds:.1f} tokens/s{limits}."
     )
 

@@ -41,7 +41,7 @@ from hostelry.recommendations.stopping import (
     find_stop,
     name_percentile,
 )
-from hostelry.recommendations.traffic import count_users, is_window_over
+from hostelry.recommendations.traffic import count_users, is_window_over, name_users
 
 LOG = logging.getLogger(__name__)
 AGAIN_S = 1.0
@@ -220,7 +220,7 @@ def describe_window(window: LoadWindow, rules: StoppingRules) -> str:
     )
     errors = f", {window.num_failed} errors ({window.first_error})" if window.num_failed else ""
     return (
-        f"{window.num_users} users, {window.invocations_per_minute:.0f} invocations/minute,"
+        f"{name_users(window.num_users)}, {window.invocations_per_minute:.0f} invocations/minute,"
         f" {latency}{errors}"
     )
 

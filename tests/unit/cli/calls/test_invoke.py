@@ -21,6 +21,7 @@ from hostelry.cli.calls.invoke import (
     read_body,
 )
 from hostelry.cli.calls.llm_calls import model_error_text
+from hostelry.dataplane.balancing.destination import NO_COMPONENT_NAMED
 
 PNG = b"\x89PNG\r\n\x1a\n\x00"
 
@@ -162,6 +163,15 @@ def refusal(**members: Any) -> ClientError:
 )
 def test_errors_have_the_containers_text(error: ClientError, text: str) -> None:
     assert model_error_text(error) == text
+
+
+def test_an_endpoint_without_components_is_named_instead_of_a_header() -> None:
+    def call(**_: Any) -> Any:
+        raise refusal(Error={"Code": "ValidationError", "Message": NO_COMPONENT_NAMED})
+
+    facts = call_model(call, {"EndpointName": "shop"}, AnswerSink(keeps=True))
+    assert facts.error is not None
+    assert facts.error.startswith("endpoint shop hosts inference components, and has none: create")
 
 
 def test_an_error_has_its_facts() -> None:

@@ -6,7 +6,13 @@ import pytest
 from tests.cases import case, cases
 
 from hostelry.base.errors import TerminalError, UsageError
-from hostelry.cli.cost.command import check_outputs, find_prices, note_unknown_types, write_rows
+from hostelry.cli.cost.command import (
+    check_outputs,
+    cost,
+    find_prices,
+    note_unknown_types,
+    write_rows,
+)
 from hostelry.cost.prices import NO_PRICES, parse_prices
 
 
@@ -64,6 +70,12 @@ def test_prices_of_unknown_types_are_named(
     for line, part in zip(lines, shown, strict=True):
         assert line.startswith("warning: prices.toml: ")
         assert part in line
+
+
+@cases("name", case("empty", ""), case("a space", " "))
+def test_a_name_without_letters_is_refused(name: str) -> None:
+    with pytest.raises(UsageError, match=f"^'{name}' is not a valid name: give an endpoint"):
+        cost(name)
 
 
 def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:

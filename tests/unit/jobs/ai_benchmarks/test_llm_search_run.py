@@ -102,13 +102,13 @@ def test_a_search_reports_the_measures_of_the_best_concurrency() -> None:
     assert results["concurrency"] == found.concurrency
     assert [it["options"]["concurrency"] for it in results["loads"]][:2] == [1, 2]
     assert lines[0].startswith("Step 2: ")
-    assert any("1 users, " in it for it in lines)
+    assert any("1 concurrent user, " in it for it in lines)
 
 
 def test_a_concurrency_that_breaks_a_limit_is_not_the_answer() -> None:
     end, store, _ = search_on(Llm(), task_with(token_limit_ms=0.001))
     assert end.best is None
-    assert (end.reason or "").startswith("No concurrency keeps the limits. 1 users, ")
+    assert (end.reason or "").startswith("No concurrency keeps the limits. 1 concurrent user, ")
     assert "is above 0.001 ms" in (end.reason or "")
     (results,) = store.objects.values()
     assert results["loads"][0]["broken"] == ["inter-token p95"]

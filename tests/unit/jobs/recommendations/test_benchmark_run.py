@@ -202,8 +202,8 @@ def test_a_load_has_a_window_for_each_phase_and_reports_the_best() -> None:
     assert end.load_ended_at is not None
     assert end.load_began_at <= end.best.began_at < end.best.ended_at <= end.load_ended_at
     assert [it.split(",")[0] for it in lines] == [
-        "Step 1: 1 users",
-        "Step 1: 2 users",
+        "Step 1: 1 concurrent user",
+        "Step 1: 2 concurrent users",
         "Step 1: The load has ended: the traffic is over.",
     ]
     assert server.bodies == {b"1,2\n", b"3,4\n"}, "the files are sent in turn"
