@@ -210,6 +210,7 @@ def test_a_recommendations_job_measures_its_configurations_and_leaves_nothing(
     until(lambda: measured_users(execution_log(logs, "sizes")) == ["1", "2"], "each phase's line")
     lines = execution_log(logs, "sizes")
     assert lines[-1] == "Job sizes is COMPLETED"
+    until(lambda: count_calls(served, "recommendations job sizes") > 60, "calls of the job")
     shown = served.platform.looker().list_endpoints()["Endpoints"]
     assert [it for it in shown if "recommendation" in it["EndpointName"]] == []
 
@@ -258,6 +259,12 @@ def recommended(served: Served, job: str) -> dict[str, Any]:
 
     found: dict[str, Any] = until(over, f"job {job} ends", 120)
     return found
+
+
+def count_calls(served: Served, name: str) -> int:
+    """The calls that `hostelry cost` shows for a name."""
+    rows = json.loads(served.platform.cli("cost", "--last", "1h", "--json").stdout)["rows"]
+    return sum(it["calls"] for it in rows if it["name"] == name)
 
 
 def measured_users(lines: list[str]) -> list[str]:

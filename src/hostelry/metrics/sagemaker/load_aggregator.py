@@ -9,6 +9,9 @@ within GRACE_S of the start of the aggregator             open, so that all work
 reported by no worker                                     a gap, not a second of zeros
 reported after it was closed                              counts are added (`late`), no gauges
 in the future, as the clock was set back                  removed
+
+Requests of jobs to their own endpoints are not load of a client's endpoint. They are only passed to
+usage (`take_job_loads`).
 """
 
 import math
@@ -83,6 +86,7 @@ class LoadAggregator:
         self._seen_checked_at = 0
         self._unpublished: deque[tuple[int, Sequence[SecondLoad]]] = deque()
         self._late: deque[SecondLoad] = deque(maxlen=MAX_LATE)
+        self._of_jobs: deque[SecondLoad] = deque(maxlen=MAX_LATE)
         self._listeners: tuple[Listener, ...] = ()
 
     def take(self, report: LoadReport, now: float) -> bool:
@@ -96,7 +100,10 @@ class LoadAggregator:
             is_new = self._know(report, now)
             if is_new is not None:
                 for load in report.seconds:
-                    if not is_hidden(load.key.endpoint_name):  # no client's request
+                    if is_hidden(load.key.endpoint_name):
+                        second = min(load.second, math.floor(now))
+                        self._of_jobs.append(replace(counts_only(load), second=second))
+                    else:
                         self._add(load, now, is_new)
                 self._close(now)
         self._notify()
@@ -137,6 +144,13 @@ class LoadAggregator:
         with self._lock:
             found = list(self._late)
             self._late.clear()
+        return found
+
+    def take_job_loads(self) -> list[SecondLoad]:
+        """Counts of jobs' requests to their own endpoints, reported since the last call."""
+        with self._lock:
+            found = list(self._of_jobs)
+            self._of_jobs.clear()
         return found
 
     def receipts(self, through: int) -> dict[str, LoadReceipt]:

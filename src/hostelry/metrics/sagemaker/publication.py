@@ -138,6 +138,11 @@ class Publication:
             yield from requests_by_location(load, census)
             yield from own_counts(load)
 
+    def sample_jobs(self, loads: Iterable[SecondLoad], census: Census) -> Iterator[ScopedSample]:
+        """The usage of jobs' requests to their own endpoints."""
+        for load in loads:
+            yield from sample_calls(load, census, self._part_names)
+
     def _begin(self, second: int, census: Census) -> Iterator[ScopedSample]:
         """End periods left open by a gap, or by a jump of the clock, and begin the present ones."""
         period = second - second % GAUGE_PERIOD_S

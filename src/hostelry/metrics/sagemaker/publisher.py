@@ -109,6 +109,8 @@ class Publisher:
             late = self._aggregator.late()
             self._due.extend(select_published(self._publication.late(late, census), census))
             self.totals.take_late(late)
+            jobs = self._aggregator.take_job_loads()
+            self._due.extend(self._publication.sample_jobs(jobs, census))
             self._measure_use(census)
         due, self._due = self._due, []
         for scope, mine in by_scope(due).items():

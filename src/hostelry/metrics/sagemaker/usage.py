@@ -99,7 +99,7 @@ def sample_calls(load: SecondLoad, census: Census, names: PartNames) -> Iterator
     """Sums over the requests of one second, and over its parts by target model and tenant."""
     key = load.key
     base = census_base(key, census)
-    whole = {ENDPOINT: key.endpoint_name, VARIANT: key.variant_name}
+    whole = {ENDPOINT: _name_endpoint(key.endpoint_name), VARIANT: key.variant_name}
     if key.component_name is not None:
         whole[COMPONENT] = key.component_name
     if base is not None and base.component_name is not None:
@@ -118,6 +118,12 @@ def sample_calls(load: SecondLoad, census: Census, names: PartNames) -> Iterator
         for name, part in parts.items():
             dimensions = {**whole, kind: names.limit(key, kind, name)}
             yield from _sample_sums(key.scope, dimensions, load.second, _list_sums(part))
+
+
+def _name_endpoint(name: str) -> str:
+    """The endpoint's name in metrics. A hidden endpoint counts for its job."""
+    kind = find_hidden_kind(name)
+    return name if kind is None else JOB_PREFIXES[kind] + get_job_name(name)
 
 
 def _list_sums(part: PartLoad) -> dict[str, float]:
@@ -139,10 +145,7 @@ def sample_instances(
     """
     sums: dict[tuple[Scope, tuple[tuple[str, str], ...], str, int], float] = {}
     for instance in held:
-        name = instance.endpoint
-        kind = find_hidden_kind(name)
-        if kind is not None:
-            name = JOB_PREFIXES[kind] + get_job_name(name)
+        name = _name_endpoint(instance.endpoint)
         fleet = {ENDPOINT: name, VARIANT: instance.variant, TYPE: instance.instance_type}
         for start, seconds in divide_periods(max(since, instance.since), until):
             key = (instance.scope, tuple(fleet.items()), INSTANCE_TIME, start)

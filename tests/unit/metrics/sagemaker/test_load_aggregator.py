@@ -80,6 +80,8 @@ def test_requests_of_a_transform_job_are_no_load_of_an_endpoint() -> None:
     aggregator.take(report("jobs", 3, mine), T0 + 1.01)
     aggregator.tick(T0 + 60)
     assert hidden not in set(aggregator.keys())
+    assert [it.arrivals for it in aggregator.take_job_loads()] == [3], "they are usage"
+    assert aggregator.take_job_loads() == []
 
 
 def ended(num: int, least_us: float, most_us: float) -> CopyOutcomes:

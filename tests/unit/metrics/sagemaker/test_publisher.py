@@ -10,7 +10,14 @@ from tests.unit.metrics.sagemaker.load_sample import CHAT, SCOPE, T0, load, repo
 from hostelry.base.clock import ManualClock
 from hostelry.base.errors import RetryableError
 from hostelry.domain.load import Distribution, LoadKey, LoadReceipt
-from hostelry.domain.metric import ENDPOINT_NAMESPACE, MODEL_NAMESPACE, Metric, MetricStat, Sample
+from hostelry.domain.metric import (
+    ENDPOINT_NAMESPACE,
+    MODEL_NAMESPACE,
+    OWN_NAMESPACE,
+    Metric,
+    MetricStat,
+    Sample,
+)
 from hostelry.domain.metric import MetricsConfig as Metrics
 from hostelry.domain.scope import Scope
 from hostelry.metrics.protocol import MetricFilter
@@ -135,6 +142,23 @@ def test_a_late_report_is_added(rig: Rig) -> None:
     rig.aggregator.take(report("gateway-2", 1, load(M0, arrivals=5, finished=5)), rig.clock.now())
     rig.seconds(50, arrivals=1)
     assert rig.sums("Invocations", 60, "Sum") == {0: 65.0}
+
+
+def test_requests_of_a_job_are_usage_alone_and_counted_once(rig: Rig) -> None:
+    hidden = replace(CHAT, endpoint_name="transform-job/nightly", component_name=None)
+    rig.seconds(5)
+    mine = report("jobs", 1, load(M0, hidden, arrivals=7, finished=7))
+    for _ in range(2):
+        rig.aggregator.take(mine, rig.clock.now())
+    rig.seconds(10)
+    spaces = (MODEL_NAMESPACE, OWN_NAMESPACE)
+    found = [it for name in spaces for it in rig.store.find(SCOPE, MetricFilter(namespace=name))]
+    assert {it.name for it in found if "nightly" in str(it.dimensions)} == {"UsageRequests"}
+    dimensions = {"EndpointName": "transform job nightly", "VariantName": CHAT.variant_name}
+    metric = Metric.of(OWN_NAMESPACE, "UsageRequests", dimensions)
+    stat = MetricStat(metric=metric, period_s=300, statistic="Sum")
+    points = rig.store.datapoints(SCOPE, stat, M0 - 300, M0 + 300)
+    assert [it.value for it in points] == [7.0]
 
 
 def test_usage_is_published_at_the_end_of_each_configured_period() -> None:

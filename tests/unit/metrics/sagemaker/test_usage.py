@@ -59,6 +59,16 @@ def test_requests_of_an_adapter_name_its_base() -> None:
     assert hour.by_model[target]["m"].requests == 2
 
 
+def test_requests_to_a_jobs_own_endpoint_count_for_the_job() -> None:
+    steps = [replace(CHAT, endpoint_name=f"recommendation-job/sizes/{it}") for it in (1, 2)]
+    loads = [load(T0, replace(it, component_name=None), finished=3) for it in steps]
+    (hour,) = gather_hours(
+        sums([it for one in loads for it in sample_calls(one, CENSUS, PartNames())])
+    )
+    found = {it.endpoint: calls.requests for it, calls in hour.calls.items()}
+    assert found == {"recommendations job sizes": 6}
+
+
 def test_a_second_without_requests_has_no_samples() -> None:
     assert list(sample_calls(load(T0), CENSUS, PartNames())) == []
 
