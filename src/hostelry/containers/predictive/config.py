@@ -84,7 +84,11 @@ def resolve(
     machine_cpus: int,
     multi_model: bool = False,
 ) -> PredictiveConfig:
-    """Read the settings. Raises TerminalError with the variable, its value and its limits."""
+    """Read the settings. Raises TerminalError with the variable, its value and its limits.
+
+    A declared instance type may have more CPUs than this machine: more workers than `machine_cpus`
+    would start for minutes and serve no faster.
+    """
     if framework not in MODULES:
         known = ", ".join(sorted(MODULES))
         raise TerminalError(f"--framework is {framework!r}; it must be one of {known}")
@@ -93,7 +97,7 @@ def resolve(
             f"the model folder {model_dir} does not exist; name it with --model-dir or "
             "HOSTELRY_MODEL_DIR"
         )
-    cpus = reserved_cpus(env, machine_cpus)
+    cpus = min(reserved_cpus(env, machine_cpus), machine_cpus)
     num_workers = whole(env, WORKERS, 1 if multi_model else max(1, math.floor(cpus)), 1, 1024)
     timeout = whole(env, TIMEOUT, 60, 1, 3600)
     return PredictiveConfig(

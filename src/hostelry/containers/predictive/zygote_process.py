@@ -238,7 +238,8 @@ class ZygoteProcess:
         message = b"".join(pack_message({"number": number, **order}))
         try:
             socket.send_fds(self._orders, [message], [it.fileno() for it in sockets])
-            return await self._wait_within(forked, FORK_S, "no worker forked")
+            what = f"none of {len(self._forked)} workers that were asked for was forked"
+            return await self._wait_within(forked, FORK_S, what)
         except OSError as error:
             raise ZygoteError(f"the order could not be sent: {error}") from error
         finally:
