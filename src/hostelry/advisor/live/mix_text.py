@@ -138,9 +138,12 @@ def _list_resources(
     model: RecordedModel, usual_mb: float, sources: Mapping[str, str]
 ) -> Iterator[str]:
     if model.memory_mb is None:
-        yield _line("memory_mb", ceil(usual_mb), f"{ASSUMED}: not recorded")
+        least_mb = max(usual_mb, model.loaded_mb or 0.0)
+        yield _line("memory_mb", ceil(least_mb), f"{ASSUMED}: not recorded")
     else:
         yield _line("memory_mb", ceil(model.memory_mb), sources.get("memory_mb", DECLARED))
+    if model.loaded_mb is not None:
+        yield _line("loaded_mb", ceil(model.loaded_mb), sources.get("loaded_mb", DECLARED))
     if model.disk_mb is not None:
         yield _line("disk_mb", max(1, ceil(model.disk_mb)), sources.get("disk_mb", DECLARED))
     yield _line("cpus", model.cpus, sources["cpus"])

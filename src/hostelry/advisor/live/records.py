@@ -53,6 +53,7 @@ class RecordedModel:
     artifact: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
     memory_mb: float | None = None
+    loaded_mb: float | None = None
     disk_mb: float | None = None
     cpus: float = 1.0
     accelerators: int = 0

@@ -1,7 +1,7 @@
 """The records of a running platform, by its own APIs."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -44,6 +44,10 @@ MINUTE_S, FIVE_MINUTES_S, HOUR_S, DAY_S = 60.0, 300.0, 3600.0, 86_400.0
 MINUTES_KEPT_S, FIVE_MINUTES_KEPT_S = 15 * DAY_S, 63 * DAY_S  # by the metric store
 SHORT_S = 6 * HOUR_S  # for this long, times are read by the minute
 MIB = 2**20
+TARGET_SOURCES = {
+    "memory_mb": "measured: loaded_mb, and the copy without its models",
+    "loaded_mb": "measured on a copy",
+}
 Progress = Callable[[str], None]
 Facts = Mapping[str, Any]
 
@@ -81,8 +85,8 @@ class LiveSource(Protocol):
     def get_endpoints(self) -> Mapping[str, Facts]:
         """Each endpoint, with its copies, by name."""
 
-    def get_target_models(self, endpoint: Facts) -> Mapping[str, Facts]:
-        """The models that the copies of a multi-model endpoint know, by name."""
+    def get_target_models(self, endpoint: Facts) -> Mapping[str, Sequence[Facts]]:
+        """The models that each copy of a multi-model endpoint knows, by the copy's id."""
 
 
 class PlatformSource:
@@ -96,13 +100,10 @@ class PlatformSource:
         state = control_answer(*self._running, "/internal/state", knows="the copies")
         return {it["name"]: it for it in state["endpoints"]}
 
-    def get_target_models(self, endpoint: Facts) -> Mapping[str, Facts]:
-        """The models that the copies of a multi-model endpoint know, by name."""
-        found: dict[str, Facts] = {}
-        for account in models_by_copy([endpoint], key_shown_to_agents(*self._running)).values():
-            if not isinstance(account, str):
-                found |= {it["target"]: it for it in account["models"]}
-        return found
+    def get_target_models(self, endpoint: Facts) -> Mapping[str, Sequence[Facts]]:
+        """The models that each copy of a multi-model endpoint knows, by the copy's id."""
+        found = models_by_copy([endpoint], key_shown_to_agents(*self._running))
+        return {name: it["models"] for name, it in found.items() if not isinstance(it, str)}
 
 
 class LiveReading:
@@ -332,13 +333,16 @@ class LiveReading:
         since, until = period.since - PART_S, period.until
         series = read_series(self._aws, asked, since, until, max(PART_S, period.step_s))
         parts = dict(zip(called, series, strict=True))
-        known = self._source.get_target_models(facts) if facts else {}
+        by_copy = self._source.get_target_models(facts) if facts else {}
+        known = {one["target"]: one for models in by_copy.values() for one in models}
+        server_mb = find_server_mb(facts.get("copies", ()), by_copy)
         usual = self._build_model(whole, endpoint, facts, records, MixNames())
         prefix = whole.container.get("ModelDataUrl", "")
         found = []
         for name in sorted({*parts, *known}):
             account = known.get(name, {})
-            has_size = bool(account.get("memory_bytes"))
+            loaded_mb = (account.get("memory_bytes") or 0) / MIB or None
+            is_known = loaded_mb is not None and server_mb is not None
             found.append(
                 replace(
                     usual,
@@ -346,14 +350,27 @@ class LiveReading:
                     live_name=name,
                     part=parts.get(name, {}),
                     artifact=f"{prefix.rstrip('/')}/{name}",
-                    memory_mb=account["memory_bytes"] / MIB if has_size else None,
+                    memory_mb=(loaded_mb or 0) + (server_mb or 0) if is_known else None,
+                    loaded_mb=loaded_mb,
                     disk_mb=(account.get("disk_bytes") or 0) / MIB or None,
                     load_s=account.get("load_s") or None,
                     download_s=account.get("download_s") or None,
-                    sources={**usual.sources, "memory_mb": "measured on a copy"},
+                    sources={**usual.sources, **TARGET_SOURCES},
                 )
             )
         return found
+
+
+def find_server_mb(
+    copies: Iterable[Facts], models_by_id: Mapping[str, Sequence[Facts]]
+) -> float | None:
+    """The most memory that a copy has apart from its loaded models. None if no copy shows it."""
+    rest = [
+        copy["memory_bytes"] - sum(it["memory_bytes"] or 0 for it in models if it["loaded"])
+        for copy in copies
+        if copy["memory_bytes"] is not None and (models := models_by_id.get(copy["id"])) is not None
+    ]
+    return max(0, *rest) / MIB if rest else None
 
 
 def _drop_partial(calls: Series, period: ReadPeriod) -> Series:

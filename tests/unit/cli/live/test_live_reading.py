@@ -18,7 +18,7 @@ from hostelry.advisor.mix_file import read_mix
 from hostelry.advisor.options import HostingOption as Option
 from hostelry.base.errors import TerminalError
 from hostelry.cli.live.metric_reading import MODELS, OWN
-from hostelry.cli.live.reading import LiveReading, find_period
+from hostelry.cli.live.reading import LiveReading, find_period, find_server_mb
 from hostelry.cli.live.run import LiveInput, build_report, write_files
 from hostelry.cli.live.text import list_lines
 from hostelry.domain.metric import Metric, Sample
@@ -72,12 +72,14 @@ class Facts:
         return {
             "llms": {"copies": [{**copy, "memory_bytes": 900 << 20}]},
             "ded": {"copies": [{**memory, "peak_memory_bytes": 250 << 20}]},
-            "multi": {"copies": [{**memory, "peak_memory_bytes": None}]},
+            "multi": {"copies": [{**memory, "id": "multi-1", "peak_memory_bytes": None}]},
         }
 
     def get_target_models(self, endpoint: Any) -> Mapping[str, Any]:
-        facts = {"memory_bytes": 64 << 20, "disk_bytes": 8 << 20, "load_s": 0.25, "download_s": 0.1}
-        return {"a.tar.gz": facts, "unused.tar.gz": {**facts, "memory_bytes": 0}}
+        times = {"disk_bytes": 8 << 20, "load_s": 0.25, "download_s": 0.1}
+        loaded = {"target": "a.tar.gz", "loaded": True, "memory_bytes": 64 << 20, **times}
+        unused = {"target": "unused.tar.gz", "loaded": False, "memory_bytes": 0, **times}
+        return {"multi-1": [loaded, unused]}
 
 
 def record(aws: TownAws, begins: float) -> None:
@@ -149,11 +151,36 @@ def test_each_option_is_recognised_with_its_models_numbers_and_scaling(aws: Town
     assert (adapter.adapter_of, adapter.artifact) == ("base", "s3://b/es.tar.gz")
     targets = {it.live_name: it for it in units["multi"].models}
     assert list(targets) == ["a.tar.gz", "b.tar.gz", "unused.tar.gz"]
-    assert (targets["a.tar.gz"].memory_mb, targets["a.tar.gz"].load_s) == (64.0, 0.25)
-    assert targets["unused.tar.gz"].memory_mb is None
+    called = targets["a.tar.gz"]
+    assert (called.loaded_mb, called.memory_mb, called.load_s) == (64.0, 200.0, 0.25)
+    assert (targets["unused.tar.gz"].memory_mb, targets["unused.tar.gz"].loaded_mb) == (None, None)
     assert targets["b.tar.gz"].artifact == "s3://b/many/b.tar.gz"
     assert sum(units["fn"].gb_s.values()) == pytest.approx(0.5 * (NUM_MINUTES - 1))
     assert sum(units["fn"].starts.values()) == 2
+
+
+@cases(
+    "copies, expected",
+    case("one copy", {"a": 200}, 136.0),
+    case("the largest of two copies", {"a": 200, "b": 300}, 300.0),
+    case("less than its models", {"a": 10}, 0.0),
+    case("a copy whose agent did not answer", {"c": 200}, None),
+    case("a copy without a measurement", {"a": None}, None),
+    case("no copy", {}, None),
+)
+def test_the_servers_memory_is_a_copys_without_its_loaded_models(
+    copies: Mapping[str, int | None], expected: float | None
+) -> None:
+    models: list[Mapping[str, Any]] = [
+        {"loaded": True, "memory_bytes": 64 << 20},
+        {"loaded": False, "memory_bytes": 99 << 20},
+        {"loaded": True, "memory_bytes": None},
+    ]
+    facts = [
+        {"id": name, "memory_bytes": None if mb is None else mb << 20}
+        for name, mb in copies.items()
+    ]
+    assert find_server_mb(facts, {"a": models, "b": []}) == expected
 
 
 def test_a_hole_is_named_and_the_first_partial_minute_is_not_used(aws: TownAws) -> None:
@@ -179,6 +206,8 @@ def test_the_written_mix_is_read_and_compared(aws: TownAws, tmp_path: Path) -> N
     write_files(live, None, out)
     mix = read_mix(out)
     assert [it.name for it in mix.models][:2] == ["ded", "fn"]
+    (called,) = (it for it in mix.models if it.name == "a")
+    assert (called.loaded_bytes, called.memory_bytes) == (64 << 20, 200 << 20)
     compared = compare_units(found, span, live.calls, mix)
     assert [it.problem for it in compared] == [None] * 4
     for one in compared:
