@@ -69,7 +69,10 @@ EndpointOption = Annotated[
 ]
 LastOption = Annotated[
     str | None,
-    typer.Option(help="Length of the records, such as 24h or 7d. Default: 7d.", show_default=False),
+    typer.Option(
+        help="Length of the records in whole hours, days or weeks: 24h, 7d, 4w. Default: 7d.",
+        show_default=False,
+    ),
 ]
 OutOption = Annotated[
     Path, typer.Option(help="File that --from-live writes. Its calls are next to it as CSV.")

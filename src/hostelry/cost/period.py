@@ -52,8 +52,8 @@ def _parse_last(text: str) -> float:
     found = LAST.fullmatch(text)
     if found is None or not int(found[1]):
         raise UsageError(
-            f"--last is {text[:MAX_SHOWN_CHARACTERS]}; give hours, days or weeks, such as 24h, 7d"
-            " or 4w"
+            f"--last is {text[:MAX_SHOWN_CHARACTERS]}; give whole hours, days or weeks, such as"
+            " 24h, 7d or 4w"
         )
     seconds = float(int(found[1]) * SECONDS[found[2]])
     if seconds > MOST_DAYS * SECONDS["d"]:

@@ -47,7 +47,8 @@ def cost(  # noqa: PLR0913 - the options of a command
     since: Annotated[str | None, typer.Option("--from", help="Start, in UTC.")] = None,
     until: Annotated[str | None, typer.Option("--to", help="End, in UTC.")] = None,
     last: Annotated[
-        str | None, typer.Option(help="Length of the period, such as 24h, 7d or 4w.")
+        str | None,
+        typer.Option(help="Length of the period in whole hours, days or weeks: 24h, 7d, 4w."),
     ] = None,
     by: Annotated[By, typer.Option(help="What each row is.")] = By.ENDPOINT,
     csv_file: Annotated[
