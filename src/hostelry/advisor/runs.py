@@ -19,6 +19,7 @@ from hostelry.sim.replay import ReplayedModel, ReplaySetup
 
 ASYNC_HOLD_S, ASYNC_MAX_HELD = 21_600.0, 1_000_000  # RequestTTLSeconds, requests in the queue
 ENDPOINT = "endpoint"
+MAX_ENDPOINTS = 300  # with an instance or more each
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +46,25 @@ def find_obstacle(plan: OptionPlan) -> str | None:
             f"the calibration of {calibrated[0]} is of a copy with an instance's part to itself, "
             "and shows nothing about containers that share it; give seconds instead"
         )
+    if plan.option in (HostingOption.DEDICATED, HostingOption.ASYNCHRONOUS):
+        return _find_excess(plan)
     return None
+
+
+def _find_excess(plan: OptionPlan) -> str | None:
+    """Why a plan has too many endpoints to simulate, with their least cost, or None."""
+    num = len(plan.models)
+    if num <= MAX_ENDPOINTS:
+        return None
+    found = (
+        f"it has {num:,} endpoints, and at most {MAX_ENDPOINTS} are simulated, because the time of "
+        "a simulation grows with the square of their number"
+    )
+    prices = [it.price_per_hour for it in plan.machines]
+    known = [it for it in prices if it is not None]
+    if plan.option is HostingOption.DEDICATED and len(known) == num:
+        found += f"; they cost at least {sum(known):,.4g} an hour"
+    return f"{found}. Divide the models over several files"
 
 
 def list_runs(plan: OptionPlan, mix: FitMix, seed: int) -> Iterator[OptionRun]:

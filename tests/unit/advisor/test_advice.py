@@ -22,6 +22,7 @@ from hostelry.advisor.axes import AxisValue
 from hostelry.advisor.gates import check_gates
 from hostelry.advisor.options import HostingOption as Option
 from hostelry.advisor.plans import plan_option
+from hostelry.advisor.runs import MAX_ENDPOINTS, find_obstacle
 from hostelry.advisor.traffic import load_traffic
 from hostelry.advisor.trials import OptionTrial, run_trial
 from hostelry.advisor.values import (
@@ -107,6 +108,28 @@ def test_new_capacity_after_a_step_is_timed() -> None:
     assert 5.0 < found.scale_s < 300.0
     light = try_option(Option.DEDICATED, build_model())
     assert light.scale_s == 0.0
+
+
+@cases(
+    "option, price, num, expected",
+    case("the most that are simulated", Option.DEDICATED, 0.2, MAX_ENDPOINTS, None),
+    case(
+        "one more, with its cost", Option.DEDICATED, 0.2, 301, "cost at least 60.2 an hour. Divide"
+    ),
+    case("no price", Option.DEDICATED, None, 301, "with the square of their number. Divide"),
+    case("queues can be at zero", Option.ASYNCHRONOUS, 0.2, 1000, "it has 1,000 endpoints, and"),
+    case("batches are arithmetic", Option.BATCH, 0.2, 1000, None),
+    case("a shared endpoint", Option.MULTI_MODEL, 0.2, 1000, None),
+)
+def test_many_endpoints_are_left_out_and_named(
+    option: Option, price: float | None, num: int, expected: str | None
+) -> None:
+    models = [build_model(f"m-{it}", **LATER) for it in range(num)]
+    machine = replace(MACHINE, price_per_hour=price, most=5000)
+    mix = replace(build_mix(*models), machines=(machine,))
+    obstacle = find_obstacle(plan_option(option, models, mix, build_traffic(mix)))
+    assert (expected is None) == (obstacle is None)
+    assert expected is None or expected in str(obstacle)
 
 
 def test_adapters_share_their_base() -> None:
