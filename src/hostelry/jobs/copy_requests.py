@@ -1,6 +1,9 @@
 """Requests of jobs to copies, which do not pass through a gateway."""
 
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from hostelry.dataplane.balancing.load_balancer import InFlightRequest, head_end, skip_count
 from hostelry.dataplane.balancing.pipeline import (
@@ -57,6 +60,28 @@ class CopyRequests:
 
         Raises ConnectError, BrokenError, DeadlineError, and TooLargeError.
         """
+        async with self._exchange(copy, body, content_type, MAX_ANSWER_BYTES) as sent:
+            answer = await sent.reply.body(MAX_ANSWER_BYTES)
+        return CopyAnswer(sent.reply.status, answer, sent.answered_by)
+
+    async def stream(
+        self, copy: CopyRoute, body: bytes, content_type: str | None, take: Callable[[bytes], None]
+    ) -> int:
+        """Send a request once, pass each piece of the answer to `take`, and return its status.
+
+        No answer is kept in memory. Raises ConnectError, BrokenError, DeadlineError, and
+        TooLargeError for the answer of an earlier container of a pipeline.
+        """
+        async with self._exchange(copy, body, content_type, None) as sent:
+            while (piece := await sent.reply.next_chunk()) is not None:
+                take(piece)
+        return sent.reply.status
+
+    @asynccontextmanager
+    async def _exchange(
+        self, copy: CopyRoute, body: bytes, content_type: str | None, whole_below_bytes: int | None
+    ) -> AsyncIterator[InFlightRequest]:
+        """Send a request, and measure it until the block has read the answer."""
         measured = self._meter.begin(self._key)
         measured.enter_container(copy.container)
         measured.record_copy(copy.id, 0)
@@ -65,16 +90,17 @@ class CopyRequests:
                 copy.address,
                 (self._head(copy, len(body), content_type or OTHERWISE), body),
                 self._timeouts,
-                MAX_ANSWER_BYTES,
+                whole_below_bytes,
             )
             sent = InFlightRequest(copy, reply, skip_count)
             if copy.further:
                 limits = PipelineLimits(
                     total_s=self._timeouts.total_s, max_body_bytes=MAX_ANSWER_BYTES
                 )
-                sent = await through_pipeline(sent, self._send_on, limits, measured)
+                send_on = partial(self._send_on, whole_below_bytes)
+                sent = await through_pipeline(sent, send_on, limits, measured)
             try:
-                answer = await sent.reply.body(MAX_ANSWER_BYTES)
+                yield sent
             finally:
                 sent.close()
             measured.record_answer()
@@ -83,13 +109,12 @@ class CopyRequests:
             raise
         finally:
             measured.end()
-        return CopyAnswer(sent.reply.status, answer, sent.answered_by)
 
-    async def _send_on(self, step: PipelineStep) -> InFlightRequest:
+    async def _send_on(self, whole_below_bytes: int | None, step: PipelineStep) -> InFlightRequest:
         """Send the request to a further container of a pipeline."""
         head = self._new_head(len(step.body), step.content_type, step.content_encoding)
         parts = (head + head_end(step.copy.key), step.body)
-        reply = await self._pool.send(step.copy.address, parts, step.timeouts, MAX_ANSWER_BYTES)
+        reply = await self._pool.send(step.copy.address, parts, step.timeouts, whole_below_bytes)
         return InFlightRequest(step.copy, reply, skip_count)
 
     def _head(self, copy: CopyRoute, num_bytes: int, content_type: str) -> bytes:

@@ -52,7 +52,9 @@ class CopyLoad:
         copy = await self._wait_for_copy()
         self._in_flight[copy.id] += 1
         try:
-            found = await self._requests.send(copy, sample.body, sample.content_type)
+            status = await self._requests.stream(
+                copy, sample.body, sample.content_type, answer.take
+            )
         except DeadlineError as error:
             raise TimeoutError(str(error)) from error
         except ConnectError as error:
@@ -62,8 +64,7 @@ class CopyLoad:
             return
         finally:
             self._in_flight[copy.id] -= 1
-        answer.take(found.body)
-        answer.end(found.status, b"")
+        answer.end(status, b"")
 
     async def _wait_for_copy(self) -> CopyRoute:
         while True:
