@@ -1,8 +1,8 @@
 """`hostelry fit`: the hosting options for a mix of models, simulated and ranked."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,6 +11,10 @@ from hostelry.cli import completion as names
 from hostelry.cli.home_option import HomeOption, JsonOption, print_json
 from hostelry.cost.prices import PriceList
 from hostelry.home.price_file import list_unknown_types, load_prices
+
+if TYPE_CHECKING:
+    from hostelry.advisor.advice import GroupAdvice
+    from hostelry.advisor.values import FitMix
 
 FileArgument = Annotated[
     Path | None, typer.Argument(help="TOML file with models, machines and targets.")
@@ -34,6 +38,14 @@ GroupOption = Annotated[
 ChartOption = Annotated[
     Path | None,
     typer.Option("--svg", help="Write the chart to this file.", show_default=False),
+]
+PictureOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--png",
+        help="Write the chart to this file as PNG (extra `charts`).",
+        show_default=False,
+    ),
 ]
 DocumentOption = Annotated[
     Path | None,
@@ -85,6 +97,7 @@ def fit(  # noqa: PLR0913 - the options of a command
     prices: PricesOption = None,
     group: GroupOption = False,
     svg: ChartOption = None,
+    png: PictureOption = None,
     write_to: DocumentOption = None,
     from_live: FromLiveOption = False,
     against_live: AgainstLiveOption = False,
@@ -123,9 +136,12 @@ def fit(  # noqa: PLR0913 - the options of a command
         raise UsageError(f"--out {out} is the place of the calls: name a file such as live.toml")
     if (endpoint or last) and not reads_live:
         raise UsageError("--endpoint and --last go with --from-live or --against-live")
-    if against_live and (group or svg or write_to):
-        raise UsageError("--group, --svg and --write do not go with --against-live: no advice")
-    _check_outputs(out if file is None else file, svg, write_to)
+    outputs = {"--svg": svg, "--png": png, "--write": write_to}
+    if against_live and (group or any(outputs.values())):
+        raise UsageError(
+            "--group, --svg, --png and --write do not go with --against-live: no advice"
+        )
+    _check_outputs(out if file is None else file, outputs)
     given = None if prices is None else read_prices(prices)
     live = run.read_input(home, endpoint or (), last, show_progress) if reads_live else None
     if live is not None and from_live:
@@ -139,8 +155,7 @@ def fit(  # noqa: PLR0913 - the options of a command
     if against_live:
         print_report(report, lines, as_json=as_json)
         return
-    from hostelry.advisor.advice import advise, build_choice
-    from hostelry.advisor.chart import build_svg
+    from hostelry.advisor.advice import advise
     from hostelry.advisor.traffic import load_traffic
 
     traffic, notes = load_traffic(mix)
@@ -148,11 +163,24 @@ def fit(  # noqa: PLR0913 - the options of a command
     report = {**fit_text.build_report(mix, advice, notes), **report}
     lines += [*([""] if lines else []), *fit_text.list_lines(mix, advice, notes)]
     print_report(report, lines, as_json=as_json)
-    if svg is not None:
-        write_text(svg, build_svg(advice))
-    if write_to is not None:
-        name = (out if file is None else file).name
-        write_text(write_to, fit_text.format_document(build_choice(mix, advice), name))
+    _write_outputs(outputs, mix, advice, (out if file is None else file).name)
+
+
+def _write_outputs(
+    outputs: Mapping[str, Path | None], mix: "FitMix", advice: Sequence["GroupAdvice"], name: str
+) -> None:
+    # Imported here, because no other command needs the simulator and numpy.
+    from hostelry.advisor.advice import build_choice
+    from hostelry.advisor.chart import build_svg
+    from hostelry.cli import fit_text
+
+    if (svg := outputs["--svg"]) is not None:
+        write_bytes(svg, build_svg(advice).encode())
+    if (png := outputs["--png"]) is not None:
+        write_bytes(png, load_drawing()(build_svg(advice)))
+    if (document := outputs["--write"]) is not None:
+        text = fit_text.format_document(build_choice(mix, advice), name)
+        write_bytes(document, text.encode())
 
 
 def _check_live_options(file: Path | None, *, from_live: bool, against_live: bool) -> None:
@@ -166,10 +194,25 @@ def _check_live_options(file: Path | None, *, from_live: bool, against_live: boo
         raise UsageError("name a file; `hostelry fit --example` prints one")
 
 
-def _check_outputs(mix: Path, svg: Path | None, document: Path | None) -> None:
-    """Raise before the simulation: a chart and a document have a place each, and not the mix's."""
+def load_drawing() -> Callable[[str], bytes]:
+    """The function that draws a PNG. Raises TerminalError if its packages are not installed."""
+    try:
+        # Imported here: only pictures need these packages, which are an extra.
+        from hostelry.cli.chart_image import draw_png
+    except ImportError as error:
+        raise TerminalError(
+            f"--png needs {error.name}, which is not installed: install hostelry[charts], or use"
+            " --svg"
+        ) from None
+    return draw_png
+
+
+def _check_outputs(mix: Path, outputs: Mapping[str, Path | None]) -> None:
+    """Raise before the simulation: the outputs have a place each, and not the mix's."""
+    if outputs["--png"] is not None:
+        load_drawing()
     taken = {mix.resolve()}
-    for name, path in (("--svg", svg), ("--write", document)):
+    for name, path in outputs.items():
         if path is None:
             continue
         if path.resolve() in taken:
@@ -206,10 +249,10 @@ def read_prices(path: Path) -> PriceList:
     return found
 
 
-def write_text(path: Path, text: str) -> None:
+def write_bytes(path: Path, content: bytes) -> None:
     """Write a file. Raises TerminalError if that is impossible."""
     try:
-        path.write_text(text, encoding="utf-8")
+        path.write_bytes(content)
     except OSError as error:
         raise TerminalError(f"{path} cannot be written: {error.strerror}") from None
     typer.echo(f"written to {path}", err=True)

@@ -1,10 +1,13 @@
 """`hostelry fit` from its command line: the report, JSON, the chart, the document, refusals."""
 
 import json
+import re
+import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from PIL import Image
 from tests.cases import case, cases
 from typer.testing import CliRunner, Result
 
@@ -138,6 +141,39 @@ def test_a_chart_that_cannot_be_written_names_its_file(mix: str, tmp_path: Path)
         UsageError, match=r"/nowhere/mix\.svg cannot be written: there is no folder"
     ):
         run(mix, "--svg", "/nowhere/mix.svg")
+
+
+def test_the_chart_as_png_is_the_same_picture(mix: str, tmp_path: Path) -> None:
+    pytest.importorskip("resvg_py")
+    svg, png = tmp_path / "mix.svg", tmp_path / "mix.png"
+    run(mix, "--svg", str(svg), "--png", str(png))
+    width, height = (int(it) for it in re.findall(r'(?:width|height)="(\d+)"', svg.read_text())[:2])
+    with Image.open(png) as picture:
+        assert picture.size == (2 * width, 2 * height)
+        colours = picture.convert("RGB").getcolors(1 << 24) or []
+    shown = {colour for _, colour in colours}
+    assert {(255, 255, 255), (0, 0x72, 0xB2), (0xD5, 0x5E, 0)} <= shown
+
+
+def test_the_picture_of_many_groups_is_smaller_and_a_fault_is_named() -> None:
+    pytest.importorskip("resvg_py")
+    from hostelry.cli.chart_image import MAX_PIXELS, draw_png, find_scale
+
+    assert find_scale('<svg width="10" height="10"/>') == 2.0
+    assert find_scale('<svg width="1000" height="240000"/>') ** 2 * 24e7 == pytest.approx(
+        MAX_PIXELS
+    )
+    with pytest.raises(TerminalError, match=r"cannot be drawn as PNG: .*; use --svg"):
+        draw_png("<p/>")
+
+
+def test_without_the_extra_png_names_it(
+    mix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "hostelry.cli.chart_image", raising=False)
+    monkeypatch.setitem(sys.modules, "resvg_py", None)
+    with pytest.raises(TerminalError, match=r"^--png needs resvg_py, which is not installed: inst"):
+        run(mix, "--png", str(tmp_path / "mix.png"))
 
 
 def test_outputs_have_a_place_each_and_not_the_place_of_the_mix(mix: str, tmp_path: Path) -> None:
