@@ -5,14 +5,33 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, Generic, Protocol, TypeVar
 
+import msgspec
+
 from hostelry.base.clock import Clock
 from hostelry.base.concurrency import run_guarded
-from hostelry.jobs.control_client import ControlDownError, ControlRefusedError
+from hostelry.dataplane.metering.meter import Meter
+from hostelry.dataplane.routes import RouteSource
+from hostelry.http1.upstream import UpstreamPool
+from hostelry.jobs.control_client import ControlDownError, ControlRefusedError, HttpJobsControl
+from hostelry.jobs.data_log import DataLog
+from hostelry.jobs.objects.object_store import ObjectStore
 
 LOG = logging.getLogger(__name__)
 AGAIN_S = 1.0
 DEFECT = "InternalServerError: The log of the jobs process has the cause."
 Piece = Callable[[], Coroutine[Any, Any, None]]
+
+
+class SnapshotDeps(msgspec.Struct, frozen=True, kw_only=True):
+    """What the runs of all pieces use."""
+
+    store: ObjectStore
+    routes: RouteSource
+    pool: UpstreamPool
+    meter: Meter
+    control: HttpJobsControl
+    data_log: DataLog
+    clock: Clock
 
 
 class WorkSnapshot(Protocol):

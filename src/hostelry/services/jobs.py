@@ -29,7 +29,6 @@ from hostelry.dataplane.http.reader import HttpLimits
 from hostelry.dataplane.http.server import HttpServer
 from hostelry.dataplane.metering.meter import Meter
 from hostelry.dataplane.routes import PublishedRoutes, RouteFile
-from hostelry.domain.recommendation_job import BenchmarkSnapshot
 from hostelry.domain.transform_job import TransformSnapshot
 from hostelry.gateway.handlers.openai_batches import UPLOADS
 from hostelry.home.heartbeat import answer_heartbeats
@@ -43,7 +42,6 @@ from hostelry.home.home import (
 )
 from hostelry.home.ports import bind
 from hostelry.http1.upstream import Upstream, UpstreamPool
-from hostelry.jobs.ai_benchmarks.ai_benchmark_run import AiBenchmarkDeps
 from hostelry.jobs.ai_benchmarks.ai_benchmark_work import (
     build_ai_benchmark_work,
     build_llm_search_work,
@@ -57,9 +55,8 @@ from hostelry.jobs.objects.object_store import ObjectStore
 from hostelry.jobs.queue.protocol import QueueCommits
 from hostelry.jobs.queue.request_rows import RequestRows
 from hostelry.jobs.queue.work_claims import SharedWork, WorkClaims
-from hostelry.jobs.recommendations.benchmark_run import BenchmarkDeps
 from hostelry.jobs.recommendations.benchmark_work import build_benchmark_work
-from hostelry.jobs.snapshot_work import SnapshotWork
+from hostelry.jobs.snapshot_work import SnapshotDeps, SnapshotWork
 from hostelry.jobs.transform.job_run import RunDeps
 from hostelry.jobs.transform.object_rows import ObjectRows
 from hostelry.jobs.transform.transform_work import build_transform_work
@@ -166,13 +163,20 @@ def run_on_instances(
 ) -> Mapping[str, Coroutine[Any, Any, None]]:
     """The tasks of jobs that have their own instances."""
     transforms = build_transforms(config, places, parts, data_log, shared)
-    benchmarks = build_benchmarks(config, places, parts, data_log, shared)
-    ai_deps = build_ai_benchmark_deps(config, places, parts, data_log)
+    deps = SnapshotDeps(
+        store=object_store(places, parts),
+        routes=parts.routes,
+        pool=parts.copies,
+        meter=parts.meter,
+        control=HttpJobsControl(parts.control, config.control_url, places.internal_key),
+        data_log=data_log,
+        clock=parts.clock,
+    )
     return {
         **transforms.tasks(),
-        **benchmarks.tasks(),
-        **build_ai_benchmark_work(ai_deps, shared).tasks(),
-        **build_llm_search_work(ai_deps, shared).tasks(),
+        **build_benchmark_work(deps, shared).tasks(),
+        **build_ai_benchmark_work(deps, shared).tasks(),
+        **build_llm_search_work(deps, shared).tasks(),
     }
 
 
@@ -196,43 +200,6 @@ def build_transforms(
             clock=parts.clock,
         ),
         shared,
-    )
-
-
-def build_benchmarks(
-    config: UpConfig,
-    places: WorkPlaces,
-    parts: ProcessParts,
-    data_log: DataLog,
-    shared: SharedWork,
-) -> SnapshotWork[BenchmarkSnapshot]:
-    """The loads of inference recommendations jobs, sent by this process."""
-    return build_benchmark_work(
-        BenchmarkDeps(
-            store=object_store(places, parts),
-            routes=parts.routes,
-            pool=parts.copies,
-            meter=parts.meter,
-            control=HttpJobsControl(parts.control, config.control_url, places.internal_key),
-            data_log=data_log,
-            clock=parts.clock,
-        ),
-        shared,
-    )
-
-
-def build_ai_benchmark_deps(
-    config: UpConfig, places: WorkPlaces, parts: ProcessParts, data_log: DataLog
-) -> AiBenchmarkDeps:
-    """What AI benchmark jobs and AI recommendation jobs use of this process."""
-    return AiBenchmarkDeps(
-        store=object_store(places, parts),
-        routes=parts.routes,
-        pool=parts.copies,
-        meter=parts.meter,
-        control=HttpJobsControl(parts.control, config.control_url, places.internal_key),
-        data_log=data_log,
-        clock=parts.clock,
     )
 
 

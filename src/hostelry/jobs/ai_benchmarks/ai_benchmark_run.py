@@ -2,31 +2,23 @@
 
 import asyncio
 import logging
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
 import msgspec
 
-from hostelry.base.clock import Clock
-from hostelry.dataplane.metering.meter import Meter
 from hostelry.dataplane.route_table import Destination
-from hostelry.dataplane.routes import RouteSource
 from hostelry.domain.ai_benchmark_job import AiBenchmarkEnd, AiBenchmarkJob
 from hostelry.domain.log_source import AI_BENCHMARK
-from hostelry.http1.upstream import UpstreamPool
 from hostelry.jobs.ai_benchmarks.llm_load import TargetCalls, find_only_variant, send_requests
 from hostelry.jobs.ai_benchmarks.prompt_form import UnfitModelError, explain_errors, measure_form
-from hostelry.jobs.control_client import HttpJobsControl
-from hostelry.jobs.data_log import DataLog
 from hostelry.jobs.objects.object_store import (
     ObjectError,
-    ObjectStore,
     ObjectStoreDownError,
     OutputSettings,
 )
-from hostelry.jobs.snapshot_work import report_until_taken
+from hostelry.jobs.snapshot_work import SnapshotDeps, report_until_taken
 from hostelry.loadtest.tally import LoadTally, result_document
 
 LOG = logging.getLogger(__name__)
@@ -34,23 +26,10 @@ AGAIN_S = 1.0
 LOAD = "hostelry"  # which program sent the load
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AiBenchmarkDeps:
-    """Dependencies of all AI benchmarks."""
-
-    store: ObjectStore
-    routes: RouteSource
-    pool: UpstreamPool
-    meter: Meter
-    control: HttpJobsControl
-    data_log: DataLog
-    clock: Clock
-
-
 class AiBenchmarkRun:
     """Runs one job. `carry_out` returns once control knows its end."""
 
-    def __init__(self, job: AiBenchmarkJob, deps: AiBenchmarkDeps) -> None:
+    def __init__(self, job: AiBenchmarkJob, deps: SnapshotDeps) -> None:
         self._job = job
         self._deps = deps
         targets = job.component_names or (None,)
@@ -144,7 +123,7 @@ def format_at(now: float) -> str:
 
 
 async def write_results(
-    deps: AiBenchmarkDeps, uri: str, results: dict[str, Any], chain_length: int
+    deps: SnapshotDeps, uri: str, results: dict[str, Any], chain_length: int
 ) -> None:
     """Write results to S3. Waits while the object store is away. Raises ObjectError."""
     settings = OutputSettings(content_type="application/json", chain_length=chain_length)
@@ -157,7 +136,7 @@ async def write_results(
             await deps.clock.sleep(AGAIN_S)
 
 
-async def report_end(deps: AiBenchmarkDeps, end: AiBenchmarkEnd) -> None:
+async def report_end(deps: SnapshotDeps, end: AiBenchmarkEnd) -> None:
     """Report to control how a job ended, and repeat until it has taken the report."""
     report = partial(deps.control.report_ai_benchmark_end, end)
     await report_until_taken(f"AI benchmark {end.name}", report, deps.clock)

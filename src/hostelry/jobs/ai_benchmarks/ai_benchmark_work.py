@@ -6,7 +6,6 @@ from hostelry.base.concurrency import run_guarded
 from hostelry.domain.ai_benchmark_job import AiBenchmarkJob, AiBenchmarkSnapshot
 from hostelry.domain.recommendation_job import BenchmarkSnapshot, BenchmarkTask
 from hostelry.jobs.ai_benchmarks.ai_benchmark_run import (
-    AiBenchmarkDeps,
     AiBenchmarkRun,
     build_end,
     report_end,
@@ -17,11 +16,11 @@ from hostelry.jobs.ai_benchmarks.llm_search_run import (
     report_search_end,
 )
 from hostelry.jobs.queue.work_claims import SharedWork
-from hostelry.jobs.snapshot_work import DEFECT, Piece, SnapshotWork
+from hostelry.jobs.snapshot_work import DEFECT, Piece, SnapshotDeps, SnapshotWork
 
 
 def build_ai_benchmark_work(
-    deps: AiBenchmarkDeps, shared: SharedWork
+    deps: SnapshotDeps, shared: SharedWork
 ) -> SnapshotWork[AiBenchmarkSnapshot]:
     """The jobs of control's snapshots, each run by one host."""
 
@@ -32,7 +31,7 @@ def build_ai_benchmark_work(
     return SnapshotWork("AI benchmarks", deps.clock, deps.control.get_ai_benchmarks, list_runs)
 
 
-async def run_ai_benchmark(job: AiBenchmarkJob, deps: AiBenchmarkDeps) -> None:
+async def run_ai_benchmark(job: AiBenchmarkJob, deps: SnapshotDeps) -> None:
     """Run a job. A defect in the runner ends the job and not the process."""
     if not await run_guarded(f"AI benchmark {job.name}", AiBenchmarkRun(job, deps).carry_out):
         await report_end(deps, build_end(job, DEFECT))
@@ -45,7 +44,7 @@ def get_key(job: AiBenchmarkJob) -> str:
 
 
 def build_llm_search_work(
-    deps: AiBenchmarkDeps, shared: SharedWork
+    deps: SnapshotDeps, shared: SharedWork
 ) -> SnapshotWork[BenchmarkSnapshot]:
     """The searches of control's snapshots, each run by one host."""
 
@@ -57,7 +56,7 @@ def build_llm_search_work(
     return SnapshotWork("AI recommendation jobs", deps.clock, get_snapshot, list_runs)
 
 
-async def run_llm_search(task: BenchmarkTask, deps: AiBenchmarkDeps) -> None:
+async def run_llm_search(task: BenchmarkTask, deps: SnapshotDeps) -> None:
     """Run a search. A defect in the runner ends the step and not the process."""
     name = f"step {task.number} of AI recommendation job {task.job_name}"
     if not await run_guarded(name, LlmSearchRun(task, deps).carry_out):

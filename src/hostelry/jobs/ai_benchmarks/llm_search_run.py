@@ -20,7 +20,6 @@ from hostelry.domain.recommendation_job import (
 )
 from hostelry.jobs.ai_benchmarks.ai_benchmark_run import (
     LOAD,
-    AiBenchmarkDeps,
     format_at,
     write_results,
 )
@@ -34,7 +33,7 @@ from hostelry.jobs.ai_benchmarks.llm_load import (
 )
 from hostelry.jobs.ai_benchmarks.prompt_form import UnfitModelError, explain_errors, measure_form
 from hostelry.jobs.objects.object_store import ObjectError
-from hostelry.jobs.snapshot_work import report_until_taken
+from hostelry.jobs.snapshot_work import SnapshotDeps, report_until_taken
 from hostelry.loadtest.requests import LoadPlan
 from hostelry.loadtest.runner import LoadSearch, Show
 from hostelry.loadtest.search import (
@@ -63,7 +62,7 @@ class TimedStep:
 class LlmSearchRun:
     """Runs one search. `carry_out` returns once control knows its end."""
 
-    def __init__(self, task: BenchmarkTask, deps: AiBenchmarkDeps) -> None:
+    def __init__(self, task: BenchmarkTask, deps: SnapshotDeps) -> None:
         assert task.search is not None, "only searches are run here"
         self._task = task
         self._search: LlmSearch = task.search
@@ -245,7 +244,7 @@ def show_no_load(concurrency: int) -> Show:
     return show_nothing
 
 
-async def report_search_end(deps: AiBenchmarkDeps, end: BenchmarkEnd) -> None:
+async def report_search_end(deps: SnapshotDeps, end: BenchmarkEnd) -> None:
     """Report to control how a search ended, and repeat until it has taken the report."""
     report = partial(deps.control.report_ai_recommendation_end, end)
     await report_until_taken(f"step {end.number} of {end.job_name}", report, deps.clock)

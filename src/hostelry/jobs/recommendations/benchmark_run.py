@@ -3,12 +3,8 @@
 import asyncio
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 
-from hostelry.base.clock import Clock
-from hostelry.dataplane.metering.meter import Meter
-from hostelry.dataplane.routes import RouteSource
 from hostelry.domain.hidden_endpoint import HiddenKind
 from hostelry.domain.load import LoadKey
 from hostelry.domain.recommendation_job import (
@@ -18,11 +14,8 @@ from hostelry.domain.recommendation_job import (
     StoppingRules,
 )
 from hostelry.domain.routes import CopyRoute, VariantRoute
-from hostelry.http1.upstream import UpstreamPool
-from hostelry.jobs.control_client import HttpJobsControl
 from hostelry.jobs.copy_requests import CopyRequests
-from hostelry.jobs.data_log import DataLog
-from hostelry.jobs.objects.object_store import ObjectError, ObjectStore, ObjectStoreDownError
+from hostelry.jobs.objects.object_store import ObjectError, ObjectStoreDownError
 from hostelry.jobs.recommendations.copy_load import CopyLoad
 from hostelry.jobs.recommendations.sample_requests import (
     MAX_ARCHIVE_BYTES,
@@ -30,7 +23,7 @@ from hostelry.jobs.recommendations.sample_requests import (
     SampleRequest,
     read_samples,
 )
-from hostelry.jobs.snapshot_work import report_until_taken
+from hostelry.jobs.snapshot_work import SnapshotDeps, report_until_taken
 from hostelry.loadtest.requests import LoadPlan
 from hostelry.loadtest.runner import LoadRun
 from hostelry.loadtest.tally import LoadTally, percentile
@@ -51,23 +44,10 @@ OVER = "the traffic is over"
 TOO_LATE = "the job's duration is over"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BenchmarkDeps:
-    """Dependencies of all loads."""
-
-    store: ObjectStore
-    routes: RouteSource
-    pool: UpstreamPool
-    meter: Meter
-    control: HttpJobsControl
-    data_log: DataLog
-    clock: Clock
-
-
 class BenchmarkRun:
     """Runs one load. `carry_out` returns once control knows its end."""
 
-    def __init__(self, task: BenchmarkTask, deps: BenchmarkDeps) -> None:
+    def __init__(self, task: BenchmarkTask, deps: SnapshotDeps) -> None:
         self._task = task
         self._deps = deps
         self._windows: list[LoadWindow] = []
@@ -230,7 +210,7 @@ def show_nothing(tally: LoadTally, elapsed_s: float, in_flight: int) -> None:
     del tally, elapsed_s, in_flight
 
 
-async def report_end(deps: BenchmarkDeps, end: BenchmarkEnd) -> None:
+async def report_end(deps: SnapshotDeps, end: BenchmarkEnd) -> None:
     """Report to control how a step ended, and repeat until it has taken the report."""
     report = partial(deps.control.report_benchmark_end, end)
     await report_until_taken(f"a step of {end.job_name}", report, deps.clock)

@@ -5,13 +5,11 @@ from functools import partial
 from hostelry.base.concurrency import run_guarded
 from hostelry.domain.recommendation_job import BenchmarkEnd, BenchmarkSnapshot, BenchmarkTask
 from hostelry.jobs.queue.work_claims import SharedWork
-from hostelry.jobs.recommendations.benchmark_run import BenchmarkDeps, BenchmarkRun, report_end
-from hostelry.jobs.snapshot_work import DEFECT, Piece, SnapshotWork
+from hostelry.jobs.recommendations.benchmark_run import BenchmarkRun, report_end
+from hostelry.jobs.snapshot_work import DEFECT, Piece, SnapshotDeps, SnapshotWork
 
 
-def build_benchmark_work(
-    deps: BenchmarkDeps, shared: SharedWork
-) -> SnapshotWork[BenchmarkSnapshot]:
+def build_benchmark_work(deps: SnapshotDeps, shared: SharedWork) -> SnapshotWork[BenchmarkSnapshot]:
     """The loads of control's snapshots, each sent by one host."""
 
     def list_loads(snapshot: BenchmarkSnapshot) -> dict[str, Piece]:
@@ -21,7 +19,7 @@ def build_benchmark_work(
     return SnapshotWork("benchmarks", deps.clock, deps.control.get_benchmarks, list_loads)
 
 
-async def run_load(task: BenchmarkTask, deps: BenchmarkDeps) -> None:
+async def run_load(task: BenchmarkTask, deps: SnapshotDeps) -> None:
     """Run a load. A defect in the runner ends the step and not the process."""
     name = f"step {task.number} of job {task.job_name}"
     if not await run_guarded(name, BenchmarkRun(task, deps).carry_out):

@@ -32,11 +32,12 @@ from hostelry.domain.routes import (
     VariantRoute,
 )
 from hostelry.http1.upstream import UpstreamPool
-from hostelry.jobs.ai_benchmarks.ai_benchmark_run import AiBenchmarkDeps, AiBenchmarkRun
+from hostelry.jobs.ai_benchmarks.ai_benchmark_run import AiBenchmarkRun
 from hostelry.jobs.ai_benchmarks.ai_benchmark_work import run_ai_benchmark
 from hostelry.jobs.control_client import ControlDownError
 from hostelry.jobs.data_log import DataLog
 from hostelry.jobs.objects.object_store import ObjectMissingError, ObjectStoreDownError
+from hostelry.jobs.snapshot_work import SnapshotDeps
 
 CLOCK = SystemClock()
 WORKLOAD = AiWorkload(
@@ -170,7 +171,7 @@ class Rig:
         self.reports: list[DataLogReport] = []
         self.log = DataLog(self._take, CLOCK)
         self.routes = SimpleNamespace(table=RouteTable(RouteSnapshot(version="1", endpoints=())))
-        self.deps = AiBenchmarkDeps(
+        self.deps = SnapshotDeps(
             store=cast(Any, self.store),
             routes=cast(Any, self.routes),
             pool=self.pool,

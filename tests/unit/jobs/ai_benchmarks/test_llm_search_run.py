@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 import pytest
+from msgspec import structs
 from tests.cases import case, cases
 from tests.unit.jobs.ai_benchmarks.test_ai_benchmark_run import CLOCK, Bucket, Llm, Rig
 from tests.unit.recommendations.jobs import SCOPE
@@ -74,7 +75,7 @@ def search_on(
     async def main() -> tuple[BenchmarkEnd, Bucket, list[str]]:
         rig = Rig(llm, store=store)
         ends = SearchEnds(num_failures)
-        deps = replace(rig.deps, control=cast(Any, ends))
+        deps = structs.replace(rig.deps, control=cast(Any, ends))
         async with rig.listening():
             await run_llm_search(task, deps)
         (end,) = ends.ends

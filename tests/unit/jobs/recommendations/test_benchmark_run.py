@@ -29,8 +29,9 @@ from hostelry.http1.upstream import UpstreamPool
 from hostelry.jobs.control_client import ControlDownError
 from hostelry.jobs.data_log import DataLog
 from hostelry.jobs.objects.object_store import ObjectMissingError, ObjectStoreDownError
-from hostelry.jobs.recommendations.benchmark_run import BenchmarkDeps, BenchmarkRun
+from hostelry.jobs.recommendations.benchmark_run import BenchmarkRun
 from hostelry.jobs.recommendations.sample_requests import MAX_ARCHIVE_BYTES
+from hostelry.jobs.snapshot_work import SnapshotDeps
 
 CLOCK = SystemClock()
 TASK = BenchmarkTask(
@@ -134,7 +135,7 @@ class Rig:
         self.reports: list[DataLogReport] = []
         self.log = DataLog(self._take, CLOCK)
         table = SimpleNamespace(endpoint=lambda *_: self.routes[0] if self.routes else None)
-        self.deps = BenchmarkDeps(
+        self.deps = SnapshotDeps(
             store=cast(Any, store),
             routes=cast(Any, SimpleNamespace(table=table)),
             pool=self.pool,
