@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.integration.batch_rig import IMAGE as LLM_IMAGE
+from tests.integration.lmi_rig import byte_model
 from tests.integration.platform import Platform, until
 from tests.integration.sdk_rig import SHORT_WAITS, TIME_LIMIT_S
 from tests.integration.served_models import IMAGE, ROLE, Served, packed, sklearn_runtimes
@@ -220,9 +222,9 @@ def test_right_size_of_the_sdk_works_while_processes_are_killed(served: Served) 
     served.s3.create_bucket(Bucket="sized")
     archive = packed(**{"rows.csv": b"1.0,2.0\n3.0,4.0\n"})
     served.s3.put_object(Bucket="sized", Key="rows.tar.gz", Body=archive)
-    python = virtual_environment("sdk2", "sagemaker<3", "awscli") / "python"
     given = (IMAGE, "s3://models/inside.tar.gz", "s3://sized/rows.tar.gz", ROLE, "ml.c5.large")
-    command = [str(python), "-W", "ignore", str(RIGHT_SIZE), *given]
+    threads = json.dumps({"OMP_NUM_THREADS": ["1", "2"]})
+    command = right_size(*given, "text/csv", "SAGEMAKER-SCIKIT-LEARN", threads)
     platform, logs = served.platform, served.platform.boto3("logs")
     with ThreadPoolExecutor(1) as pool:
         program = pool.submit(platform.exec, command, SHORT_WAITS)
@@ -242,6 +244,33 @@ def test_right_size_of_the_sdk_works_while_processes_are_killed(served: Served) 
     steps = served.sagemaker.list_inference_recommendations_job_steps(JobName=name)["Steps"]
     assert [it["Status"] for it in steps] == ["COMPLETED", "COMPLETED"]
     assert "Step 1: 1 concurrent user, " in done.stdout, "the SDK prints the windows"
+
+
+@pytest.mark.thorough
+def test_right_size_of_the_sdk_measures_an_llm(served: Served, tmp_path: Path) -> None:
+    folder = byte_model(tmp_path)
+    files = {it.name: it.read_bytes() for it in folder.iterdir() if it.is_file()}
+    request = {"inputs": "What are falcons?", "parameters": {"max_new_tokens": 8}}
+    payload = packed(**{"request.json": json.dumps(request).encode()})
+    served.s3.create_bucket(Bucket="llms")
+    served.s3.put_object(Bucket="llms", Key="tiny.tar.gz", Body=packed(**files))
+    served.s3.put_object(Bucket="llms", Key="request.tar.gz", Body=payload)
+    given = (LLM_IMAGE, "s3://llms/tiny.tar.gz", "s3://llms/request.tar.gz", ROLE, "ml.c5.large")
+    batches = json.dumps({"OPTION_MAX_ROLLING_BATCH_SIZE": ["1", "4"]})
+    command = right_size(*given, "application/json", "PYTORCH", batches)
+    done = served.platform.exec(command, SHORT_WAITS)
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["recommended"] == ["ml.c5.large", "ml.c5.large"]
+    assert found["metrics"]["MaxInvocations"] > 60
+    assert found["metrics"]["ModelLatency"] > 0
+    assert found["status"] == "InService"
+    assert found["environment"]["OPTION_MAX_ROLLING_BATCH_SIZE"] in ("1", "4")
+
+
+def right_size(*given: str) -> list[str]:
+    """The command of the program that finds the right size of a model."""
+    python = virtual_environment("sdk2", "sagemaker<3", "awscli") / "python"
+    return [str(python), "-W", "ignore", str(RIGHT_SIZE), *given]
 
 
 def windows_in(lines: list[str]) -> int:

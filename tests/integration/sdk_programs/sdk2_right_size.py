@@ -1,7 +1,8 @@
 """The right size of a model with the SageMaker Python SDK v2, and a deployment of the best result.
 
-Arguments: an image, the URI of a model, the URI of a sample payload, a role, and an instance type.
-Run under `hostelry exec`.
+Arguments: an image, the URI of a model, the URI of a sample payload, a role, an instance type, the
+payload's content type, the framework by AWS's name, and a variable with its values as JSON. Run
+under `hostelry exec`.
 """
 
 import json
@@ -16,7 +17,7 @@ from sagemaker.inference_recommender.inference_recommender_mixin import (
 from sagemaker.model import Model
 from sagemaker.parameter import CategoricalParameter
 
-image, model_uri, payload_uri, role, instance_type = sys.argv[1:]
+image, model_uri, payload_uri, role, instance_type, content_type, framework, ranges = sys.argv[1:]
 session, unique_id = Session(), uuid.uuid4().hex[:8]
 model = Model(
     image_uri=image,
@@ -27,14 +28,14 @@ model = Model(
 )
 model.right_size(
     sample_payload_url=payload_uri,
-    supported_content_types=["text/csv"],
+    supported_content_types=[content_type],
     job_name=f"sizes-{unique_id}",
-    framework="SAGEMAKER-SCIKIT-LEARN",
+    framework=framework,
     job_duration_in_seconds=240,
     hyperparameter_ranges=[
         {
             "instance_types": CategoricalParameter([instance_type]),
-            "OMP_NUM_THREADS": CategoricalParameter(["1", "2"]),
+            **{name: CategoricalParameter(values) for name, values in json.loads(ranges).items()},
         }
     ],
     phases=[Phase(8, 1, 0), Phase(4, 2, 0)],
