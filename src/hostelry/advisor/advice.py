@@ -1,7 +1,7 @@
 """The advice for a mix: gates, simulation, axes and ranking for each group of its models."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
 
@@ -11,14 +11,22 @@ from hostelry.advisor.gates import check_gates
 from hostelry.advisor.grouping import ModelGroup, group_models
 from hostelry.advisor.options import HostingOption
 from hostelry.advisor.plans import OptionPlan, plan_option
-from hostelry.advisor.ranking import FitRanking, rank_options
+from hostelry.advisor.ranking import (
+    FitRanking,
+    get_shortfall,
+    list_unacceptable,
+    rank_options,
+)
 from hostelry.advisor.runs import find_obstacle
+from hostelry.advisor.schedules import list_quiet_hours
 from hostelry.advisor.traffic import MixTraffic
 from hostelry.advisor.trials import OptionTrial, list_trials
 from hostelry.advisor.values import FitAxis, FitMix
 from hostelry.base.errors import TerminalError
 
 Progress = Callable[[str], None]
+ONE_INSTANCE_CLOSE = 0.01
+MAX_TIMES = 5
 
 
 def ignore_progress(text: str) -> None:
@@ -27,12 +35,17 @@ def ignore_progress(text: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedOption:
-    """An option that was simulated. `constraint` is one sentence on the axis that lacks most."""
+    """An option that was simulated. `constraint` is one sentence on the axis that lacks most.
+
+    `schedule` has the saving of schedules, or the reason against them. It is empty if no model has
+    quiet hours.
+    """
 
     plan: OptionPlan
     trials: Sequence[OptionTrial]
     axes: Mapping[FitAxis, AxisValue]
     constraint: str
+    schedule: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +94,8 @@ def advise_group(
             continue
         progress(f"{group.name}: {option.value}, {len(mix.seeds)} seeds")
         try:
-            simulated[option] = simulate_option(plan, group.name, mix, traffic)
+            found = simulate_option(plan, group.name, mix, traffic)
+            simulated[option] = _try_schedules(found, group.name, mix, traffic, progress)
         except TerminalError as error:
             refused[option] = (str(error),)
     ranking = rank_options({it: one.axes for it, one in simulated.items()}, mix.axes)
@@ -104,6 +118,43 @@ def simulate_option(
     return SimulatedOption(
         plan=plan, trials=trials, axes=axes, constraint=_build_constraint(plan, trials, axes, mix)
     )
+
+
+def _try_schedules(
+    found: SimulatedOption, group: str, mix: FitMix, traffic: MixTraffic, progress: Progress
+) -> SimulatedOption:
+    """The option with schedules, if they lower its cost and its shortfall. Else as it was."""
+    plan = found.plan
+    quiet = list_quiet_hours(plan, mix, traffic)
+    if not any(quiet):
+        return found
+    hours = fmean(it.instance_h for it in found.trials)
+    if hours <= mix.hours * (1 + ONE_INSTANCE_CLOSE):
+        return replace(found, schedule="Schedules save nothing: one instance stays in any case.")
+    progress(f"{group}: {plan.option.value} with schedules, {len(mix.seeds)} seeds")
+    other = simulate_option(replace(plan, quiet=quiet), group, mix, traffic)
+    other_hours = fmean(it.instance_h for it in other.trials)
+    change = f"{other_hours:,.1f} instance hours in place of {hours:,.1f}"
+    met = f"{_get_met(other):.2%} of the calls in time in place of {_get_met(found):.2%}"
+    is_acceptable = not list_unacceptable(other.axes, mix.axes)
+    is_better = get_shortfall(other.axes, mix.axes) < get_shortfall(found.axes, mix.axes)
+    if not (other_hours < hours and is_acceptable and is_better):
+        return replace(found, schedule=f"Schedules do not pay: {change}, {met}.")
+    times = [
+        f"{model.name} {it.text}"
+        for model, it in zip(plan.models, quiet, strict=True)
+        if it is not None
+    ]
+    more = f" and {len(times) - MAX_TIMES:,} more" if len(times) > MAX_TIMES else ""
+    text = (
+        f"With schedules: {change} ({1 - other_hours / hours:.0%} saved), {met}. "
+        f"May be at zero: {', '.join(times[:MAX_TIMES])}{more}."
+    )
+    return replace(other, schedule=text)
+
+
+def _get_met(simulated: SimulatedOption) -> float:
+    return fmean(it.met_share for it in simulated.trials)
 
 
 def build_choice(mix: FitMix, advice: Sequence[GroupAdvice]) -> Mapping[str, Any]:

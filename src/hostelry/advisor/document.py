@@ -39,14 +39,14 @@ def build_document(plan: OptionPlan, mix: FitMix, group: str) -> Document:
 def count_objects(document: Mapping[str, Any]) -> int:
     """The objects of a document: each is a call that creates it.
 
-    An endpoint also has a configuration, a scaling also has a policy.
+    An endpoint also has a configuration, a scaling also has policies and scheduled actions.
     """
     endpoints = document.get("endpoints", {}).values()
     components = [it for one in endpoints for it in one.get("Components", {}).values()]
     variants = [it for one in endpoints for it in one.get("ProductionVariants", (one,))]
     adapters = sum(len(it.get("Adapters", {})) for it in components)
     scalings = [it["Scaling"] for it in (*components, *variants) if "Scaling" in it]
-    policies = sum(len(it["Policies"]) for it in scalings)
+    policies = sum(len(it["Policies"]) + len(it.get("ScheduledActions", {})) for it in scalings)
     num_others = len(document.get("models", {})) + len(document.get("alarms", {}))
     return num_others + 2 * len(endpoints) + len(components) + adapters + len(scalings) + policies
 

@@ -6,7 +6,13 @@ from dataclasses import dataclass, replace
 
 from hostelry.advisor.gates import PER_MODEL, fits
 from hostelry.advisor.options import HostingOption, get_option_models
-from hostelry.advisor.policies import TARGET_SHARE, FitScaling, build_policies, get_target
+from hostelry.advisor.policies import (
+    TARGET_SHARE,
+    FitScaling,
+    QuietHours,
+    build_policies,
+    get_target,
+)
 from hostelry.advisor.traffic import MixTraffic
 from hostelry.advisor.values import FitMachine, FitMix, FitModel
 from hostelry.domain.scaling import Dimension
@@ -32,12 +38,16 @@ class Standing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptionPlan:
-    """An option for models, with the machine of each. Options that share have one machine."""
+    """An option for models, with the machine of each. Options that share have one machine.
+
+    `quiet` has the quiet hours of each model, or nothing without schedules.
+    """
 
     option: HostingOption
     models: tuple[FitModel, ...]
     machines: tuple[FitMachine, ...]
     standing: Standing | None = None
+    quiet: tuple[QuietHours | None, ...] = ()
 
     @property
     def machine(self) -> FitMachine:
@@ -123,6 +133,7 @@ def get_scaling(option: HostingOption, plan: OptionPlan, place: int) -> FitScali
             minimum=model.min_copies,
             maximum=max(model.min_copies, 1, room),
             target=get_target(get_copy_at_once(model)),
+            quiet=plan.quiet[place] if plan.quiet else None,
         )
     shared = plan.models if option not in PER_MODEL else (model,)
     at_once = get_instance_at_once(shared, machine)

@@ -1,9 +1,11 @@
 """Scaling of an option: one form for the simulation and for `apply`. PURE."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
+
+import msgspec
 
 from hostelry.domain.scaling import Dimension
 from hostelry.sim.policy_file import build_policy_set
@@ -23,15 +25,32 @@ RESOURCES: Mapping[Dimension, str] = {
 }
 
 
+class QuietHours(msgspec.Struct, frozen=True, kw_only=True):
+    """The hours of each day in which a model may have no copy, by the clock of its time zone."""
+
+    begin_hour: int
+    end_hour: int
+    time_zone: str
+
+    @property
+    def text(self) -> str:
+        """The hours for people."""
+        return f"{self.begin_hour:02}:00 to {self.end_hour:02}:00 {self.time_zone}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FitScaling:
-    """A target-tracking policy with its bounds. With `on_backlog` it tracks a queue's size."""
+    """A target-tracking policy with its bounds. With `on_backlog` it tracks a queue's size.
+
+    In the `quiet` hours the minimum is 0.
+    """
 
     dimension: Dimension
     minimum: int
     maximum: int
     target: float
     on_backlog: bool = False
+    quiet: QuietHours | None = None
 
 
 def get_target(at_once: int) -> float:
@@ -90,11 +109,23 @@ def build_scaling_document(scaling: FitScaling, endpoint: str) -> dict[str, Any]
     policies = {POLICY_NAME: build_tracking(scaling, endpoint)}
     if scaling.on_backlog:
         policies[WAKE_NAME] = build_wake()
-    return {
+    found: dict[str, Any] = {
         "MinCapacity": scaling.minimum,
         "MaxCapacity": scaling.maximum,
         "Policies": policies,
     }
+    if scaling.quiet is not None:
+        found["ScheduledActions"] = {
+            name: {"Schedule": schedule, "Timezone": scaling.quiet.time_zone, "MinCapacity": least}
+            for name, schedule, least in _list_changes(scaling, scaling.quiet)
+        }
+    return found
+
+
+def _list_changes(scaling: FitScaling, quiet: QuietHours) -> Iterator[tuple[str, str, int]]:
+    """Yield name, schedule and MinCapacity of the scheduled actions."""
+    yield "quiet", f"cron(0 {quiet.begin_hour} * * ? *)", 0
+    yield "busy", f"cron(0 {quiet.end_hour} * * ? *)", scaling.minimum
 
 
 @cache
@@ -114,4 +145,11 @@ def build_policies(scaling: FitScaling) -> PolicySet:
         wake = {"PolicyName": WAKE_NAME, "StepScalingPolicyConfiguration": build_wake()}
         alarm = {"AlarmName": WAKE_NAME, "AlarmActions": [WAKE_NAME]}
         requests += [{**of, **wake}, {**build_wake_alarm("replay"), **alarm}]
+    if scaling.quiet is not None:
+        zone = {"ServiceNamespace": "sagemaker", "Timezone": scaling.quiet.time_zone}
+        for name, schedule, least in _list_changes(scaling, scaling.quiet):
+            bounds = {"ScalableTargetAction": {"MinCapacity": least}}
+            requests.append(
+                {**of, **zone, "ScheduledActionName": name, "Schedule": schedule, **bounds}
+            )
     return build_policy_set(requests, POLICY_NAME)

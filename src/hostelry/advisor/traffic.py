@@ -191,14 +191,18 @@ def _edges(lasts_s: float) -> FloatArray:
     return np.append(np.arange(0.0, lasts_s, EDGE_S), lasts_s)
 
 
+def get_offset_s(time_zone: str) -> float:
+    """Seconds by which a time zone's clock is ahead of UTC when traces begin."""
+    begins = datetime.fromtimestamp(BEGINS_AT, UTC)
+    offset = begins.astimezone(ZoneInfo(time_zone)).utcoffset()
+    return offset.total_seconds() if offset is not None else 0.0
+
+
 def _shape_rates(traffic: ModelTraffic, lasts_s: float) -> tuple[FloatArray, FloatArray]:
     """Edges, and the rate between each two: a cosine with its top at the peak hour."""
     edges = _edges(lasts_s)
     middles = (edges[:-1] + edges[1:]) / 2
-    begins = datetime.fromtimestamp(BEGINS_AT, UTC)
-    offset = begins.astimezone(ZoneInfo(traffic.time_zone)).utcoffset()
-    offset_s = offset.total_seconds() if offset is not None else 0.0
-    peak_s = traffic.peak_hour * HOUR_S - offset_s
+    peak_s = traffic.peak_hour * HOUR_S - get_offset_s(traffic.time_zone)
     wave = 1.0 + (traffic.peak_to_mean - 1.0) * np.cos(2 * np.pi * (middles - peak_s) / DAY_S)
     return edges, traffic.per_hour / HOUR_S * wave
 

@@ -100,6 +100,8 @@ def _list_options(advice: GroupAdvice) -> Iterator[str]:
         rows = [(f"   {axis.value}", *draw_bar(it), it.text) for axis, it in simulated.axes.items()]
         yield from columns(rows)
         yield f"   {simulated.constraint}"
+        if simulated.schedule:
+            yield f"   {simulated.schedule}"
         yield ""
     yield f"{FULL} score, {BAND} spread over the seeds, {ASSUMED} rests on assumed service times"
 
@@ -170,6 +172,12 @@ def _report_option(simulated: SimulatedOption) -> dict[str, Any]:
     return {
         "machines": list(dict.fromkeys(it.type for it in simulated.plan.machines)),
         "constraint": simulated.constraint,
+        "schedule": simulated.schedule,
+        "quiet": {
+            model.name: hours
+            for model, hours in zip(simulated.plan.models, simulated.plan.quiet, strict=False)
+            if hours is not None
+        },
         "axes": {axis.value: it for axis, it in simulated.axes.items()},
         "trials": simulated.trials,
     }
