@@ -9,6 +9,7 @@ from hostelry.advisor.axes import AxisValue, build_axes, format_s
 from hostelry.advisor.document import build_document, check_deployable, count_objects
 from hostelry.advisor.gates import check_gates
 from hostelry.advisor.grouping import ModelGroup, group_models
+from hostelry.advisor.merging import list_merge_advice
 from hostelry.advisor.options import HostingOption
 from hostelry.advisor.plans import OptionPlan, plan_option
 from hostelry.advisor.ranking import (
@@ -53,7 +54,7 @@ class GroupAdvice:
     """The advice for a group.
 
     `refused` has the options that cannot work, with the reasons of their gates, `not_simulated`
-    the options that take no part in the ranking.
+    the options that take no part in the ranking. `merging` is about adapters that could be merged.
     """
 
     group: ModelGroup
@@ -61,6 +62,7 @@ class GroupAdvice:
     not_simulated: Mapping[HostingOption, str]
     simulated: Mapping[HostingOption, SimulatedOption]
     ranking: FitRanking
+    merging: tuple[str, ...] = ()
 
 
 def advise(
@@ -105,6 +107,7 @@ def advise_group(
         not_simulated={**obstacles, **ranking.unranked},
         simulated=simulated,
         ranking=ranking,
+        merging=list_merge_advice(group.models, traffic, mix.merge_from_share),
     )
 
 

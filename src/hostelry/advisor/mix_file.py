@@ -183,6 +183,7 @@ class _Building:
             has_machine_per_instance=platform.machine_per_instance,
             serverless_price=platform.serverless_price_per_gb_s,
             serverless_concurrency=platform.serverless_concurrency,
+            merge_from_share=platform.merge_from_share,
             batch_hour=platform.batch_hour,
             batch_instances=platform.batch_instances,
         )

@@ -125,6 +125,7 @@ class PlatformForm(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     batch_instances: Annotated[int, msgspec.Meta(ge=1, le=100)] = 1
     serverless_concurrency: Annotated[int, msgspec.Meta(ge=1, le=200)] = 5
     serverless_price_per_gb_s: Positive | None = None
+    merge_from_share: Annotated[float, msgspec.Meta(gt=0.0, le=1.0)] | None = None
 
 
 class MixForm(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):

@@ -162,7 +162,8 @@ class FitMix:
     """The models to host and everything that the choice depends on.
 
     With `has_machine_per_instance` every instance is a machine. `serverless_price` is for a
-    GB-second, None if unknown. `batch_hour` is the hour (UTC) at which batches start.
+    GB-second, None if unknown. `merge_from_share` is the share of an adapter from which merging it
+    pays, None if unknown. `batch_hour` is the hour (UTC) at which batches start.
     """
 
     name: str
@@ -174,6 +175,7 @@ class FitMix:
     has_machine_per_instance: bool = False
     serverless_price: float | None = None
     serverless_concurrency: int = 5
+    merge_from_share: float | None = None
     batch_hour: float = 2.0
     batch_instances: int = 1
     notes: tuple[str, ...] = ()
