@@ -64,13 +64,13 @@ def _explain_unmatched(budget: Budget, used: Container[str], tags: Tags) -> str 
     if name is not None:
         if name in tags or name in used:
             return None
-        return f"no endpoint {name} exists or has recorded usage: correct endpoint"
+        return f"no endpoint {name} exists or has recorded usage: correct the budget's endpoint"
     if budget.tag is None:
         return None
     key, value = budget.tag
     if any(it.get(key) == value for it in tags.values()):
         return None
-    return f"no endpoint has the tag {key}={value}: correct tag, or tag an endpoint"
+    return f"no endpoint has the tag {key}={value}: correct the budget's tag, or tag an endpoint"
 
 
 def _is_within(budget: Budget, charge: Charge, tags: Tags) -> bool:

@@ -80,10 +80,10 @@ def cost(  # noqa: PLR0913 - the options of a command
         )
     place = home_at(home)
     _, credentials = loaded = load_home(place)
-    prices = find_prices(place.prices, focus_file)
     check_outputs(place.prices, csv_file, focus_file)
     now = SystemClock().now()
     period = find_period(since, until, last, now)
+    prices = find_prices(place.prices, focus_file)
     answer = control_answer(
         *loaded,
         "/internal/cost-usage",
