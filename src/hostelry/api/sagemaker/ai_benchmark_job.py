@@ -14,7 +14,7 @@ from hostelry.api.sagemaker.kinds import (
     AI_BENCHMARK_JOBS,
     KIND_WORDS,
     KINDS,
-    check_new_job,
+    create_job,
     stop_job,
 )
 from hostelry.api.sagemaker.model import parse_s3_uri
@@ -42,11 +42,9 @@ MAX_COMPONENTS = 100
 
 def create_ai_benchmark_job(context: CallContext, params: Params) -> Result:
     """CreateAIBenchmarkJob: the job takes its own copy of the workload."""
-    name, tags = params["AIBenchmarkJobName"], parse_tags(params.get("Tags"))
+    tags = parse_tags(params.get("Tags"))
     job = _build_job(context, params)
-    check_new_job(context, KIND, name)
-    AI_BENCHMARK_JOBS.put(context, job)
-    write_tags(context, job.arn, tags)
+    create_job(context, KIND, job, tags)
     return {"AIBenchmarkJobArn": job.arn}
 
 

@@ -13,7 +13,7 @@ from hostelry.api.sagemaker.ai_recommendation_spec import KIND, build_ai_job
 from hostelry.api.sagemaker.kinds import (
     AI_RECOMMENDATION_JOBS,
     KIND_WORDS,
-    check_new_job,
+    create_job,
     stop_job,
 )
 from hostelry.api.tags import parse_tags, read_tags, tag_list, write_tags
@@ -77,11 +77,9 @@ class ListedJob:
 
 def create_ai_recommendation_job(context: CallContext, params: Params) -> Result:
     """CreateAIRecommendationJob: the job takes its own copy of the workload."""
-    name, tags = params["AIRecommendationJobName"], parse_tags(params.get("Tags"))
+    tags = parse_tags(params.get("Tags"))
     job = build_ai_job(context, params)
-    check_new_job(context, KIND, name)
-    AI_RECOMMENDATION_JOBS.put(context, job)
-    write_tags(context, job.arn, tags)
+    create_job(context, KIND, job, tags)
     return {"AIRecommendationJobArn": job.arn}
 
 

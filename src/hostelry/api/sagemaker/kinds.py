@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from hostelry.api.context import CallContext
 from hostelry.api.record_kind import RecordKind
+from hostelry.api.tags import write_tags
 from hostelry.base.errors import ServiceError, validation_error
 from hostelry.domain.ai_benchmark_job import AiBenchmarkJob, AiWorkloadConfig
 from hostelry.domain.component import InferenceComponent
@@ -112,14 +113,16 @@ def check_new(context: CallContext, kind: str, name: str) -> None:
         raise validation_error(f'Cannot create already existing {KIND_WORDS[kind]} "{arn}".')
 
 
-def check_new_job(context: CallContext, kind: str, name: str) -> None:
-    """Raise ResourceInUse if a job of the kind has the name."""
-    if has_name(context, kind, name):
+def create_job(context: CallContext, kind: str, job: Any, tags: Mapping[str, str]) -> None:
+    """Record a job with its tags. Raises ResourceInUse if a job of the kind has its name."""
+    if has_name(context, kind, job.name):
         raise ServiceError(
             "ResourceInUse",
             "Job name must be unique within an AWS account and region, and a job with this name"
-            f" already exists ({context.scope.arn(kind, name)}).",
+            f" already exists ({context.scope.arn(kind, job.name)}).",
         )
+    KINDS[kind].put(context, job)
+    write_tags(context, job.arn, tags)
 
 
 def stop_job(

@@ -10,9 +10,9 @@ from typing import Any
 from hostelry.api.context import CallContext, Operation, Params, Result
 from hostelry.api.page import ListPaging, list_answer, passes
 from hostelry.api.refusals import echo_members, short_reason
-from hostelry.api.sagemaker.kinds import RECOMMENDATION_JOBS, check_new_job, stop_job
+from hostelry.api.sagemaker.kinds import RECOMMENDATION_JOBS, create_job, stop_job
 from hostelry.api.sagemaker.recommendation_spec import KIND, build_job
-from hostelry.api.tags import parse_tags, write_tags
+from hostelry.api.tags import parse_tags
 from hostelry.domain.recommendation_job import (
     VARIANT_NAME,
     BenchmarkMetrics,
@@ -33,12 +33,10 @@ BENCHMARK = "BENCHMARK"
 
 def create_inference_recommendations_job(context: CallContext, params: Params) -> Result:
     """CreateInferenceRecommendationsJob: the job takes its own copy of the model."""
-    name, tags = params["JobName"], parse_tags(params.get("Tags"))
+    tags = parse_tags(params.get("Tags"))
     job = build_job(context, params)
     _check_variables(job)
-    check_new_job(context, KIND, name)
-    RECOMMENDATION_JOBS.put(context, job)
-    write_tags(context, job.arn, tags)
+    create_job(context, KIND, job, tags)
     return {"JobArn": job.arn}
 
 

@@ -10,9 +10,9 @@ from typing import Any
 from hostelry.api.context import CallContext, Params, Result
 from hostelry.api.page import list_answer, passes
 from hostelry.api.refusals import echo_members, short_reason, unsupported
-from hostelry.api.sagemaker.kinds import MODELS, TRANSFORM_JOBS, check_new_job, stop_job
+from hostelry.api.sagemaker.kinds import MODELS, TRANSFORM_JOBS, create_job, stop_job
 from hostelry.api.sagemaker.model import parse_s3_uri, select_job_model
-from hostelry.api.tags import parse_tags, write_tags
+from hostelry.api.tags import parse_tags
 from hostelry.base.errors import validation_error
 from hostelry.domain.model import Model
 from hostelry.domain.scope import Scope
@@ -53,14 +53,11 @@ UNSUPPORTED_KINDS: Mapping[str, str] = {
 
 def create_transform_job(context: CallContext, params: Params) -> Result:
     """CreateTransformJob: the job takes its own copy of the model."""
-    scope, name = context.scope, params["TransformJobName"]
     tags = parse_tags(params.get("Tags"))
     model = select_job_model(MODELS.find(context, params["ModelName"]).value, tags)
-    job = _build_job(scope, model, params, context.now)
-    check_new_job(context, KIND, name)
+    job = _build_job(context.scope, model, params, context.now)
     job = replace(job, chain_length=context.chain_length)
-    TRANSFORM_JOBS.put(context, job)
-    write_tags(context, job.arn, tags)
+    create_job(context, KIND, job, tags)
     return {"TransformJobArn": job.arn}
 
 
