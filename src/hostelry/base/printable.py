@@ -14,6 +14,7 @@ KEPT = frozenset("\n\t")
 BREAKS = {"\u2028": "\n", "\u2029": "\n"}
 BREAK = re.compile("[\n\u2028\u2029]")
 MAX_SHORT = 999_999.5  # from here on, the format g writes exponents
+MAX_THREE_DIGITS = 999.5  # from here on, the format .3g does
 CLEAR_LINE = "\r\x1b[2K"
 OTHER = re.compile(r"[^\n\t -~]")
 COLOUR = re.compile(r"(\x1b\[(?:[0-24]|3[0-79]|9[0-7])?(?:;(?:[0-24]|3[0-79]|9[0-7]))*m)")
@@ -81,6 +82,11 @@ def plain_number(value: float) -> str:
     if isinstance(value, int):
         return str(value)
     return f"{value:.0f}" if abs(value) >= MAX_SHORT else f"{value:g}"
+
+
+def short_number(value: float) -> str:
+    """A number of three significant digits, or with all digits of a larger whole part."""
+    return f"{value:.0f}" if abs(value) >= MAX_THREE_DIGITS else f"{value:.3g}"
 
 
 def _is_kept(character: str) -> bool:

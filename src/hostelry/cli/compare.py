@@ -8,6 +8,7 @@ import typer
 
 from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import TerminalError
+from hostelry.base.printable import short_number
 from hostelry.cli import completion as names
 from hostelry.cli.control_requests import send
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, load_home, print_json
@@ -141,7 +142,7 @@ def _bounds_text(side: Mapping[str, float | None], unit: str, factor: float) -> 
     def text(value: float | None) -> str:
         if value is None:
             return "?"
-        return f"{value * factor:.3g}" if unit == "ms" else f"{value * factor:.2f}"
+        return short_number(value * factor) if unit == "ms" else f"{value * factor:.2f}"
 
     seen = f"{text(side['seen'])} {unit}".rstrip()
     return f"{seen} [{text(side['low'])}, {text(side['high'])}]"

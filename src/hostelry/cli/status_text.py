@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from hostelry.base.peers import skew_refusal
-from hostelry.base.printable import one_line, terminal_lines
+from hostelry.base.printable import one_line, short_number, terminal_lines
 from hostelry.home.platform_processes import PlatformProcess
 
 GIB = 1024**3
@@ -302,9 +302,7 @@ def count_text(number: int, word: str) -> str:
 
 def number_text(value: float | None) -> str:
     """A number with three digits. A dash if it is unknown."""
-    if value is None:
-        return "-"
-    return f"{value:.0f}" if abs(value) >= 999.5 else f"{value:.3g}"
+    return "-" if value is None else short_number(value)
 
 
 def duration(seconds: float) -> str:

@@ -10,6 +10,7 @@ from urllib.parse import quote
 import typer
 
 from hostelry.base.errors import TerminalError, UsageError
+from hostelry.base.printable import short_number
 from hostelry.cli import completion as names
 from hostelry.cli.control_requests import document, require_endpoint, send
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, load_home, print_json
@@ -203,12 +204,12 @@ def bytes_text(num: int) -> str:
     value, units = float(num), ["B", "kB", "MB", "GB"]
     while value >= 1000 and len(units) > 1:
         value, units = value / 1000, units[1:]
-    return f"{num} B" if units[0] == "B" else f"{value:.3g} {units[0]}"
+    return f"{num} B" if units[0] == "B" else f"{short_number(value)} {units[0]}"
 
 
 def ms_text(time_ms: float) -> str:
     """A time with three significant digits."""
-    return f"{time_ms / 1000:.3g} s" if time_ms >= 1000 else f"{time_ms:.3g} ms"
+    return f"{short_number(time_ms / 1000)} s" if time_ms >= 1000 else f"{time_ms:.3g} ms"
 
 
 def bar(at_ms: float, took_ms: float, whole_ms: float, width: int) -> str:

@@ -16,6 +16,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from hostelry.base.printable import short_number
 from hostelry.comparison.confidence import Bounds
 from hostelry.comparison.verdict import (
     MEASURES,
@@ -172,7 +173,7 @@ def _say_range(finding: Finding, seen: float, bounds: Bounds) -> str:
 
 def _value(finding: Finding, value: float) -> str:
     if finding.measure != MEASURES[0]:
-        return f"{value / US_PER_MS:.3g} ms"
+        return f"{short_number(value / US_PER_MS)} ms"
     return f"{100 * value:.2f}".rstrip("0").rstrip(".") + " %"
 
 

@@ -22,6 +22,7 @@ from collections.abc import Iterable, Sequence
 from heapq import heapify, heappop
 from math import sqrt
 
+from hostelry.base.printable import short_number
 from hostelry.domain.model import ModelCacheSetting
 from hostelry.placement.model_cache_values import (
     CachedModel,
@@ -257,7 +258,7 @@ def _use_text(model: CachedModel, demand: Demand, now_s: float) -> str:
     idle_s = max(now_s - model.last_used_at_s, 0.0)
     reload_s = model.load_s if model.on_disk else model.load_s + model.download_s
     return (
-        f"least value: {1000 * share:.3g} in 1,000 requests are for it, {reload_s:.3g} s "
+        f"least value: {1000 * share:.3g} in 1,000 requests are for it, {short_number(reload_s)} s "
         f"bring it back, last use {idle_s:.0f} s ago, {model.hits} hits"
     )
 

@@ -5,6 +5,7 @@ from collections import deque
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from hostelry.base.printable import short_number
 from hostelry.domain.alarm import AlarmRule, AlarmState, AlarmStatus
 from hostelry.domain.load import SecondLoad
 from hostelry.domain.metric import Datapoint
@@ -86,7 +87,7 @@ class KnativeController:
         ready = self._target.capacity.serving
         seen = tuple(self._in_flight)
         self._state, wanted = knative(self._rule, self._state, seen, ready, now)
-        self._target.set("knative", wanted, f"{seen[-1]:.3g} in flight", now)
+        self._target.set("knative", wanted, f"{short_number(seen[-1])} in flight", now)
 
 
 class RayServeController:

@@ -13,6 +13,7 @@ from hostelry.base.printable import (
     plain_number,
     printable,
     printable_stream,
+    short_number,
     whole_stream,
 )
 from hostelry.cli.main import main
@@ -83,6 +84,18 @@ def test_what_commands_print(text: str, shown: str) -> None:
 )
 def test_numbers_have_no_exponents(value: float, text: str) -> None:
     assert plain_number(value) == text
+
+
+@cases(
+    "value, text",
+    case("three digits", 12.345, "12.3"),
+    case("a thousand", 999.7, "1000"),
+    case("a larger whole part", 1_234.5, "1234"),
+    case("a fraction", 0.00171, "0.00171"),
+    case("zero", 0.0, "0"),
+)
+def test_short_numbers_have_three_digits(value: float, text: str) -> None:
+    assert short_number(value) == text
 
 
 def test_the_command_prints_through_it(

@@ -13,6 +13,7 @@ import numpy as np
 
 from hostelry.advisor.live.records import LiveRecords, RecordedModel, Series
 from hostelry.base.errors import TerminalError
+from hostelry.base.printable import short_number
 
 LEAST_S = 180.0  # the shortest time that a mix is simulated for
 MAX_S = 168 * 3600.0
@@ -60,9 +61,9 @@ def find_stretch(records: LiveRecords) -> tuple[Span, tuple[str, ...]]:
     used = _cut_busiest(records, longest)
     if used != longest:
         notes.append(
-            f"the busiest {used.seconds / 3600:.3g} h are used, from {show_instant(used.since)} "
-            f"on: more than {MAX_MODEL_S / 3600:,.0f} h times models, or {MAX_CALLS:,} calls, are "
-            "not simulated"
+            f"the busiest {short_number(used.seconds / 3600)} h are used, from "
+            f"{show_instant(used.since)} on: more than {MAX_MODEL_S / 3600:,.0f} h times "
+            f"models, or {MAX_CALLS:,} calls, are not simulated"
         )
     return used, tuple(notes)
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from hostelry.advisor.axes import format_s
 from hostelry.advisor.live.forecast import UnitComparison, UnitFigures
 from hostelry.advisor.live.stretch import show_instant
+from hostelry.base.printable import short_number
 from hostelry.cli.live.run import LiveInput
 from hostelry.cli.status_text import columns
 
@@ -26,7 +27,7 @@ def list_lines(
     span = live.span
     yield (
         f"records from {show_instant(span.since)} to {show_instant(span.until)} UTC, "
-        f"{span.seconds / 3600:.3g} h"
+        f"{short_number(span.seconds / 3600)} h"
     )
     yield from (f"note: {it}" for it in live.notes)
     if is_same:

@@ -15,7 +15,7 @@ import typer
 
 from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import UsageError
-from hostelry.base.printable import printable, whole_stream
+from hostelry.base.printable import printable, short_number, whole_stream
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, load_home, print_json
 from hostelry.cli.status_text import columns, memory_text
 from hostelry.cli.top.document import SORTS, TopChoice, top_document
@@ -266,7 +266,7 @@ def milliseconds(value: float | None) -> str:
     """A time in milliseconds, or in seconds from ten seconds on."""
     if value is None:
         return "-"
-    return f"{value / 1000:.1f} s" if value >= 10_000 else f"{value:.3g} ms"
+    return f"{value / 1000:.1f} s" if value >= 10_000 else f"{short_number(value)} ms"
 
 
 def fitting(lines: Iterable[str], width: int, height: int) -> list[str]:

@@ -32,6 +32,7 @@ from hostelry.base.errors import (
     TerminalError,
 )
 from hostelry.base.json import decode
+from hostelry.base.printable import short_number
 from hostelry.domain.copy import Instance, InstanceState
 from hostelry.domain.serverless import TYPE_PREFIX
 from hostelry.fleet.protocol import RunningInstance
@@ -144,7 +145,7 @@ def amounts(resources: Mapping[str, float]) -> str:
 
 def _amount(name: str, value: float) -> str:
     if name == MEMORY:
-        return f"{value / GIB:.3g} GiB of memory"
+        return f"{short_number(value / GIB)} GiB of memory"
     if name in (CPU, GPU):
         return f"{value:g} {name}{'' if value == 1 else 's'}"
     return f"{value:g} of {name}"

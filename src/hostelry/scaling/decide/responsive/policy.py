@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from hostelry.base.printable import short_number
 from hostelry.domain.load import SecondLoad
 from hostelry.domain.scaling import NotScaled
 from hostelry.scaling.decide.decision import Capacity, Decision
@@ -147,8 +148,9 @@ def find_rise_need(
         concurrency=expected,
         since_s=rise.since_s,
         reason=(
-            f"arrivals rose from {rise.base_per_s:.3g} to {rise.per_s:.3g} a second within "
-            f"{rise.since_s:g} s (evidence {rise.evidence:.1f}, threshold {state.threshold:.1f})"
+            f"arrivals rose from {short_number(rise.base_per_s)} to {short_number(rise.per_s)} a "
+            f"second within {rise.since_s:g} s (evidence {rise.evidence:.1f}, "
+            f"threshold {state.threshold:.1f})"
         ),
         signal={"evidence": rise.evidence, "window_s": rise.since_s},
         excess=rise.evidence / state.threshold,
@@ -304,7 +306,7 @@ def propose_kept_capacity(
         return None
     return Decision(
         desired=min(needed, capacity.desired),
-        reason=f"{concurrency:.3g} calls at once are expected since the last scale-out",
+        reason=f"{short_number(concurrency)} calls at once are expected since the last scale-out",
         signal={"expected_concurrency": concurrency, "target_per_copy": state.options.target},
     )
 
@@ -399,7 +401,8 @@ def _scale_in(
 def _build_reason(need: CapacityNeed, capacity: Capacity, asked: int, desired: int) -> str:
     per_copy = need.concurrency / max(capacity.desired, 1)
     text = (
-        f"{need.reason}: {need.concurrency:.3g} calls at once are expected, {per_copy:.3g} per copy"
+        f"{need.reason}: {short_number(need.concurrency)} calls at once are expected, "
+        f"{short_number(per_copy)} per copy"
     )
     return (
         text
