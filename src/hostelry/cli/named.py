@@ -31,7 +31,7 @@ NAME_OF = {
     "model": "ModelName",
 }
 AWAY_CODES = ("ServiceUnavailable", "ServiceUnavailableException", "503")
-NAME_FORM = "up to 63 letters, digits and hyphens between them, such as my-model"
+NAME_FORM = "a name has up to 63 letters from a to z, digits, and hyphens between, such as my-model"
 MAX_NAME = 63
 LEAST_LIKENESS = 0.6  # difflib's ratio, from 0 to 1
 
@@ -282,9 +282,7 @@ def _parse_name(name: str) -> tuple[NameKind | None, str, str | None]:
             f"{name!r} is not a valid name: give an endpoint, a component, or COMPONENT:ADAPTER"
         )
     if not is_valid_name(whole):
-        raise TerminalError(
-            f"{one_line(whole, MAX_SHOWN)!r} is not a valid name: it has {NAME_FORM}"
-        )
+        raise TerminalError(f"{one_line(whole, MAX_SHOWN)!r} is not a valid name: {NAME_FORM}")
     if colon and kind is NameKind.ENDPOINT:
         raise TerminalError(f"{name} is not a valid name: an adapter belongs to a component")
     return kind, whole, adapter if colon else None

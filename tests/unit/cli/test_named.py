@@ -103,7 +103,7 @@ def test_an_unknown_name_is_refused_with_what_comes_near(
     case("an adapter without a name", "llama:", "is not a valid name"),
     case("an adapter without a component", ":es", "is not a valid name"),
     case("a prefix alone", "endpoint/", "is not a valid name"),
-    case("a letter that no name has", "ü", "'ü' is not a valid name: it has up to 63 letters"),
+    case("a letter that no name has", "ü", "'ü' is not a valid name: a name has up to 63 letters"),
     case("an underscore", "my_model", "'my_model' is not a valid name"),
     case("a hyphen at the end", "model-", "'model-' is not a valid name"),
     case("64 letters", "a" * 64, "is not a valid name"),
