@@ -16,9 +16,11 @@ import random
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from benchmarks.advisor_adapters import run_adapter_mix
 from benchmarks.advisor_live import (

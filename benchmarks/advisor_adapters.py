@@ -11,7 +11,7 @@ import random
 import re
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ import numpy as np
 from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials as SigningCredentials
+from msgspec.structs import replace
 
 from benchmarks.adapter_shelf import Popularity, Shelf, make_shelf
 from benchmarks.advisor_live import ANCHORS, LASTS_S, LiveFigures, build_row, mean_known

@@ -1,7 +1,6 @@
 """Engine settings from plain values. Settings that this engine does not have are refused."""
 
 import argparse
-import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -23,7 +22,7 @@ def engine_config(options: Mapping[str, Any]) -> EngineConfig:
 
 def unknown_options(options: Mapping[str, Any]) -> list[str]:
     """Names in `options` that the engine does not have as settings."""
-    known = {field.name for field in dataclasses.fields(EngineConfig)}
+    known = set(EngineConfig.__struct_fields__)
     return sorted(set(options) - known)
 
 

@@ -11,7 +11,6 @@ import math
 import random
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from statistics import median
@@ -19,6 +18,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import msgspec
+from msgspec.structs import replace
 
 from benchmarks.gateway_load import run_load, signed_request
 from benchmarks.load import Load

@@ -42,7 +42,7 @@ from hostelry.engine.kernels.decoder import Decoder
 from hostelry.engine.kernels.pool import PoolTensor
 from hostelry.engine.lora.reader import AdapterReader, AdapterRules, BaseModel, PageForm
 from hostelry.engine.lora.uploads import PoolUploader
-from hostelry.engine.runner.graphs import GraphLimits, choose_cuda_kernels, cuda_decoder
+from hostelry.engine.runner.graphs import GraphLimits, build_cuda_decoder, choose_cuda_kernels
 
 SEED = 20261121
 RANK = 16
@@ -102,7 +102,7 @@ class Bench:
             print(warning)
         weights = random_weights(sizes, self.dtype, device)
         limits = GraphLimits(max_batch_size=max(setting.batches), max_lora_rank=64)
-        self.decoder: Decoder = cuda_decoder(
+        self.decoder: Decoder = build_cuda_decoder(
             weights, self.kernels, limits=limits, clock=SystemClock()
         )
         self.random = random.Random(SEED)

@@ -8,17 +8,18 @@ S3 port, and objects with and without encryption under a KMS key (SSE-KMS).
 """
 
 import argparse
+import dataclasses
 import os
 import statistics
 import tempfile
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import boto3
 from botocore.config import Config
+from msgspec.structs import replace
 
 from benchmarks.gateway_load import run_load, signed_request
 from benchmarks.load import Load
@@ -101,7 +102,7 @@ def requests(stack: Stack, keys: TemporaryKeys | None = None) -> list[bytes]:
             access_key_id=keys.access_key_id,
             secret_access_key=keys.secret_access_key,
         )
-        stack = replace(stack, credentials=signing)
+        stack = dataclasses.replace(stack, credentials=signing)
     bodies = (os.urandom(PAYLOAD_BYTES) for _ in range(NUM_DISTINCT_REQUESTS))
     return [signed_request(stack, "invocations", body, headers) for body in bodies]
 

@@ -1,8 +1,9 @@
 """Policies that evict models from a tier: ours, LRU, LFU, GDSF and Belady's."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 from typing import Protocol
+
+from msgspec.structs import replace
 
 from benchmarks.model_trace import ModelTrace
 from hostelry.placement.model_cache import make_room

@@ -7,12 +7,15 @@ with the lower bound of any packing (the scarcest resource's total divided by an
 """
 
 import argparse
+import dataclasses
 import random
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
+
+from msgspec.structs import replace
 
 from benchmarks.aims import Finding, finding_rows
 from benchmarks.record import print_table, write_result
@@ -208,7 +211,7 @@ def plan_rows(setting: Setting, seed: int) -> list[dict[str, Any]]:
         )
         for number in range(setting.num_instances)
     ]
-    small = replace(mix, memory_gib=(1, 2, 4, 8, 16, 32), cpus=(0.5, 1, 2, 4))
+    small = dataclasses.replace(mix, memory_gib=(1, 2, 4, 8, 16, 32), cpus=(0.5, 1, 2, 4))
     wanted = drawn_copies(small, setting.num_copies, random.Random(f"{seed} plan"))
     packed = _those_that_fit(wanted, hosts, setting.num_copies)
     spread = [replace(it, strategy=SPREAD, max_imbalance=0) for it in packed]

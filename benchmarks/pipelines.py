@@ -9,11 +9,12 @@ medians. Bodies of 1 MB through five containers show the memory of the gateway b
 
 import argparse
 import contextlib
+import dataclasses
 import os
 import statistics
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -112,7 +113,7 @@ def pipeline(scope: Scope, echoes: list[Echo]) -> EndpointRoute:
         name="AllTraffic",
         weight=1.0,
         routing=RoutingStrategy.LEAST_OUTSTANDING_REQUESTS,
-        copies=(replace(first, further=tuple(further)),),
+        copies=(dataclasses.replace(first, further=tuple(further)),),
     )
     return EndpointRoute(
         scope=scope, name=f"chain-{length}", takes_components=False, variants=(variant,)

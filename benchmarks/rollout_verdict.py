@@ -17,10 +17,11 @@ import argparse
 import math
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from benchmarks.record import print_table, write_result
 from hostelry.comparison.fleet_verdict import (

@@ -12,13 +12,14 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 from tests.integration.platform import CLI, Platform
 
 from benchmarks.live_component import COMPONENT, ENDPOINT, running_component

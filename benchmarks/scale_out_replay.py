@@ -6,10 +6,11 @@ periods, and alarms are evaluated at their times. The step comes at any moment o
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from hostelry.scaling.decide.responsive.options import ResponsiveOptions
 from hostelry.sim.fleet import SimulatedDeployment

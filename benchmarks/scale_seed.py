@@ -6,7 +6,8 @@ copies of its records, which equal the records that control would have written.
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from hostelry.fleet.fake import FakeFleet, FakeMachine
 from hostelry.store.protocol import Key, RecordWrite, Store

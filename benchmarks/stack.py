@@ -7,11 +7,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.request import urlopen
 
 import msgspec
+from msgspec.structs import replace
 
 from hostelry.base.clock import monotonic_s
 from hostelry.base.files import write_whole

@@ -5,6 +5,7 @@ from dataclasses import fields
 from pathlib import Path
 from random import Random
 
+from msgspec.structs import asdict
 from tests.fuzz.conftest import Cases, assert_short
 
 from hostelry.base.errors import TerminalError
@@ -54,12 +55,11 @@ def test_any_settings_are_a_configuration_or_a_refusal(cases: Cases, tmp_path: P
 
 def check(config: LmiConfig) -> None:
     """Assert that numbers are finite and plausible, and that folders belong to the starter."""
-    for settings in (config, config.engine):
-        for field in fields(settings):
-            value = getattr(settings, field.name)
-            if isinstance(value, int | float):
-                assert math.isfinite(value)
-                assert 0 <= value <= HUGE, field.name
+    own = {it.name: getattr(config, it.name) for it in fields(config)}
+    for name, value in (*own.items(), *asdict(config.engine).items()):
+        if isinstance(value, int | float):
+            assert math.isfinite(value)
+            assert 0 <= value <= HUGE, name
     assert config.engine.adapter_cache_folder is None
     assert config.artifact_folders == ()
     assert not config.adapters.is_absolute()

@@ -1,7 +1,6 @@
 """Bodies of LMI and OpenAI requests: understood or refused, never a defect."""
 
-from dataclasses import replace
-
+from msgspec.structs import replace
 from tests.fuzz.bodies import PATHS, mutated
 from tests.fuzz.conftest import Cases
 from tests.unit.containers.lmi.request.test_parse import CONTEXT

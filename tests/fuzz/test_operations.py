@@ -1,12 +1,12 @@
 """Any call of any operation, its numbers and documents at their worst: an answer, or refused."""
 
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tests.fuzz.calls import HERE, MADE, ROLE, TARGET, Draw
 from tests.fuzz.conftest import Cases
 from tests.message_rig import MessageRig

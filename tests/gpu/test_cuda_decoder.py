@@ -1,13 +1,15 @@
 """On a CUDA device: Triton's kernels and graphs against the plain decoder on the same device."""
 
+import dataclasses
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
+import msgspec
 import numpy
 import pytest
 import torch
+from msgspec.structs import asdict, replace
 from tests.cases import case, cases
 from tests.unit.engine.native_model import ALL_RANKS, Memory, Part, Shape, model, step
 
@@ -58,10 +60,8 @@ def moved(value: Any) -> Any:
     """A tensor, or a value that holds tensors, on the device."""
     if isinstance(value, torch.Tensor):
         return value.to(CUDA)
-    if hasattr(value, "__dataclass_fields__"):
-        return replace(
-            value, **{name: moved(getattr(value, name)) for name in value.__dataclass_fields__}
-        )
+    if isinstance(value, msgspec.Struct):
+        return replace(value, **{name: moved(it) for name, it in asdict(value).items()})
     return value
 
 
@@ -99,7 +99,7 @@ def twins(memory: Memory) -> tuple[PoolTensor, PoolTensor]:
 def test_logits_are_those_of_torch(
     shape: Shape, page_tokens: int, ranks: dict[str, int], dtype: torch.dtype
 ) -> None:
-    weights = model(replace(shape, hidden=72, inner=104), dtype)
+    weights = model(dataclasses.replace(shape, hidden=72, inner=104), dtype)
     memory = Memory(weights, page_tokens, content=float("nan"))
     owners: list[AdapterIndex | None] = [None, None, None]
     if ranks:
@@ -108,7 +108,7 @@ def test_logits_are_those_of_torch(
     mine, twin = twins(memory)
     decoder, reference = graphed(weights), TorchDecoder(weights)
     for parts in STEPS:
-        batch = step(memory, [replace(it, index=owners[it.sequence]) for it in parts])
+        batch = step(memory, [dataclasses.replace(it, index=owners[it.sequence]) for it in parts])
         found, wanted = decoder.forward(batch, mine), reference.forward(batch, twin)
         error = float((found - wanted).abs().max() / wanted.abs().max())
         assert error <= TOLERANCES[dtype]

@@ -7,12 +7,12 @@ import asyncio
 import sys
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tests.hostile.payloads import Payloads
 from tests.integration.agent_rig import ObjectStore, Rig, echo, object_store, rig, until
 from tests.integration.fake_hub import fake_hub, served

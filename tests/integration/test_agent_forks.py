@@ -9,11 +9,12 @@ import socket
 import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import uvloop
+from msgspec.structs import replace
 from tests.cases import case, cases
 from tests.integration.agent_rig import Rig, agent_command, instance, kill, rig, until_true
 from tests.integration.test_service_forks import (

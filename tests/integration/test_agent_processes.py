@@ -4,10 +4,10 @@ import asyncio
 import signal
 import socket
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from tests.integration.agent_rig import kill, until_gone, until_true
 
 from hostelry.base.errors import TerminalError

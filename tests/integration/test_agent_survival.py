@@ -1,18 +1,19 @@
 """Agents die, hang or lie, and copies hang. Other copies continue, and desired copies start."""
 
 import asyncio
+import dataclasses
 import fcntl
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import httpx
 import msgspec
 import pytest
+from msgspec.structs import replace
 from tests.integration.agent_rig import (
     NoArtifacts,
     Rig,
@@ -213,7 +214,7 @@ def test_a_pid_that_was_given_to_another_program_is_left_alone(tmp_path: Path) -
         assert record is not None
         assert record.process is not None
         assert agent_record is not None
-        copy.save(replace(record, process=replace(record.process, pid=unrelated.pid)))
+        copy.save(dataclasses.replace(record, process=replace(record.process, pid=unrelated.pid)))
         lie = AgentRecord.of(
             replace(own_identity(), pid=unrelated.pid, start_ticks=1), agent_record.port
         )

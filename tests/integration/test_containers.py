@@ -4,11 +4,11 @@ import asyncio
 import os
 import re
 import signal
-from dataclasses import replace
 from pathlib import Path
 
 import httpx
 import pytest
+from msgspec.structs import replace
 from tests.integration.agent_rig import (
     ObjectStore,
     Rig,

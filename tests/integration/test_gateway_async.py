@@ -5,13 +5,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from botocore.exceptions import ClientError
+from msgspec.structs import replace
 from tests.cases import case, cases
 from tests.integration.gateway_rig import GatewayRig, model_endpoint, running_gateway, snapshot_of
 from tests.integration.platform import until

@@ -1,9 +1,9 @@
 """The benchmark of the advisor: a mix is drawn again by its seed, and its pick is judged."""
 
 import random
-from dataclasses import replace
 
 from benchmarks.advisor import compare, draw_mix, list_findings
+from msgspec.structs import replace
 
 
 def test_a_pick_is_judged_against_all_plans() -> None:

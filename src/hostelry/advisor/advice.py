@@ -1,9 +1,11 @@
 """The advice for a mix: gates, simulation, axes and ranking for each group of its models."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from hostelry.advisor.axes import AxisValue, build_axes, format_s
 from hostelry.advisor.document import build_document, check_deployable, count_objects
@@ -34,8 +36,7 @@ def ignore_progress(text: str) -> None:
     """Report no progress."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SimulatedOption:
+class SimulatedOption(msgspec.Struct, frozen=True, kw_only=True):
     """An option that was simulated. `constraint` is one sentence on the axis that lacks most.
 
     `schedule` has the saving of schedules, or the reason against them. It is empty if no model has
@@ -49,8 +50,7 @@ class SimulatedOption:
     schedule: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupAdvice:
+class GroupAdvice(msgspec.Struct, frozen=True, kw_only=True):
     """The advice for a group.
 
     `refused` has the options that cannot work, with the reasons of their gates, `not_simulated`

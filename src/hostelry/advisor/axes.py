@@ -5,8 +5,9 @@ never scaled by the other options.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from statistics import fmean
+
+import msgspec
 
 from hostelry.advisor.options import get_isolation
 from hostelry.advisor.plans import OptionPlan
@@ -20,8 +21,7 @@ from hostelry.advisor.values import (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AxisValue:
+class AxisValue(msgspec.Struct, frozen=True, kw_only=True):
     """An option's value on an axis.
 
     `low` and `high` are the spread of `raw` over the seeds, `score` and its spread are from 0 to 1.

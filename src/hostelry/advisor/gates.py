@@ -16,7 +16,9 @@ capture          data capture is needed, and the option refuses it
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from hostelry.advisor.options import (
     OPTION_LIMITS,
@@ -42,8 +44,7 @@ ONE_MODEL_FRAMEWORKS = ("lmi", "graph")  # their built-in servers refuse Mode Mu
 PER_MODEL = (HostingOption.DEDICATED, HostingOption.ASYNCHRONOUS, HostingOption.BATCH)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GateResult:
+class GateResult(msgspec.Struct, frozen=True, kw_only=True):
     """Reasons against an option, most general first. None of them: it can work."""
 
     option: HostingOption

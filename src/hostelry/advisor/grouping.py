@@ -10,9 +10,10 @@ with a split      also have one framework, and sizes that differ by a factor of 
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from hostelry.advisor.plans import get_instance_at_once
 from hostelry.advisor.policies import TARGET_SHARE
@@ -24,8 +25,7 @@ from hostelry.sim.trace import FloatArray
 MAX_SIZE_RATIO = 10.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelGroup:
+class ModelGroup(msgspec.Struct, frozen=True, kw_only=True):
     """Models that may share an endpoint with this `name`. `why` lists common properties.
 
     `peak` is the largest number of requests in progress in any five minutes, `sum_of_peaks` the

@@ -3,13 +3,13 @@
 import math
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import msgspec
+from msgspec.structs import replace
 
 from hostelry.advisor.mix_form import AnchorsForm, MachineForm, MixForm, ModelForm, TrafficForm
 from hostelry.advisor.values import (

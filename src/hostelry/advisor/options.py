@@ -1,8 +1,10 @@
 """The hosting options, with the limits that this platform enforces on each. PURE."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from enum import Enum
+
+import msgspec
+from msgspec.structs import replace
 
 from hostelry.advisor.values import FitModel, Hardware, IsolationLevel
 from hostelry.dataplane.http.reader import HttpLimits
@@ -28,8 +30,7 @@ class HostingOption(Enum):
     BATCH = "batch"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OptionLimits:
+class OptionLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Limits of an option on this platform.
 
     `whole_s` and `stream_s` limit a call. Without `stream_s` answers cannot be streamed, without

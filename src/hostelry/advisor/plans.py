@@ -2,7 +2,9 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from hostelry.advisor.gates import PER_MODEL, fits
 from hostelry.advisor.options import HostingOption, get_option_models
@@ -22,8 +24,7 @@ from hostelry.sim.service import MAX_CONCURRENCY, ServiceModel
 NO_COST = 1e12  # in place of an unknown price, so that machines with a price come first
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class Standing(msgspec.Struct, frozen=True, kw_only=True):
     """The present deployment, in place of a planned one. It begins warm.
 
     `policies` are of each model of the plan, or one of the whole endpoint. None of an adapter.
@@ -36,8 +37,7 @@ class Standing:
     loaded: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OptionPlan:
+class OptionPlan(msgspec.Struct, frozen=True, kw_only=True):
     """An option for models, with the machine of each. Options that share have one machine.
 
     `quiet` has the quiet hours of each model, or nothing without schedules.

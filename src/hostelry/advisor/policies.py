@@ -1,7 +1,6 @@
 """Scaling of an option: one form for the simulation and for `apply`. PURE."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -38,8 +37,7 @@ class QuietHours(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.begin_hour:02}:00 to {self.end_hour:02}:00 {self.time_zone}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FitScaling:
+class FitScaling(msgspec.Struct, frozen=True, kw_only=True):
     """A target-tracking policy with its bounds. With `on_backlog` it tracks a queue's size.
 
     In the `quiet` hours the minimum is 0.

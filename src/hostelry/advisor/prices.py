@@ -1,6 +1,6 @@
 """Prices of a mix's machines from the operator's price file. PURE."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from hostelry.advisor.values import FitMix
 from hostelry.cost.prices import PriceList, get_price_per_hour

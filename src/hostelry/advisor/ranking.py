@@ -4,7 +4,8 @@ Areas are not compared: an area depends on the order of the axes, and grows as a
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from hostelry.advisor.axes import AxisValue
 from hostelry.advisor.options import HostingOption
@@ -16,8 +17,7 @@ TWICE = 2.0
 CLOSE = 1e-9
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankedOption:
+class RankedOption(msgspec.Struct, frozen=True, kw_only=True):
     """An option's place. `shortfall` is the weighted mean distance of its scores from 1.
 
     `unacceptable` are the axes with weight whose score is 0.
@@ -29,8 +29,7 @@ class RankedOption:
     unacceptable: tuple[FitAxis, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FitRanking:
+class FitRanking(msgspec.Struct, frozen=True, kw_only=True):
     """Ranked options, best first, and the options without a place with the reason."""
 
     ranked: tuple[RankedOption, ...]

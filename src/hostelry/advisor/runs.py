@@ -1,7 +1,9 @@
 """Simulations of an option: which models share a replay, on which instances, by which rules."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from hostelry.advisor.gates import get_serverless_memory_mb
 from hostelry.advisor.options import HostingOption
@@ -22,8 +24,7 @@ ENDPOINT = "endpoint"
 MAX_ENDPOINTS = 300  # with an instance or more each
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OptionRun:
+class OptionRun(msgspec.Struct, frozen=True, kw_only=True):
     """One replay: models under their names in the trace, and the setup.
 
     Serverless environments have `memory_mb` and no `machine`.
@@ -34,7 +35,7 @@ class OptionRun:
     setup: ReplaySetup
     machine: FitMachine | None
     memory_mb: int = 0
-    notes: tuple[str, ...] = field(default_factory=tuple)
+    notes: tuple[str, ...] = msgspec.field(default_factory=tuple)
 
 
 def find_obstacle(plan: OptionPlan) -> str | None:

@@ -1,11 +1,11 @@
 """Traffic of a mix's models as traces for the simulator: from files, or drawn by shape and seed."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
+import msgspec
 import numpy as np
 
 from hostelry.advisor.values import FitMix, FitModel, ModelTraffic
@@ -20,8 +20,7 @@ STEP_AT_S, STEP_LASTS_S, STEP_FACTOR = 600.0, 1200.0, 4.0
 LARGE_GAP_SHARE, LARGE_GAP_S = 0.1, HOUR_S  # of a trace, so that a hole in it is reported
 
 
-@dataclass(frozen=True, slots=True)
-class DrawnCalls:
+class DrawnCalls(msgspec.Struct, frozen=True):
     """Calls for one model: seconds of arrival, and tokens."""
 
     at_s: FloatArray

@@ -2,10 +2,11 @@
 
 import heapq
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from hostelry.advisor.options import OPTION_LIMITS, HostingOption
 from hostelry.advisor.plans import OptionPlan, get_instance_service
@@ -29,8 +30,7 @@ MB_PER_GB = 1024
 Flags = npt.NDArray[np.bool_]
 
 
-@dataclass(slots=True, kw_only=True)
-class CallFigures:
+class CallFigures(msgspec.Struct, kw_only=True):
     """Calls of one or several replays: times of those answered, and how many met their target.
 
     `ended_s` is the second of the last answer.
@@ -40,8 +40,8 @@ class CallFigures:
     num_calls: int = 0
     num_answered: int = 0
     num_met: int = 0
-    took_s: list[FloatArray] = field(default_factory=list)
-    first_s: list[FloatArray] = field(default_factory=list)
+    took_s: list[FloatArray] = msgspec.field(default_factory=list)
+    first_s: list[FloatArray] = msgspec.field(default_factory=list)
 
     def get_quantile(self, share: float) -> float | None:
         """A quantile of the answered calls' times."""
@@ -54,8 +54,7 @@ class CallFigures:
         return float(np.quantile(first, share)) if len(first) else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OptionTrial:
+class OptionTrial(msgspec.Struct, frozen=True, kw_only=True):
     """An option with one seed.
 
     `cost` is for 1,000 successful calls, None if a price is unknown or no call succeeded.
@@ -83,11 +82,10 @@ class OptionTrial:
     ended_s: float = 0.0
 
 
-@dataclass(slots=True, kw_only=True)
-class _Sums:
+class _Sums(msgspec.Struct, kw_only=True):
     """Sums over the runs of a trial. A `cost` of None: a price is unknown."""
 
-    calls: CallFigures = field(default_factory=CallFigures)
+    calls: CallFigures = msgspec.field(default_factory=CallFigures)
     cost: float | None = 0.0
     instance_h: float = 0.0
     num_hits: int = 0

@@ -1,9 +1,10 @@
 """Values of a mix: its models, their traffic, the machines, the axes and their anchors. PURE."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from pathlib import Path
+
+import msgspec
 
 from hostelry.domain.shape import Shape
 from hostelry.sim.service import ServiceModel
@@ -54,8 +55,7 @@ class NumberSource(Enum):
     ASSUMED = "assumed"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelTraffic:
+class ModelTraffic(msgspec.Struct, frozen=True, kw_only=True):
     """The requests for one model: rows of a trace, or a shape.
 
     `trace_model` names the rows, None for all rows. The shape has `per_hour` requests on average,
@@ -74,8 +74,7 @@ class ModelTraffic:
     output_tokens: int = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FitModel:
+class FitModel(msgspec.Struct, frozen=True, kw_only=True):
     """A model to host.
 
     `memory_bytes` are of a copy with its server, `loaded_bytes` of the model in a server that runs.
@@ -116,7 +115,7 @@ class FitModel:
     traffic: ModelTraffic = ModelTraffic()
     image: str = ""
     artifact: str = ""
-    environment: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = msgspec.field(default_factory=dict)
 
     @property
     def held_bytes(self) -> int:
@@ -124,8 +123,7 @@ class FitModel:
         return self.memory_bytes if self.loaded_bytes is None else self.loaded_bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FitMachine:
+class FitMachine(msgspec.Struct, frozen=True, kw_only=True):
     """An instance type that may be used. A price of None is unknown.
 
     `most` is the largest number of them.
@@ -148,8 +146,7 @@ class FitAxis(Enum):
     OPERATIONS = "operations"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AxisAnchors:
+class AxisAnchors(msgspec.Struct, frozen=True, kw_only=True):
     """The user's scale of an axis: the value that scores 0, the value that scores 1, the weight."""
 
     unacceptable: float
@@ -157,8 +154,7 @@ class AxisAnchors:
     weight: float = 1.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FitMix:
+class FitMix(msgspec.Struct, frozen=True, kw_only=True):
     """The models to host and everything that the choice depends on.
 
     With `has_machine_per_instance` every instance is a machine. `serverless_price` is for a

@@ -1,8 +1,9 @@
 """Context of an operation: the caller, the state and the instant of one call."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from hostelry.aws.temporary_keys import Session, TemporaryKeys
 from hostelry.base.errors import HostelryError, ServiceError
@@ -27,8 +28,7 @@ def no_keys(_: Session) -> TemporaryKeys:
     raise ServiceError("ServiceUnavailable", "No keys can be issued here.", 503)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallContext:
+class CallContext(msgspec.Struct, frozen=True, kw_only=True):
     """The caller, the state and the instant of one call.
 
     `scope` owns the resources that the call names. `get_shape` returns the declared shape of an
@@ -55,10 +55,10 @@ class CallContext:
     session: Session | None = None
     pace: float = 1.0
     metrics: MetricStore
-    instance_types: Mapping[str, InstanceType] = field(default_factory=dict)
+    instance_types: Mapping[str, InstanceType] = msgspec.field(default_factory=dict)
     machine: Shape = NO_RESOURCES
     find_price: Callable[[str], float | None] = lambda _: None
-    root_key: RootKey = field(default_factory=RootKey)
+    root_key: RootKey = msgspec.field(default_factory=RootKey)
     log_store: LogStore | None = None
     issue_keys: Callable[[Session], TemporaryKeys] = no_keys
     checks_roles: bool = False

@@ -12,8 +12,9 @@ reference, and "Delete endpoints configured for auto scaling" in the SageMaker d
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from typing import TypeVar
+
+from msgspec.structs import replace
 
 from hostelry.api.context import CallContext
 from hostelry.api.tags import write_tags

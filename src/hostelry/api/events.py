@@ -2,9 +2,10 @@
 
 import json
 import uuid
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
+
+from msgspec.structs import replace
 
 from hostelry.api.context import CallContext, Params, Result
 from hostelry.api.iam.execution_role import can_assume

@@ -11,8 +11,9 @@ import heapq
 import json
 import operator
 from collections.abc import Callable, Hashable, Iterable
-from dataclasses import dataclass
 from typing import Any, TypeVar
+
+import msgspec
 
 from hostelry.api.context import CallContext, Params, Result
 from hostelry.base.errors import ServiceError
@@ -115,8 +116,7 @@ def _page(
     return found[:size], following
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ListPaging:
+class ListPaging(msgspec.Struct, frozen=True, kw_only=True):
     """The members and the page size of a service's lists.
 
     Pages have `page_size` entries, or as many as the request asks for by its `size_member`. With

@@ -1,6 +1,6 @@
 """EventBridge Scheduler: schedules, their groups, and the groups' tags."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from hostelry.api.context import CallContext, Params, Result
 from hostelry.api.iam.execution_role import can_assume

@@ -5,7 +5,8 @@ Source of the texts: Secrets Manager's answers as moto and Terraform's provider 
 
 import base64
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from hostelry.api.context import CallContext, Params, Result
 from hostelry.api.kms import lookup as kms

@@ -1,7 +1,8 @@
 """The tags of a resource: read from a request, checked, stored."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from hostelry.api.context import CallContext, Params, Result
 from hostelry.base.errors import validation_error
@@ -59,8 +60,7 @@ def remove_tags(context: CallContext, arn: str, keys: Collection[str]) -> None:
     write_tags(context, arn, tags_without(context, arn, keys))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TagOperations:
+class TagOperations(msgspec.Struct, frozen=True, kw_only=True):
     """TagResource, UntagResource and ListTagsForResource of one service.
 
     `find_arn` returns the ARN of the existing resource that a request names, or raises

@@ -4,9 +4,9 @@ Knows botocore's models and their protocols, and nothing about the effect of an 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 from botocore.model import StructureShape
 
 from hostelry.aws import codecs, query
@@ -40,8 +40,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ApiCall:
+class ApiCall(msgspec.Struct, frozen=True, kw_only=True):
     """One validated request.
 
     Args:

@@ -8,12 +8,12 @@ a test checks. ec2's protocol, `EC2`, flattens every list of a request and gives
 import base64
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import parse_qsl
 from xml.sax.saxutils import escape
 
+import msgspec
 from botocore.model import ListShape, MapShape, Shape, StructureShape
 
 from hostelry.aws.tree import (
@@ -33,8 +33,7 @@ _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _DECIMAL = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Dialect:
+class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     """How a query protocol names members of structures in forms and answers, and items of lists.
 
     In a form `listed` stands between a list's name and its items' numbers, unless it is empty.

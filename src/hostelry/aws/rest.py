@@ -2,11 +2,11 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 from urllib.parse import parse_qs, unquote
 
+import msgspec
 from botocore.model import ListShape, Shape, StructureShape
 
 from hostelry.aws.models import REST_ROOTS, service_model
@@ -17,8 +17,7 @@ _LABEL = re.compile(r"\{(\w+)\+?\}")
 _TRUTHS = {"true": True, "false": False}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _RestRoute:
+class _RestRoute(msgspec.Struct, frozen=True, kw_only=True):
     operation: str
     method: str
     path: re.Pattern[str]

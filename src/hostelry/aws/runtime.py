@@ -5,7 +5,6 @@ InvokeEndpoint is the hot path: constraints are compiled once, and checked by a 
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 from urllib.parse import unquote
@@ -71,8 +70,7 @@ class InvokeRequest(msgspec.Struct, frozen=True, kw_only=True):
     prefix_aware_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Rule:
+class _Rule(msgspec.Struct, frozen=True, kw_only=True):
     """One member: its header, and the constraints of its shape."""
 
     member: str
@@ -87,8 +85,7 @@ class _Rule:
         return self.least <= len(value) <= self.most and self.fullmatch(value) is not None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Rules:
+class _Rules(msgspec.Struct, frozen=True, kw_only=True):
     name: _Rule
     headers: tuple[_Rule, ...]
 

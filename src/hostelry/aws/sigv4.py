@@ -12,7 +12,6 @@ import calendar
 import re
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
@@ -46,8 +45,7 @@ _HASH = re.compile("[0-9a-f]{64}")
 _UTF8 = ("utf-8", "surrogatepass")  # no text that a client can send may fail to be hashed
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Secret:
+class Secret(msgspec.Struct, frozen=True, kw_only=True):
     """The secret half of an access key, the account it belongs to, and its session if temporary."""
 
     secret_access_key: str
@@ -55,8 +53,7 @@ class Secret:
     session: Session | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Identity:
+class Identity(msgspec.Struct, frozen=True, kw_only=True):
     """The signer, and the region and service (signing name, as ``monitoring``) signed for.
 
     `session` is the session of temporary keys.
@@ -69,20 +66,17 @@ class Identity:
     session: Session | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Proven:
+class Proven(msgspec.Struct, frozen=True):
     """The head alone proves who signed the request."""
 
     identity: Identity
 
 
-@dataclass(frozen=True, slots=True)
-class NeedsBody:
+class NeedsBody(msgspec.Struct, frozen=True):
     """The head proves nothing: the signature covers the body, which is not there yet."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Claims:
+class _Claims(msgspec.Struct, frozen=True, kw_only=True):
     """The claims of a signature, not verified yet."""
 
     access_key_id: str
@@ -105,8 +99,7 @@ class _Asked(msgspec.Struct, frozen=True, kw_only=True):
     signature: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Signer:
+class _Signer(msgspec.Struct, frozen=True, kw_only=True):
     """Verified claims, and the data to verify the next signature.
 
     `keyed` is copied for each signature: that takes less time than its key.

@@ -2,7 +2,8 @@
 
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from hostelry.aws.models import TARGETS, VERSIONS, service_model, service_operations
 from hostelry.aws.query import decode_form
@@ -23,8 +24,7 @@ _FORM = "application/x-www-form-urlencoded"
 _SMITHY_ROOT = "/service/"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OperationTarget:
+class OperationTarget(msgspec.Struct, frozen=True, kw_only=True):
     """Service by boto3 name, operation by AWS name, protocol by botocore's name.
 
     `fields` are the form's fields in the query protocols, the path's members in rest-json.
@@ -33,7 +33,7 @@ class OperationTarget:
     service: str
     operation: str
     protocol: str
-    fields: Mapping[str, str] = field(default_factory=dict)
+    fields: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
 def find_target(request: HttpRequest) -> OperationTarget:

@@ -14,11 +14,11 @@ which is derived from it (`agents_key`), seals only sessions of an agent (`Sessi
 
 import base64
 import binascii
-from dataclasses import asdict, dataclass
 from hmac import compare_digest
 from hmac import digest as hmac_digest
 
 import msgspec
+from msgspec.structs import asdict
 
 from hostelry.base.json import decode
 
@@ -30,8 +30,7 @@ _SEAL_BYTES = 32
 _SECRET_CHARACTERS = 40
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Session:
+class Session(msgspec.Struct, frozen=True, kw_only=True):
     """Claims of temporary keys. The role's claims are empty if the account itself asked.
 
     Keys that an agent issues have its instance as the session name, and no role. A copy invokes
@@ -57,8 +56,7 @@ class Session:
         return self.is_agents and self.purpose == FOR_OBJECTS
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TemporaryKeys:
+class TemporaryKeys(msgspec.Struct, frozen=True, kw_only=True):
     """Keys as they are issued."""
 
     access_key_id: str

@@ -19,8 +19,9 @@ import shutil
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import TerminalError
@@ -36,8 +37,7 @@ LISTINGS = 100
 PER_RUN = ("mini.options", "LOCK")  # the object store makes them at each start
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CutFile:
+class CutFile(msgspec.Struct, frozen=True, kw_only=True):
     """A file of the cut: the first `num_bytes` of `source`, or the state of a database."""
 
     path: str  # in the home, with slashes

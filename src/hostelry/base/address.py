@@ -6,17 +6,17 @@
 """
 
 import re
-from dataclasses import dataclass
 from functools import lru_cache
 from urllib.parse import urlsplit
+
+import msgspec
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")  # a label: a server name is one
 DEFAULT_PORTS = {"http": 80, "https": 443}
 MAX_CACHED = 16 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
+class Address(msgspec.Struct, frozen=True):
     """A server. `name` is its name at the host's node proxy, or None for any other server."""
 
     scheme: str

@@ -12,9 +12,11 @@ import tarfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any, Self
+
+import msgspec
+from msgspec.structs import replace
 
 from hostelry.base.files import (
     MAX_DEPTH,
@@ -43,8 +45,7 @@ KINDS = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ArchiveLimits:
+class ArchiveLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Bounds of an archive. The ratio is unpacked to packed bytes, past `ratio_floor_bytes`.
 
     `max_members` bounds its members, and the files and folders that they make. `total_bound` names
@@ -68,8 +69,7 @@ class ArchiveLimits:
         return replace(self, max_total_bytes=max_bytes, total_bound=bound)
 
 
-@dataclass(slots=True)
-class Contents:
+class Contents(msgspec.Struct):
     """The members unpacked so far."""
 
     tree: FileTree

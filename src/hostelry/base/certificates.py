@@ -9,9 +9,9 @@ Source: RFC 5280, and SPIFFE for the URI's form.
 import hashlib
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+import msgspec
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
@@ -58,16 +58,14 @@ PEM = serialization.Encoding.PEM
 CLUSTER = re.compile(r"CN=hostelry (\S+) authority [0-9a-f]{8}")
 
 
-@dataclass(frozen=True, slots=True)
-class Pair:
+class Pair(msgspec.Struct, frozen=True):
     """A certificate and its key, both PEM."""
 
     certificate: bytes
     key: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class CertificateFacts:
+class CertificateFacts(msgspec.Struct, frozen=True):
     """The contents of a certificate. Times are in seconds since the epoch."""
 
     subject: str

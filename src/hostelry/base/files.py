@@ -5,8 +5,9 @@ import os
 import unicodedata
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
+
+import msgspec
 
 from hostelry.base.errors import TerminalError
 
@@ -79,8 +80,7 @@ class UnsafeFilesError(TerminalError):
     """These files must not be stored. The message names the path and the limit."""
 
 
-@dataclass(slots=True)
-class FileTree:
+class FileTree(msgspec.Struct):
     """The paths so far. Names are compared in one Unicode form, as some file systems store them.
 
     `max_entries` bounds files and folders together, `max_folders` folders, including folders that
@@ -90,8 +90,8 @@ class FileTree:
     max_entries: int
     max_depth: int = MAX_DEPTH
     max_folders: int = MAX_FOLDERS
-    files: set[str] = field(default_factory=set)
-    folders: set[str] = field(default_factory=set)
+    files: set[str] = msgspec.field(default_factory=set)
+    folders: set[str] = msgspec.field(default_factory=set)
 
     def enter(self, parts: list[str], *, is_folder: bool) -> None:
         """Add a path. A folder may come again. Raises UnsafeFilesError naming path and limit."""

@@ -11,7 +11,8 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 MAX_LINE_BYTES = 16 * 1024
 MAX_LABELS = 64
@@ -34,8 +35,7 @@ CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 Labels = tuple[tuple[str, str], ...]  # values as a page has them: escaped, without the quotes
 
 
-@dataclass(frozen=True, slots=True)
-class PageSample:
+class PageSample(msgspec.Struct, frozen=True):
     """One sample. `value` is the page's own text of a number."""
 
     name: str
@@ -43,8 +43,7 @@ class PageSample:
     value: str
 
 
-@dataclass(frozen=True, slots=True)
-class PageFamily:
+class PageFamily(msgspec.Struct, frozen=True):
     """The samples of one family. `help` is escaped, and empty if the page has no help."""
 
     name: str
@@ -53,8 +52,7 @@ class PageFamily:
     samples: tuple[PageSample, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class MetricsPage:
+class MetricsPage(msgspec.Struct, frozen=True):
     """What is kept of a page, and how many lines were dropped, by reason.
 
     "invalid" (no sample line), "reserved" (a name that is not the page's to use), "limit" (beyond
@@ -62,7 +60,7 @@ class MetricsPage:
     """
 
     families: tuple[PageFamily, ...] = ()
-    dropped: Mapping[str, int] = field(default_factory=dict)
+    dropped: Mapping[str, int] = msgspec.field(default_factory=dict)
 
 
 def parse_page(
@@ -190,11 +188,10 @@ def sample_line(name: str, labels: Labels, value: str) -> str:
     return f"{name}{{{shown}}} {value}\n" if shown else f"{name} {value}\n"
 
 
-@dataclass(slots=True)
-class _Family:
+class _Family(msgspec.Struct):
     kind: str
     help: str
-    lines: list[str] = field(default_factory=list)
+    lines: list[str] = msgspec.field(default_factory=list)
 
 
 class PageJoin:

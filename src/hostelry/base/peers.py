@@ -6,8 +6,9 @@ process can import it.
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from enum import Enum
+
+import msgspec
 
 URI = re.compile(r"spiffe://([A-Za-z0-9-]{1,63})/([a-z]{1,16})/([A-Za-z0-9][A-Za-z0-9_.-]{0,127})")
 
@@ -20,8 +21,7 @@ class PeerRole(Enum):
     AGENT = "agent"
 
 
-@dataclass(frozen=True, slots=True)
-class PeerName:
+class PeerName(msgspec.Struct, frozen=True):
     """The holder of a certificate."""
 
     cluster: str
@@ -91,8 +91,7 @@ MAX_EPOCH = 2**32 - 1  # the largest number that the key of an epoch's lock can 
 MAX_DIGITS = 10
 
 
-@dataclass(frozen=True, slots=True)
-class LeaderEpoch:
+class LeaderEpoch(msgspec.Struct, frozen=True):
     """The epoch that control sends with its calls.
 
     `refused` is called with the agent's epoch if the agent knows a newer one.

@@ -8,10 +8,11 @@ open files, raises OSError: it must not pass for the end of a process. Source: p
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
+
+import msgspec
 
 PROC = Path("/proc")
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
@@ -40,8 +41,7 @@ class ProcessStat(NamedTuple):
     environment_at: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProcessIdentity:
+class ProcessIdentity(msgspec.Struct, frozen=True, kw_only=True):
     """A process, beyond doubt: the kernel reuses pids.
 
     `start_ticks` is the kernel's start time of the process, `boot_id` the boot it is counted from.

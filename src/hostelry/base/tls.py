@@ -22,9 +22,10 @@ neither.
 
 import logging
 import ssl
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import TerminalError
@@ -48,8 +49,7 @@ SERVER_ROLES = {
 LOG = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class TlsFolder:
+class TlsFolder(msgspec.Struct, frozen=True):
     """Files of one host's certificates, in its home or an instance's, each with mode 0600."""
 
     root: Path
@@ -70,8 +70,7 @@ class TlsFolder:
         return self.root / "authority.json"
 
 
-@dataclass(frozen=True, slots=True)
-class _Made:
+class _Made(msgspec.Struct, frozen=True):
     own: PeerName
     client: ssl.SSLContext
     http_client: ssl.SSLContext

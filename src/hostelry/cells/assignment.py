@@ -11,24 +11,24 @@ shows no key                                    the same
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
+
+import msgspec
 
 from hostelry.base.errors import ServiceError
 from hostelry.cells.request_claims import NamedKind, NamedResource, RequestClaims
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cell:
+class Cell(msgspec.Struct, frozen=True, kw_only=True):
     """A whole platform. `url` is its gateway's URL."""
 
     name: str
     url: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CellAccount:
+class CellAccount(msgspec.Struct, frozen=True, kw_only=True):
     """An account, its default cell, and the keys that identify it."""
 
     id: str
@@ -37,13 +37,12 @@ class CellAccount:
     openai_key_sha256: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AssignedApart:
+class AssignedApart(msgspec.Struct, frozen=True, kw_only=True):
     """Resources of an account that are in another cell than the rest. Names may end in ``*``."""
 
     account_id: str
     cell: str
-    names: Mapping[NamedKind, Sequence[str]] = field(default_factory=dict)
+    names: Mapping[NamedKind, Sequence[str]] = msgspec.field(default_factory=dict)
 
     def has(self, resource: NamedResource) -> bool:
         """Whether the resource is one of these."""

@@ -7,7 +7,6 @@ client that names the key of another reaches a cell that refuses it.
 import hashlib
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 from urllib.parse import parse_qs, unquote
@@ -50,16 +49,14 @@ RESOURCE_KINDS = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NamedResource:
+class NamedResource(msgspec.Struct, frozen=True, kw_only=True):
     """A resource by its kind and name."""
 
     kind: NamedKind
     name: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestClaims:
+class RequestClaims(msgspec.Struct, frozen=True, kw_only=True):
     """The account that a request claims, and the resources that it names. Unverified.
 
     `bearer_sha256` is the digest of an OpenAI client's key, in hexadecimal digits.

@@ -3,7 +3,6 @@
 import asyncio
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -90,14 +89,13 @@ class Note(msgspec.Struct, frozen=True):
     error: str | None = None
 
 
-@dataclass(slots=True, kw_only=True)
-class CellRun:
+class CellRun(msgspec.Struct, kw_only=True):
     """A cell, its calls, and the last line of its error. Empty if the cell succeeded."""
 
     number: int
     first_line: str
     error: str = NEVER_ENDED
-    calls: CallReport = field(default_factory=CallReport)
+    calls: CallReport = msgspec.field(default_factory=CallReport)
 
     @property
     def passed(self) -> bool:

@@ -3,11 +3,11 @@
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any
 from urllib.parse import quote
 
+import msgspec
 import typer
 
 from hostelry.base.clock import SystemClock
@@ -196,8 +196,7 @@ def _answer(
     return document(response)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WatchedKind:
+class WatchedKind(msgspec.Struct, frozen=True, kw_only=True):
     """A kind of job: which process reports it, how it is printed, and when it has ended.
 
     Without a terminal a line is printed when `key` changes. `reason` explains the end.

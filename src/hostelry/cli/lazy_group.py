@@ -1,11 +1,11 @@
 """A group of commands. Each command is imported when it runs, not when the group is listed."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from importlib import import_module
 from math import isnan
 from typing import Any
 
+import msgspec
 import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command, get_group
@@ -13,14 +13,13 @@ from typer.main import get_command, get_group
 from hostelry.base.errors import UsageError
 
 
-@dataclass(frozen=True, slots=True)
-class CommandEntry:
+class CommandEntry(msgspec.Struct, frozen=True):
     """A command in the list. `target` is MODULE:NAME of its function or group."""
 
     name: str
     target: str
     short_help: str
-    context_settings: Mapping[str, Any] = field(default_factory=dict)
+    context_settings: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
     def load(self) -> Any:
         """Import the command's module and return the command."""

@@ -3,7 +3,6 @@
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -118,8 +117,7 @@ def print_about(printer: "LinePrinter", found: Mapping[str, Path], request_id: s
             printer.line(title, line)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinePrinter:
+class LinePrinter(msgspec.Struct, frozen=True, kw_only=True):
     """Prints lines of one log, or of several with titles. With JSON each line is an object."""
 
     as_json: bool

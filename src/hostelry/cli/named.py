@@ -7,12 +7,13 @@ A NAME is an endpoint, an inference component, or COMPONENT:ADAPTER. `endpoint/N
 import difflib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from enum import StrEnum
 from http import HTTPStatus
 from typing import Any
 
+import msgspec
 import typer
+from msgspec.structs import replace
 
 from hostelry.base.errors import TerminalError
 from hostelry.base.printable import one_line
@@ -47,24 +48,21 @@ class NameKind(StrEnum):
 PREFIXES = {"endpoint/": NameKind.ENDPOINT, "component/": NameKind.COMPONENT}
 
 
-@dataclass(frozen=True, slots=True)
-class ListedComponent:
+class ListedComponent(msgspec.Struct, frozen=True):
     """An inference component as the list shows it."""
 
     name: str
     endpoint: str
 
 
-@dataclass(frozen=True, slots=True)
-class ListedNames:
+class ListedNames(msgspec.Struct, frozen=True):
     """All names that a NAME may resolve to."""
 
     endpoints: Sequence[str] = ()
     components: Sequence[ListedComponent] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NamedModel:
+class NamedModel(msgspec.Struct, frozen=True, kw_only=True):
     """A resolved NAME.
 
     Args:

@@ -2,10 +2,11 @@
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
+import msgspec
 import typer
+from msgspec.structs import replace
 
 from hostelry.base.clock import SystemClock
 from hostelry.base.errors import TerminalError
@@ -84,8 +85,7 @@ def check_store(config: UpConfig, *, sole_platform: bool) -> None:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UploadObject:
+class UploadObject(msgspec.Struct, frozen=True, kw_only=True):
     """An object, or the parts of an unfinished upload."""
 
     key: str
@@ -94,8 +94,7 @@ class UploadObject:
     upload_id: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredUpload:
+class StoredUpload(msgspec.Struct, frozen=True, kw_only=True):
     """All objects below one digest: one command uploaded them for one artifact."""
 
     bucket: str
@@ -118,8 +117,7 @@ class StoredUpload:
         return max((it.modified_at for it in self.objects), default=0.0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeployedModel:
+class DeployedModel(msgspec.Struct, frozen=True, kw_only=True):
     """A model that `hostelry deploy` has made for `name`. `users` are the records that name it."""
 
     model: str
@@ -128,8 +126,7 @@ class DeployedModel:
     users: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PrunePlan:
+class PrunePlan(msgspec.Struct, frozen=True, kw_only=True):
     """The uploads and models to remove, with reasons, and those that stay."""
 
     models: tuple[tuple[DeployedModel, str], ...] = ()

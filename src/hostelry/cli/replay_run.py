@@ -6,13 +6,13 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import typer
 from botocore.exceptions import BotoCoreError, ClientError
+from msgspec.structs import replace
 
 from hostelry.base.clock import SystemClock, monotonic_s
 from hostelry.base.errors import TerminalError, UsageError

@@ -4,10 +4,11 @@ On terminals each line has a style.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any
+
+import msgspec
 
 EIGHTHS = " ▁▂▃▄▅▆▇█"
 SERVING, COMING, NONE = "█", "░", " "
@@ -22,8 +23,7 @@ MARKS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ChartLine:
+class ChartLine(msgspec.Struct, frozen=True):
     """One line of the chart."""
 
     text: str

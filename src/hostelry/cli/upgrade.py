@@ -1,8 +1,7 @@
 """`hostelry upgrade`. It is apart from `down`, which needs no client of an agent."""
 
-from dataclasses import asdict
-
 import typer
+from msgspec.structs import asdict
 
 from hostelry import __version__
 from hostelry.base.clock import monotonic_s

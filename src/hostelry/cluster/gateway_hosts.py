@@ -6,7 +6,6 @@ A host remembers the other hosts for `KNOWN_S`, so a change of the leader leaves
 
 import logging
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -40,12 +39,11 @@ class GatewayHostList(msgspec.Struct, frozen=True, kw_only=True):
     hosts: tuple[GatewayHost, ...] = ()
 
 
-@dataclass(slots=True)
-class KnownHosts:
+class KnownHosts(msgspec.Struct):
     """Hosts by id, each for `KNOWN_S` after it was last named. `now_s` never goes back."""
 
     now_s: Callable[[], float]
-    _hosts: dict[str, tuple[GatewayHost, float]] = field(default_factory=dict)
+    _hosts: dict[str, tuple[GatewayHost, float]] = msgspec.field(default_factory=dict)
 
     def add(self, hosts: tuple[GatewayHost, ...]) -> None:
         """Note that these hosts were named now. Above `MAX_HOSTS` no new host is added."""

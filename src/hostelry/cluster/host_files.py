@@ -2,7 +2,6 @@
 
 import os
 import re
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -17,8 +16,7 @@ from hostelry.cluster.authority import Authority
 NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.-]")
 
 
-@dataclass(frozen=True, slots=True)
-class OperatorFiles:
+class OperatorFiles(msgspec.Struct, frozen=True):
     """Paths of an operator's certificate, its key, and the cluster's authority."""
 
     authority: Path

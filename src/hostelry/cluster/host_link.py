@@ -10,8 +10,9 @@ import contextlib
 import logging
 import socket
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from xml.sax.saxutils import escape
+
+import msgspec
 
 from hostelry.base.address import Address, on_host
 from hostelry.base.errors import TerminalError
@@ -24,8 +25,7 @@ LOG = logging.getLogger(__name__)
 BACKLOG = 1024
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinkLimits:
+class LinkLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Bounds of one port. `refusal_s` is the time in which a client may read a refusal."""
 
     connections: int = 1024

@@ -3,9 +3,9 @@
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 
 import httpx
+import msgspec
 
 from hostelry.base.clock import monotonic_s
 from hostelry.base.guards import INTERNAL_KEY_HEADER
@@ -21,8 +21,7 @@ READ_S, ANSWER_S = 3.0, 15.0
 HEADERS = {"Content-Type": "application/json", "Connection": "close"}
 
 
-@dataclass(frozen=True, slots=True)
-class FrontRequest:
+class FrontRequest(msgspec.Struct, frozen=True):
     """A request: `peer` is the holder of the certificate, `address` the peer's host."""
 
     method: str

@@ -15,7 +15,7 @@ import base64
 import hashlib
 import hmac
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Annotated, Any
 
 import msgspec
@@ -98,8 +98,7 @@ class JoinedFiles(msgspec.Struct, kw_only=True):
     instances: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JoinRoutes:
+class JoinRoutes(msgspec.Struct, frozen=True, kw_only=True):
     """The routes. `address` is control's own for other hosts.
 
     `live` has the ids of the hosts that run, None while they are not known.

@@ -4,7 +4,6 @@ import hashlib
 import re
 import secrets
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -24,8 +23,7 @@ class TokenRecord(msgspec.Struct, frozen=True, kw_only=True):
     used_by: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class JoinToken:
+class JoinToken(msgspec.Struct, frozen=True):
     """A token as a person copies it: ``h1.FINGERPRINT.SECRET``.
 
     By the SHA-256 of the authority's certificate, the joining host knows the cluster. By 32 random

@@ -11,7 +11,6 @@ joined by another token                           it joins again
 joined by this very token, or an unknown one      nothing: a unit may name --join at each start
 """
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +39,7 @@ OWN_CONFIG = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HomeBefore:
+class HomeBefore(msgspec.Struct, frozen=True, kw_only=True):
     """A home before a join.
 
     `name` is the name in its certificate, valid or not. `joined_by` is the digest of the token that

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -27,8 +26,7 @@ MAX_CONTROLS = 64
 NONE_ASKED = "no control was asked yet"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeaderView:
+class LeaderView(msgspec.Struct, frozen=True, kw_only=True):
     """The leader's address and epoch, and the addresses of all controls.
 
     `leader`: None without one, for the reason `cause`.
@@ -57,8 +55,7 @@ class LeaderAnswer(msgspec.Struct):
     controls: list[str] = msgspec.field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ControlAnswer:
+class ControlAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """One control's answer, or why it did not answer."""
 
     address: str
@@ -105,11 +102,10 @@ class LeaderSource(Protocol):
         ...
 
 
-@dataclass(slots=True)
-class Waiters:
+class Waiters(msgspec.Struct):
     """Futures that `wake` sets. The waiting caller may cancel each."""
 
-    waiting: set["asyncio.Future[None]"] = field(default_factory=set)
+    waiting: set["asyncio.Future[None]"] = msgspec.field(default_factory=set)
 
     def add(self) -> "asyncio.Future[None]":
         """One more."""

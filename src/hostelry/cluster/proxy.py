@@ -6,7 +6,8 @@ import logging
 import socket
 import ssl
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from hostelry.base.errors import TerminalError
 from hostelry.base.peers import PeerName
@@ -33,8 +34,7 @@ UNACKED_MS = 90_000
 REQUEST_STARTS = (b"POST /", b"GET /", b"PUT /", b"DELETE /", b"HEAD /", b"PATCH /", b"OPTIONS ")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProxyLimits:
+class ProxyLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Bounds of a node proxy.
 
     Of connections whose peer is not verified yet, and of those without a certificate, the oldest

@@ -20,8 +20,9 @@ Agents and copies are on loopback. Records are read again when their file has ch
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from hostelry.base.errors import TerminalError
 from hostelry.base.files import Stamp, get_stamp
@@ -57,8 +58,7 @@ MAX_CACHED = 64 * 1024
 AGENT_PREFIX = AGENT_OF_COPY.removesuffix(COPY)
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
+class _Found(msgspec.Struct, frozen=True):
     folder: InstanceFolder
     stamp: Stamp | None
     port: int

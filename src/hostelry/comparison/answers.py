@@ -23,7 +23,6 @@ The work is bounded: if words differ for long, the pairs of neighbours that both
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from operator import mul
 from typing import Any
@@ -46,8 +45,7 @@ class _OtherFormError(Exception):
     """Two documents have other members, lengths or types."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AnswerDistance:
+class AnswerDistance(msgspec.Struct, frozen=True, kw_only=True):
     """How far two answers are apart: `distance` is from 0 to 1.
 
     They are `exact` where all values are equal, and `close` where only numbers differ, each within

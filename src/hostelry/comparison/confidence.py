@@ -18,15 +18,15 @@ applications to A/B testing and best-arm identification", Bernoulli 28, 2022.
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from hostelry.domain.load import Distribution
 
 STEPS = 60  # of a bisection: more than a double has bits
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bounds:
+class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     """What is between `low` and `high`, both included."""
 
     low: float

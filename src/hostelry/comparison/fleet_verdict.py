@@ -14,7 +14,9 @@ over the steps and the variants.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from hostelry.base.printable import short_number
 from hostelry.comparison.confidence import Bounds
@@ -35,8 +37,7 @@ WARM_UP_S = 5  # of a step, in which new copies fill their caches: latencies do 
 US_PER_MS = 1000.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WatchedUpdate:
+class WatchedUpdate(msgspec.Struct, frozen=True, kw_only=True):
     """An update under way whose fleets are compared. Instants are in seconds since the epoch.
 
     The configurations name the fleets in `SecondLoad.by_config`. The present one of `num_steps`
@@ -57,8 +58,7 @@ class WatchedUpdate:
     allowance: Allowance
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FleetEvidence:
+class FleetEvidence(msgspec.Struct, frozen=True, kw_only=True):
     """Requests of a variant's fleets: the old one's of the whole update, both's of the step."""
 
     old_of_update: VersionEvidence = NO_REQUESTS
@@ -66,8 +66,7 @@ class FleetEvidence:
     new: VersionEvidence = NO_REQUESTS
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepVerdict:
+class StepVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """The verdict on the step since `since` of the update to the deployment `generation`.
 
     `failure` says why it is rolled back. None unless it is worse.

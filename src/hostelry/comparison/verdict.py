@@ -15,8 +15,9 @@ it is shared out over the measures, and over the two versions of each.
 """
 
 import math
-from dataclasses import dataclass
 from enum import Enum
+
+import msgspec
 
 from hostelry.comparison.confidence import (
     Bounds,
@@ -47,8 +48,7 @@ class VersionOutcome(Enum):
     UNDECIDED = "undecided"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VersionEvidence:
+class VersionEvidence(msgspec.Struct, frozen=True, kw_only=True):
     """Requests of one version: how many ended, how many in a model's error, how long answers took.
 
     Latencies are in microseconds, of whole answers, from the choice of the copy.
@@ -71,8 +71,7 @@ class VersionEvidence:
 NO_REQUESTS = VersionEvidence()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """One measure: the observed value of each version, and its bounds."""
 
     measure: str
@@ -83,8 +82,7 @@ class Finding:
     outcome: VersionOutcome
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DivergenceFinding:
+class DivergenceFinding(msgspec.Struct, frozen=True, kw_only=True):
     """The share of answers that differ by more than the tolerance, and the median distance.
 
     `outcome`: None if any share is allowed.
@@ -98,8 +96,7 @@ class DivergenceFinding:
     outcome: VersionOutcome | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VersionVerdict:
+class VersionVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """The outcome, and each measure's. `divergence`: None if no answers were compared."""
 
     outcome: VersionOutcome

@@ -1,8 +1,9 @@
 """Acts of the console: the sentence to confirm, and the calls that do the act. Pure."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from hostelry.base.errors import HostelryError
 from hostelry.console.platform import ApiQuery, ProcessCommand
@@ -16,8 +17,7 @@ class ActRefusedError(HostelryError):
     """The arguments are invalid for the act."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ActPlan:
+class ActPlan(msgspec.Struct, frozen=True, kw_only=True):
     """A plan to confirm: a sentence, a warning, and the calls in order.
 
     `act` and `endpoint` are for the audit log.

@@ -11,9 +11,9 @@
 
 import hmac
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -44,8 +44,7 @@ USED_LINK = "This link was used, or is older than 5 minutes: `hostelry console` 
 READING_KEY = "The OpenAI key opens a session that reads; to act, use the secret access key."
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsoleDeps:
+class ConsoleDeps(msgspec.Struct, frozen=True, kw_only=True):
     """The parts that the application works with.
 
     `reading_key` opens sessions that may read. `acting_key` also opens sessions that may act.

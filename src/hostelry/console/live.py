@@ -11,7 +11,6 @@ import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -44,8 +43,7 @@ REVISION = ProcessQuery(process="control", path="/internal/health")
 FAILED = "This view could not be computed; the console's log has the cause."
 
 
-@dataclass(frozen=True, slots=True)
-class LiveTopic:
+class LiveTopic(msgspec.Struct, frozen=True):
     """A view with its parameters, sorted."""
 
     view: str
@@ -62,8 +60,7 @@ def event(kind: str, value: Any) -> bytes:
     return b"event: %b\ndata: %b\n\n" % (kind.encode(), msgspec.json.encode(value))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SharedAnswer:
+class SharedAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """An answer, with the time and the `revision` of control's records when it was asked for."""
 
     asked_at: float

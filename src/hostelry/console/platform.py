@@ -2,8 +2,9 @@
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
 from typing import Any, Protocol
+
+import msgspec
 
 from hostelry.base.errors import HostelryError
 
@@ -50,8 +51,7 @@ class ModelPort(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProcessQuery:
+class ProcessQuery(msgspec.Struct, frozen=True, kw_only=True):
     """A GET of an internal route of a process: control, gateway or jobs.
 
     The process `home` answers `/processes` with the seconds that each process of the platform has
@@ -61,12 +61,11 @@ class ProcessQuery:
 
     process: str
     path: str
-    query: Mapping[str, str] = field(default_factory=dict)
+    query: Mapping[str, str] = msgspec.field(default_factory=dict)
     holds_s: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ApiQuery:
+class ApiQuery(msgspec.Struct, frozen=True, kw_only=True):
     """A call of a public API, as boto3 names it: ("cloudwatch", "GetMetricData", {...}).
 
     With `max_pages`, the lists of that number of pages are joined at most.
@@ -74,17 +73,16 @@ class ApiQuery:
 
     service: str
     operation: str
-    parameters: Mapping[str, Any] = field(default_factory=dict)
+    parameters: Mapping[str, Any] = msgspec.field(default_factory=dict)
     max_pages: int = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProcessCommand:
+class ProcessCommand(msgspec.Struct, frozen=True, kw_only=True):
     """A POST to an internal route of a process, for calls that no public API has."""
 
     process: str
     path: str
-    body: Mapping[str, Any] = field(default_factory=dict)
+    body: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
 
 Query = ProcessQuery | ApiQuery

@@ -2,9 +2,10 @@
 
 import hashlib
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 FOLDER = Path(__file__).parent / "static"
 TYPES = {
@@ -15,8 +16,7 @@ TYPES = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StaticFile:
+class StaticFile(msgspec.Struct, frozen=True, kw_only=True):
     """One file with its ETag."""
 
     content: bytes

@@ -3,7 +3,6 @@
 import logging
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -17,8 +16,7 @@ LOG = logging.getLogger(__name__)
 SECRET_BYTES = 32
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewSession:
+class NewSession(msgspec.Struct, frozen=True, kw_only=True):
     """A new session with its secrets, which only its browser keeps."""
 
     session: ConsoleSession

@@ -13,7 +13,9 @@ user's server may receive it. The page keeps the token for its own address and p
 """
 
 import hashlib
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 LINK_S = 300.0
 IDLE_S = 12 * 3600.0
@@ -26,8 +28,7 @@ MAX_FAILURES = 10  # wrong keys within FAILURES_S
 FAILURES_S = 60.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SignInLink:
+class SignInLink(msgspec.Struct, frozen=True, kw_only=True):
     """A link that is not used yet."""
 
     digest: str
@@ -35,8 +36,7 @@ class SignInLink:
     acts: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsoleSession:
+class ConsoleSession(msgspec.Struct, frozen=True, kw_only=True):
     """A browser that has signed in. `id` names it in the audit log, and is not a secret."""
 
     id: str
@@ -55,8 +55,7 @@ class ConsoleSession:
         return now - self.seen_at >= IDLE_S or now - self.made_at >= SESSION_S
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SignInBook:
+class SignInBook(msgspec.Struct, frozen=True, kw_only=True):
     """All links and sessions, and the times at which keys were refused."""
 
     links: tuple[SignInLink, ...] = ()

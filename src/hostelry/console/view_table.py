@@ -2,9 +2,10 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
+
+import msgspec
 
 from hostelry.console.platform import PlatformError, PlatformPort, Query, answer_to
 from hostelry.console.views import adapters, call, calls, endpoint, endpoints, failures, fleet
@@ -45,8 +46,7 @@ Params = Mapping[str, str]
 Lookup = Callable[[PlatformPort, Params, float], Awaitable[dict[str, Any]]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsoleView:
+class ConsoleView(msgspec.Struct, frozen=True, kw_only=True):
     """A live view.
 
     Args:

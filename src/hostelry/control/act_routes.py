@@ -13,7 +13,6 @@
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 import msgspec
@@ -64,8 +63,7 @@ class DrainRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     dry_run: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ActDeps:
+class ActDeps(msgspec.Struct, frozen=True, kw_only=True):
     """Dependencies of the routes. `facts` returns the reconciler's present facts.
 
     `note_act` is called with the endpoint and the name of each act that changed a record.
@@ -79,8 +77,7 @@ class ActDeps:
     note_act: Callable[[Scope, str, str], None] = lambda *_: None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AskedAct:
+class AskedAct(msgspec.Struct, frozen=True, kw_only=True):
     """An act that an operator requested. `key` finds its endpoint, `decide` plans it."""
 
     act: str

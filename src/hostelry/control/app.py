@@ -6,10 +6,10 @@ docs/architecture.md section 5 lists the routes. Every request needs the interna
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+import msgspec
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
@@ -67,8 +67,7 @@ LOG = logging.getLogger(__name__)
 MAX_CALL_S = 50.0  # the gateway waits for 55 s
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ControlDeps:
+class ControlDeps(msgspec.Struct, frozen=True, kw_only=True):
     """Dependencies of control's application.
 
     `on_keys_issued` is called with temporary keys before the caller gets them. `wake` is called in
@@ -93,10 +92,10 @@ class ControlDeps:
     get_shape: Callable[[str], Shape]
     max_body_bytes: int
     wake: Callable[[Wake], None] = lambda _: None
-    aggregator: LoadAggregator = field(default_factory=lambda: LoadAggregator(0.0))
+    aggregator: LoadAggregator = msgspec.field(default_factory=lambda: LoadAggregator(0.0))
     metrics: MetricStore
     pace: float = 1.0
-    root_key: RootKey = field(default_factory=RootKey)
+    root_key: RootKey = msgspec.field(default_factory=RootKey)
     logs: LogStore | None = None
     on_keys_issued: Callable[[TemporaryKeys], None] = lambda _: None
     checks_roles: bool = True
@@ -114,8 +113,7 @@ class ControlDeps:
     gateway_hosts: Callable[[], list[dict[str, Any]]] = list
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VerifiedCaller:
+class VerifiedCaller(msgspec.Struct, frozen=True, kw_only=True):
     """The caller as the gateway verified it. `signed_for` is the service of the signature."""
 
     scope: Owner

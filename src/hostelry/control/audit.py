@@ -10,7 +10,6 @@ import logging
 import os
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -34,8 +33,7 @@ MAX_FILE_BYTES = 4 * 1024 * 1024
 MAX_CHARS = 512  # of each text of an entry
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AuditEntry:
+class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
     """An operator's act. `at` is in seconds since the epoch.
 
     `who` is a user of the command line or a session of the console. `endpoint` is empty if the act

@@ -19,10 +19,10 @@ import contextvars
 from collections import Counter, deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar
 
+import msgspec
 from starlette.requests import Request
 
 from hostelry.api.context import NotYetError
@@ -37,8 +37,7 @@ Turn = asyncio.Future[None]
 SHORTEST_WAIT_S = 0.02
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnLimits:
+class TurnLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Limits of running and waiting calls, per caller and for all callers.
 
     All threads and the event loop share one interpreter. With more threads the loop waits longer.

@@ -8,9 +8,10 @@ import asyncio
 import math
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
+from msgspec.structs import replace
 from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import Response
@@ -38,8 +39,7 @@ MILLION = 1e6
 Pair = tuple[LoadKey, LoadKey]
 
 
-@dataclass(slots=True, kw_only=True)
-class _Counted:
+class _Counted(msgspec.Struct, kw_only=True):
     """The evidence on a pair since the second `since`. History is included through `seeded`."""
 
     since: int

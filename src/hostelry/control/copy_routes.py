@@ -6,9 +6,10 @@ page pool, the copy of a multi-model endpoint its models.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from typing import Any
 
+import msgspec
+from msgspec.structs import asdict
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
@@ -44,8 +45,7 @@ Ask = Callable[[str, str, str, str], Awaitable[dict[str, Any]]]
 """(agent's address, "cache" or "models", copy's id, query) -> the copy's answer."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CacheTarget:
+class CacheTarget(msgspec.Struct, frozen=True, kw_only=True):
     """A ready copy to ask. `what` is cache or models."""
 
     copy_id: str
@@ -190,8 +190,7 @@ def _show(target: CacheTarget) -> dict[str, Any]:
     return shown
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MetricsTarget:
+class MetricsTarget(msgspec.Struct, frozen=True, kw_only=True):
     """A ready copy, its agent's address, and the labels of its samples."""
 
     copy_id: str

@@ -8,7 +8,6 @@ import contextlib
 import logging
 import os
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 
 import msgspec
 import sqlalchemy as sa
@@ -116,8 +115,7 @@ def _is(kind: PartKind, number: int) -> tuple[sa.ColumnElement[bool], ...]:
     return PARTS.c.kind == kind, PARTS.c.number == number
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ControlData:
+class ControlData(msgspec.Struct, frozen=True, kw_only=True):
     """The records of the store, and control's other data. `close` closes all but the store."""
 
     state: State
@@ -125,7 +123,9 @@ class ControlData:
     metrics: DurableMetrics | SharedMetrics
     audit: AuditLog | AuditRows
     close: Callable[[], None]
-    receipts: Mapping[str, LoadReceipt] = field(default_factory=dict)  # kept by an earlier control
+    receipts: Mapping[str, LoadReceipt] = msgspec.field(
+        default_factory=dict
+    )  # kept by an earlier control
     keep_receipts: Callable[[Mapping[str, LoadReceipt]], None] | None = None
 
 

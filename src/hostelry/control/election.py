@@ -9,9 +9,10 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
+import msgspec
+from msgspec.structs import asdict
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -38,8 +39,7 @@ LOG = logging.getLogger(__name__)
 JOIN_S = 5.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Term:
+class Term(msgspec.Struct, frozen=True, kw_only=True):
     """The records of a control, and its right to change them.
 
     Writes to `database`, and so to `state`, raise Fenced once the term is over. Acts that no write

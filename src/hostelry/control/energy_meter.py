@@ -10,8 +10,9 @@ import math
 import shutil
 import subprocess
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from hostelry.base.clock import Clock
 from hostelry.domain.scope import Scope
@@ -28,8 +29,7 @@ J_PER_UJ = 1e-6
 MAX_DEVICES = 64
 
 
-@dataclass(frozen=True, slots=True)
-class PackageCounter:
+class PackageCounter(msgspec.Struct, frozen=True):
     """A package's counter in microjoules. It begins again at 0 above `range_uj`."""
 
     energy_uj: int

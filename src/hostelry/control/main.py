@@ -11,11 +11,11 @@ import gc
 import sys
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import uvloop
+from msgspec.structs import replace
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
@@ -116,14 +116,15 @@ async def _lead(
     census = CensusTaker(state, lambda: reconciler.instances.facts, home.root, monotonic_s)
     data = open_data(home, config, state, term.database, clock)
     scaling = Scaling(home, config, credentials, data, clock, get_shape, census.take)
+    logs = LogCollection(home, config, clock)
     deps = replace(
         _reconciler_deps(home, config, credentials, clock, term),
         verdict_of=scaling.verdicts.decide,
         note_job=lambda job, lines: note_job(logs.store, clock, job, lines),
     )
-    reconciler = Reconciler(state, deps)
+    reconciler: Reconciler = Reconciler(state, deps)
     async with (
-        collect_logs(LogCollection(home, config, clock)) as logs,
+        collect_logs(logs),
         run_scaling(scaling),
         report_verdicts(scaling.verdicts, reconciler.queue.add),
     ):

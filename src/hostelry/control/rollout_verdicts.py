@@ -14,7 +14,8 @@ import contextlib
 import math
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from hostelry.base.clock import Clock
 from hostelry.base.concurrency import run_periodically
@@ -38,8 +39,7 @@ LOOK_EVERY_S = 1.0
 NO_EVIDENCE = FleetEvidence()
 
 
-@dataclass(slots=True, kw_only=True)
-class _Watched:
+class _Watched(msgspec.Struct, kw_only=True):
     """An update and its evidence by variant, of all seconds up to `through`."""
 
     update: WatchedUpdate

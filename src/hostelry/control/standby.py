@@ -11,10 +11,10 @@ import os
 import socket
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
-from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
+from msgspec.structs import replace
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response

@@ -7,7 +7,6 @@ copied. If the target is a home, tables are written back to files.
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -46,8 +45,7 @@ from hostelry.store.tables import COUNTER
 from hostelry.store.tables import METADATA as RECORDS
 
 
-@dataclass(frozen=True, slots=True)
-class DurableTables:
+class DurableTables(msgspec.Struct, frozen=True):
     """Tables, and the file that has them in a home."""
 
     metadata: MetaData
@@ -161,8 +159,7 @@ def _read_audit(path: Path, database: Database) -> None:
             connection.execute(sa.insert(audit.AUDIT), found)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoreSide:
+class StoreSide(msgspec.Struct, frozen=True, kw_only=True):
     """One side of a copy: its databases by their tables, and its cluster.
 
     `home` is the home that has the files of the databases. Its histories are the last database.

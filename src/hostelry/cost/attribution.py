@@ -18,9 +18,11 @@ The parts of an hour sum to the price of the hour. An unknown price leaves the a
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TypeVar
+
+import msgspec
+from msgspec.structs import replace
 
 from hostelry.cost.prices import PriceList, get_price_per_hour
 from hostelry.cost.usage import NO_CALLS, Calls, HourUsage, UsageTarget, VariantFleet
@@ -78,8 +80,7 @@ SETTINGS: Mapping[ChargeKind, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Charge:
+class Charge(msgspec.Struct, frozen=True, kw_only=True):
     """A part of the cost of the hour that begins at `at`.
 
     An unknown price leaves `unit_price` and `amount` None. Storage has no `target`. An idle charge
@@ -111,8 +112,7 @@ class Charge:
         return SETTINGS[self.kind]
 
 
-@dataclass(frozen=True, slots=True)
-class Owner:
+class Owner(msgspec.Struct, frozen=True):
     """What has copies: a component, or the model of a variant (None)."""
 
     endpoint: str

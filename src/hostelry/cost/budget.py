@@ -1,8 +1,9 @@
 """Evaluates budgets over calendar periods, in UTC. Pure."""
 
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+
+import msgspec
 
 from hostelry.cost.attribution import Charge
 from hostelry.cost.prices import Budget
@@ -11,8 +12,7 @@ from hostelry.cost.report import UNKNOWN, Amount, sum_charges
 Tags = Mapping[str, Mapping[str, str]]  # by endpoint. It has every endpoint that exists
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BudgetState:
+class BudgetState(msgspec.Struct, frozen=True, kw_only=True):
     """The cost within a budget since `since`, the start of its present period.
 
     `unmatched` says why the budget covers no endpoint, so that its cost is unknown.

@@ -2,14 +2,14 @@
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from hostelry.domain.scope import Scope
 from hostelry.domain.shape import Requirements, Shape
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeldInstance:
+class HeldInstance(msgspec.Struct, frozen=True, kw_only=True):
     """An instance that runs for an endpoint since `since`, in seconds since the epoch.
 
     `shares` has the reserved share of each component, from 0 to 1. None stands for the model of a

@@ -1,8 +1,9 @@
 """The period of a cost report, from --from, --to and --last. Pure."""
 
 import re
-from dataclasses import dataclass
 from datetime import UTC, datetime
+
+import msgspec
 
 from hostelry.base.errors import UsageError
 
@@ -14,8 +15,7 @@ DEFAULT_LAST = "24h"
 MAX_SHOWN_CHARACTERS = 80
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Period:
+class Period(msgspec.Struct, frozen=True, kw_only=True):
     """Whole hours, in seconds since the epoch. The last hour may not be over."""
 
     since: float

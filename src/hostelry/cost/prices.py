@@ -42,8 +42,9 @@ import math
 import tomllib
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from hostelry.base.errors import TerminalError
 
@@ -62,8 +63,7 @@ class PriceFileError(TerminalError):
     """The price file is invalid. The message names the setting, its value and the remedy."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InstancePrice:
+class InstancePrice(msgspec.Struct, frozen=True, kw_only=True):
     """Prices of an instance per hour: the machine, and the electricity that it draws."""
 
     machine_per_hour: float
@@ -75,8 +75,7 @@ class InstancePrice:
         return self.machine_per_hour + self.energy_per_hour
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Budget:
+class Budget(msgspec.Struct, frozen=True, kw_only=True):
     """An amount per calendar period. It covers an endpoint, a tag, or everything."""
 
     name: str
@@ -86,15 +85,14 @@ class Budget:
     tag: tuple[str, str] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PriceList:
+class PriceList(msgspec.Struct, frozen=True, kw_only=True):
     """Prices. None stands for an unknown price.
 
     With `per_measured_kwh` energy is charged as measured, and no instance has a price for it.
     """
 
     currency: str
-    instances: Mapping[str, InstancePrice] = field(default_factory=dict)
+    instances: Mapping[str, InstancePrice] = msgspec.field(default_factory=dict)
     per_measured_kwh: float | None = None
     serverless_per_gb_s: float | None = None
     provisioned_per_gb_s: float | None = None

@@ -3,8 +3,9 @@
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
+
+import msgspec
 
 from hostelry.cost.attribution import HOUR_S, Charge, ChargeKind, Idle, divide_by_tenant
 from hostelry.cost.steps import StepCount, sum_steps
@@ -28,8 +29,7 @@ OF_INSTANCES = frozenset({ChargeKind.INSTANCE, ChargeKind.ENERGY})
 WITHOUT_CALLS = frozenset({"instance-type"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Amount:
+class Amount(msgspec.Struct, frozen=True, kw_only=True):
     """A sum of charges. `known` is their sum as far as prices are known.
 
     With `num_unknown` charges of an unknown price it is a lower bound. `instance_h` are the hours
@@ -65,8 +65,7 @@ NOTHING = Amount()
 UNKNOWN = Amount(num_unknown=1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CostRow:
+class CostRow(msgspec.Struct, frozen=True, kw_only=True):
     """The cost of one name. Requests cannot be divided by instance types: `calls` None."""
 
     name: str
@@ -93,8 +92,7 @@ class CostRow:
         return self.amount.known / num * 1000 if num and self.amount.is_complete else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IdleRow:
+class IdleRow(msgspec.Struct, frozen=True, kw_only=True):
     """The cost of an endpoint's instances or copies that served no model."""
 
     endpoint: str
@@ -103,8 +101,7 @@ class IdleRow:
     amount: Amount
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Saving:
+class Saving(msgspec.Struct, frozen=True, kw_only=True):
     """The cost of an endpoint in hours without a request, which scaling to zero could save.
 
     `is_uncalled` is True if no request came in the whole period.
@@ -116,8 +113,7 @@ class Saving:
     is_uncalled: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CostReport:
+class CostReport(msgspec.Struct, frozen=True, kw_only=True):
     """The cost of a period of `period_s`, of which `recorded_s` have records.
 
     `missing_prices` are the settings of prices.toml that are missing.

@@ -6,8 +6,9 @@ count.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
+
+import msgspec
 
 from hostelry.cost.usage import HourUsage
 
@@ -46,8 +47,7 @@ KINDS: Mapping[tuple[str, str], StepKind] = {
 BY_OPERATION: Mapping[str, StepKind] = {name: kind for (_, name), kind in KINDS.items()}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepCount:
+class StepCount(msgspec.Struct, frozen=True, kw_only=True):
     """The number of an operation's steps. Without a price for steps `amount` is unknown (None).
 
     `endpoint` is empty for models and configurations, which several endpoints can use.

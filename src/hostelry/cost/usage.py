@@ -19,7 +19,9 @@ The metrics are in Hostelry's namespace, as sums per 5 minutes:
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+
+import msgspec
+from msgspec.structs import replace
 
 ENDPOINT, VARIANT, TYPE = "EndpointName", "VariantName", "InstanceType"
 COMPONENT, BASE = "InferenceComponentName", "BaseInferenceComponentName"
@@ -60,8 +62,7 @@ MACHINE: Mapping[str, str] = {
 METRICS = frozenset({INSTANCE_TIME, RESERVED_TIME, STEPS, *MACHINE, *CALLS, *SERVERLESS})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VariantFleet:
+class VariantFleet(msgspec.Struct, frozen=True, kw_only=True):
     """The instances of one type of a variant."""
 
     endpoint: str
@@ -69,8 +70,7 @@ class VariantFleet:
     instance_type: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UsageTarget:
+class UsageTarget(msgspec.Struct, frozen=True, kw_only=True):
     """The name that requests were for: a variant with a model, a component, or an adapter.
 
     `base` is the component whose copies answer an adapter's requests.
@@ -87,8 +87,7 @@ class UsageTarget:
         return self.base or self.component
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Calls:
+class Calls(msgspec.Struct, frozen=True, kw_only=True):
     """Sums over requests. `service_s` is the time from the choice of a copy to the last byte.
 
     `token_requests` counts the requests whose answers reported numbers of tokens.
@@ -111,16 +110,14 @@ class Calls:
 NO_CALLS = Calls()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServerlessUse:
+class ServerlessUse(msgspec.Struct, frozen=True, kw_only=True):
     """Memory times time of a serverless endpoint: of its requests, and provisioned."""
 
     gb_s: float = 0.0
     provisioned_gb_s: float = 0.0
 
 
-@dataclass(slots=True, kw_only=True)
-class HourUsage:
+class HourUsage(msgspec.Struct, kw_only=True):
     """Usage of the hour that begins at `at`, in seconds since the epoch.
 
     `reserved_s` has seconds times the reserved share, by fleet and component. None stands for the
@@ -130,21 +127,20 @@ class HourUsage:
     """
 
     at: float
-    instance_s: dict[VariantFleet, float] = field(default_factory=dict)
-    reserved_s: dict[tuple[VariantFleet, str | None], float] = field(default_factory=dict)
-    calls: dict[UsageTarget, Calls] = field(default_factory=dict)
-    by_model: dict[UsageTarget, dict[str, Calls]] = field(default_factory=dict)
-    by_tenant: dict[UsageTarget, dict[str, Calls]] = field(default_factory=dict)
-    serverless: dict[UsageTarget, ServerlessUse] = field(default_factory=dict)
-    steps: dict[tuple[str, str], float] = field(default_factory=dict)
+    instance_s: dict[VariantFleet, float] = msgspec.field(default_factory=dict)
+    reserved_s: dict[tuple[VariantFleet, str | None], float] = msgspec.field(default_factory=dict)
+    calls: dict[UsageTarget, Calls] = msgspec.field(default_factory=dict)
+    by_model: dict[UsageTarget, dict[str, Calls]] = msgspec.field(default_factory=dict)
+    by_tenant: dict[UsageTarget, dict[str, Calls]] = msgspec.field(default_factory=dict)
+    serverless: dict[UsageTarget, ServerlessUse] = msgspec.field(default_factory=dict)
+    steps: dict[tuple[str, str], float] = msgspec.field(default_factory=dict)
     stored_byte_s: float = 0.0
     recorded_s: float = 0.0
     energy_j: float = 0.0
     energy_s: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class UsageSum:
+class UsageSum(msgspec.Struct, frozen=True):
     """The sum of one metric in one hour."""
 
     metric: str

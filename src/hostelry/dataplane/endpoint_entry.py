@@ -2,8 +2,9 @@
 
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from operator import attrgetter
+
+from msgspec.structs import replace
 
 from hostelry.domain.route_delta import EndpointDelta, P, build_head, endpoint_id, part_hash
 from hostelry.domain.routes import ComponentRoute, EndpointRoute, FailedComponent

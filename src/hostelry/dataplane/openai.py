@@ -1,10 +1,10 @@
 """OpenAI's API: the form of its errors, and the look-up of a request's `model`."""
 
 import re
-from dataclasses import replace
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from hostelry.base.errors import ServiceError
 from hostelry.base.http import HttpResponse

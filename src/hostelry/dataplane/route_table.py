@@ -2,7 +2,9 @@
 
 from collections.abc import Iterable, Iterator, KeysView, Sequence
 from copy import copy
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from hostelry.dataplane.endpoint_entry import EndpointEntry
 from hostelry.domain.at_zero import AtZero, Wakeable
@@ -33,8 +35,7 @@ from hostelry.domain.serverless import ServerlessConfig
 EMPTY_SNAPSHOT = RouteSnapshot(version="", endpoints=())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fleets:
+class Fleets(msgspec.Struct, frozen=True, kw_only=True):
     """The copies of a variant's two fleets, and the share of requests for the new fleet."""
 
     share: float
@@ -42,8 +43,7 @@ class Fleets:
     new: tuple[CopyRoute, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shadow:
+class Shadow(msgspec.Struct, frozen=True, kw_only=True):
     """The copies of a shadow variant, and the share of requests that they get a copy of.
 
     `key` is the name that these requests are counted under. `capture` is set if answers are
@@ -57,8 +57,7 @@ class Shadow:
     capture: DataCapture | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Destination:
+class Destination(msgspec.Struct, frozen=True, kw_only=True):
     """The copies of one variant or component.
 
     `component_name` is None on a model endpoint, which always has a desired copy. `adapter_id` and

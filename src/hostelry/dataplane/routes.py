@@ -8,7 +8,6 @@ import os
 import random
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 from urllib.parse import quote
@@ -90,8 +89,7 @@ LONGEST_PAUSE_S = 60.0
 KEEP_RETRY_S = 20.0  # after a failure
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeptRoutes:
+class KeptRoutes(msgspec.Struct, frozen=True, kw_only=True):
     """The version of the routes in a file, and when they were written, in epoch seconds."""
 
     version: str

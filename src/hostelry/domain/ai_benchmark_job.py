@@ -5,9 +5,10 @@ reference.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any
+
+import msgspec
 
 from hostelry.domain.scope import Scope
 
@@ -25,8 +26,7 @@ class AiBenchmarkStatus(Enum):
     STOPPED = "Stopped"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AiWorkload:
+class AiWorkload(msgspec.Struct, frozen=True, kw_only=True):
     """The requests of a benchmark. The names of parameters are AIPerf's options.
 
     Lengths of prompts and answers have normal distributions. Without `output_tokens_mean` the model
@@ -57,8 +57,7 @@ class AiWorkload:
         return any(it is not None for it in limits)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AiWorkloadConfig:
+class AiWorkloadConfig(msgspec.Struct, frozen=True, kw_only=True):
     """A workload that jobs name. It never changes."""
 
     scope: Scope
@@ -69,8 +68,7 @@ class AiWorkloadConfig:
     given: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AiBenchmarkJob:
+class AiBenchmarkJob(msgspec.Struct, frozen=True, kw_only=True):
     """A job.
 
     `workload` is a copy. `endpoint_created_at` identifies the endpoint. Without `component_names`
@@ -108,16 +106,14 @@ class AiBenchmarkJob:
         return f"{self.output_uri.rstrip('/')}/{self.name}/{RESULTS}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AiBenchmarkSnapshot:
+class AiBenchmarkSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """The jobs whose load is to be sent now. `version` is a digest of them."""
 
     version: str
     jobs: tuple[AiBenchmarkJob, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AiBenchmarkEnd:
+class AiBenchmarkEnd(msgspec.Struct, frozen=True, kw_only=True):
     """The runner's report of the end of a job. With a `reason` the job failed.
 
     `created_at` distinguishes the job from a later job with the same name.

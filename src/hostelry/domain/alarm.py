@@ -4,9 +4,10 @@ Source: PutMetricAlarm, PutCompositeAlarm and DescribeAlarmHistory in the CloudW
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any
+
+import msgspec
 
 from hostelry.domain.metric import MetricQuery, MetricStat
 from hostelry.domain.scope import Scope
@@ -45,8 +46,7 @@ class Comparison(Enum):
     LESS_OR_EQUAL = "LessThanOrEqualToThreshold"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AlarmRule:
+class AlarmRule(msgspec.Struct, frozen=True, kw_only=True):
     """A metric alarm's rule: ALARM if `datapoints_to_alarm` of `evaluation_periods` breach.
 
     Exactly one of `stat` and `queries` is used. Exactly one query returns data.
@@ -70,8 +70,7 @@ class AlarmRule:
         return next(it for it in periods if it)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AlarmActions:
+class AlarmActions(msgspec.Struct, frozen=True, kw_only=True):
     """Actions on entering a state: ARNs, or web addresses that get a POST."""
 
     enabled: bool = True
@@ -86,8 +85,7 @@ class AlarmActions:
         return self.ok if state is AlarmState.OK else self.insufficient_data
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AlarmStatus:
+class AlarmStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The state of an alarm, and the reason.
 
     `reason_data` is JSON. `updated_at` is the last write of the state or the reason,
@@ -104,8 +102,7 @@ class AlarmStatus:
     previous: AlarmState | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MetricAlarm:
+class MetricAlarm(msgspec.Struct, frozen=True, kw_only=True):
     """An alarm on one metric or one expression.
 
     `owner` is the ARN of the scaling policy that created the alarm, or None for a user's alarm.
@@ -123,8 +120,7 @@ class MetricAlarm:
     given: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompositeAlarm:
+class CompositeAlarm(msgspec.Struct, frozen=True, kw_only=True):
     """An alarm on the states of other alarms. While `suppressor` is in ALARM, its actions wait.
 
     `expression` is the request's AlarmRule.
@@ -143,8 +139,7 @@ class CompositeAlarm:
     given: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AlarmHistoryItem:
+class AlarmHistoryItem(msgspec.Struct, frozen=True, kw_only=True):
     """An event of an alarm. `kind` is HistoryItemType, and `data` is JSON."""
 
     at: float
@@ -155,8 +150,7 @@ class AlarmHistoryItem:
     data: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AlarmHistory:
+class AlarmHistory(msgspec.Struct, frozen=True, kw_only=True):
     """The newest events of an alarm, newest first. The history outlives the alarm."""
 
     scope: Scope

@@ -1,8 +1,9 @@
 """Asynchronous inference: its configuration, a request, and the samples that jobs report."""
 
 import re
-from dataclasses import dataclass
 from urllib.parse import unquote
+
+import msgspec
 
 from hostelry.domain.metric import Sample
 from hostelry.domain.scope import Scope
@@ -10,8 +11,7 @@ from hostelry.domain.scope import Scope
 DEFAULT_CONCURRENT = 4
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AsyncInference:
+class AsyncInference(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of an endpoint whose requests are queued.
 
     URIs have no trailing slash. A copy runs at most `max_concurrent_per_instance` requests.
@@ -26,16 +26,14 @@ class AsyncInference:
     kms_key_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScopedMetric:
+class ScopedMetric(msgspec.Struct, frozen=True, kw_only=True):
     """A sample, and the scope that it is published in."""
 
     scope: Scope
     sample: Sample
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AsyncMetricsReport:
+class AsyncMetricsReport(msgspec.Struct, frozen=True, kw_only=True):
     """Samples, which may be reported repeatedly. Process start and report number identify a report.
 
     `host` is the host of the process, if there are several hosts.
@@ -47,8 +45,7 @@ class AsyncMetricsReport:
     host: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AsyncRequest:
+class AsyncRequest(msgspec.Struct, frozen=True, kw_only=True):
     """An accepted request. Exactly one of `input_uri` and `body` is set.
 
     `inference_id` is the client's, or a new id. The request's end writes the object `output_uri` or

@@ -1,9 +1,10 @@
 """An inference component: a base model with reserved resources, or an adapter of a base."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any
+
+import msgspec
 
 from hostelry.domain.at_zero import AtZero
 from hostelry.domain.model import ArtifactSource, Container
@@ -28,8 +29,7 @@ class PlacementStrategy(Enum):
     BINPACK = "BINPACK"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scheduling:
+class Scheduling(msgspec.Struct, frozen=True, kw_only=True):
     """SchedulingConfig. `max_imbalance` is MaxImbalance of AvailabilityZoneBalance, if given.
 
     The balance of zones is a preference (EnforcementMode PERMISSIVE): it never keeps a copy
@@ -40,8 +40,7 @@ class Scheduling:
     max_imbalance: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TypedSpec:
+class TypedSpec(msgspec.Struct, frozen=True, kw_only=True):
     """The specification for one instance type, if a component has several Specifications."""
 
     instance_type: str
@@ -51,8 +50,7 @@ class TypedSpec:
     startup_timeout_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ComponentSpec:
+class ComponentSpec(msgspec.Struct, frozen=True, kw_only=True):
     """The specification of a base component's copies. A change makes a new `generation`.
 
     If one specification applies to all instance types, `by_type` is empty. Otherwise it has a
@@ -81,8 +79,7 @@ class ComponentSpec:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AdapterSpec:
+class AdapterSpec(msgspec.Struct, frozen=True, kw_only=True):
     """The weights of an adapter component. A change makes a new `generation`.
 
     Without a time limit (None), the base's limit applies to downloads, the server's to loading.
@@ -102,8 +99,7 @@ class CapacityUnit(Enum):
     CAPACITY_PERCENT = "CAPACITY_PERCENT"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CapacitySize:
+class CapacitySize(msgspec.Struct, frozen=True, kw_only=True):
     """A number of copies, or a percentage of them."""
 
     unit: CapacityUnit
@@ -116,8 +112,7 @@ class CapacitySize:
         return max(1, of * self.value // 100)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RollingUpdate:
+class RollingUpdate(msgspec.Struct, frozen=True, kw_only=True):
     """RollingUpdatePolicy and AutoRollbackConfiguration of a component's update.
 
     Without `rollback_batch` (None), a rollback takes one step.
@@ -130,8 +125,7 @@ class RollingUpdate:
     alarm_names: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rollout:
+class Rollout(msgspec.Struct, frozen=True, kw_only=True):
     """A rolling update under way: its policy and progress.
 
     `new_copies` of the new generation may exist now. `batch_ready_at` is when the last batch became
@@ -146,8 +140,7 @@ class Rollout:
     failure: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InferenceComponent:
+class InferenceComponent(msgspec.Struct, frozen=True, kw_only=True):
     """An inference component. Exactly one of `spec` (base) and `adapter` is set.
 
     An update replaces `previous_spec` or `previous_adapter`, and a rollback restores it.

@@ -4,6 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
+import msgspec
+
 from hostelry.domain.endpoint import EndpointVariant
 from hostelry.domain.model import ArtifactSource, Container
 from hostelry.domain.scope import Scope
@@ -18,8 +20,7 @@ class InstanceState(Enum):
     TERMINATING = "terminating"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Instance:
+class Instance(msgspec.Struct, frozen=True, kw_only=True):
     """One ML instance of a variant. `agent_address` is set once its agent answers.
 
     `zone` is the declared availability zone. `idle_since` is when the last copy left the instance.
@@ -43,8 +44,7 @@ class Instance:
     drain_since: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AdapterPlacement:
+class AdapterPlacement(msgspec.Struct, frozen=True, kw_only=True):
     """An adapter that a copy must have registered.
 
     `id` is its name on the model server: the component's name and generation, so that an adapter
@@ -80,8 +80,7 @@ class AdapterPhase(Enum):
     FAILED = "failed"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AdapterStatus:
+class AdapterStatus(msgspec.Struct, frozen=True, kw_only=True):
     """An adapter on a copy, as its agent last reported it."""
 
     id: str
@@ -89,8 +88,7 @@ class AdapterStatus:
     reason: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CopySpec:
+class CopySpec(msgspec.Struct, frozen=True, kw_only=True):
     """The specification of a copy for its agent. The process restarts only if it changes."""
 
     id: str
@@ -104,8 +102,7 @@ class CopySpec:
     draining: bool = False  # has no routes, and the agent reports its open connections
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GpuUse:
+class GpuUse(msgspec.Struct, frozen=True, kw_only=True):
     """The utilization of one accelerator and of its memory, in per cent."""
 
     device: str
@@ -113,8 +110,7 @@ class GpuUse:
     memory_percent: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LastEnd:
+class LastEnd(msgspec.Struct, frozen=True, kw_only=True):
     """The last end of a copy's model server, and the last lines of its log, of bounded size.
 
     `at` is in seconds since the epoch.
@@ -166,8 +162,7 @@ class CopyStatus:
     loaded_models: int | None = field(default=None, compare=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Copy:
+class Copy(msgspec.Struct, frozen=True, kw_only=True):
     """A copy's record: its place, its specification, and its last observed status.
 
     `ready_at` is when the copy began to serve, `unready_since` when it stopped serving after that,
@@ -192,7 +187,7 @@ class Copy:
     failed_at: float | None = None
     drain_deadline_at: float | None = None
     drain_started_at: float | None = None
-    proven_adapters: frozenset[str] = field(default_factory=frozenset)
+    proven_adapters: frozenset[str] = msgspec.field(default_factory=frozenset)
     replaces: str | None = None
     instance_made_at: float = 0.0
 

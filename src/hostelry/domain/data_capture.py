@@ -1,7 +1,8 @@
 """Data capture of an endpoint: its configuration, and reports of it to control."""
 
-from dataclasses import dataclass
 from enum import Enum
+
+import msgspec
 
 from hostelry.domain.load import LoadKey
 
@@ -14,8 +15,7 @@ class CaptureEncoding(Enum):
     BASE64 = "BASE64"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DataCapture:
+class DataCapture(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of the capture. `uri` is an s3:// address without a trailing slash.
 
     `percent` of the requests are captured. Bodies of a content type in `csv_types` or `json_types`
@@ -44,8 +44,7 @@ class DataCapture:
         return CaptureEncoding.JSON if bare in self.json_types else CaptureEncoding.BASE64
 
 
-@dataclass(slots=True, kw_only=True)
-class CaptureCounts:
+class CaptureCounts(msgspec.Struct, kw_only=True):
     """Captured requests of a variant since the last report.
 
     `captured` requests of `captured_bytes` were written to disk for upload. `dropped` requests were
@@ -75,16 +74,14 @@ class CaptureCounts:
             self.upload_cause = later.upload_cause
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VariantCapture:
+class VariantCapture(msgspec.Struct, frozen=True, kw_only=True):
     """The counts of one variant."""
 
     key: LoadKey
     counts: CaptureCounts
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CaptureReport:
+class CaptureReport(msgspec.Struct, frozen=True, kw_only=True):
     """Body of POST /internal/capture. A repeated report has the same `sequence`.
 
     `started_at` distinguishes a `reporter` from its earlier processes.

@@ -1,9 +1,11 @@
 """An endpoint: an endpoint configuration deployed on instances."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from hostelry.domain.at_zero import AtZero
 from hostelry.domain.data_capture import DataCapture
@@ -14,8 +16,7 @@ from hostelry.domain.serverless import ServerlessConfig
 from hostelry.domain.traffic import ALL_AT_ONCE, Allowance, TrafficPolicy
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CopyRestart:
+class CopyRestart(msgspec.Struct, frozen=True, kw_only=True):
     """The requested replacement of a copy. It is in the endpoint's record until it is over.
 
     In a group (a component, or a variant's model), copies are replaced one after another.
@@ -52,8 +53,7 @@ class UpdateOutcome(Enum):
     ROLLED_BACK = "rolled back"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PastStep:
+class PastStep(msgspec.Struct, frozen=True, kw_only=True):
     """One step of an update. The current step has no `ended_at`.
 
     `least_share` and `most_share` are the smallest and largest share of a variant's traffic, from 0
@@ -68,8 +68,7 @@ class PastStep:
     verdict: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PastUpdate:
+class PastUpdate(msgspec.Struct, frozen=True, kw_only=True):
     """An update from one configuration to another. `cause` is the reason for its rollback.
 
     `alarm_names` are the alarms that guarded the update. `steps_left_out` counts the oldest steps,
@@ -97,8 +96,7 @@ class EndpointStatus(Enum):
     FAILED = "Failed"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PassedOver:
+class PassedOver(msgspec.Struct, frozen=True, kw_only=True):
     """An instance type that is not tried until `until`, because none came up, and the reason."""
 
     instance_type: str
@@ -106,8 +104,7 @@ class PassedOver:
     problem: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EndpointVariant:
+class EndpointVariant(msgspec.Struct, frozen=True, kw_only=True):
     """The desired state of a variant.
 
     `model` is a copy from the time when the configuration was applied, so the model and the
@@ -123,7 +120,7 @@ class EndpointVariant:
     desired_instance_count: int
     desired_weight: float
     scaled_in_at: float | None = None  # when instances were last scaled in
-    pool_models: Mapping[str, Model] = field(default_factory=dict)
+    pool_models: Mapping[str, Model] = msgspec.field(default_factory=dict)
     passed_over: tuple[PassedOver, ...] = ()
     serverless: ServerlessConfig | None = None
     environments: int = 0
@@ -142,8 +139,7 @@ class EndpointVariant:
         return tuple(by_name.values())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UpdateGuard:
+class UpdateGuard(msgspec.Struct, frozen=True, kw_only=True):
     """The guards that can roll an update back: alarms, and a time limit.
 
     `bake_s` is TerminationWaitInSeconds: the new deployment serves on trial, and, except in a
@@ -165,8 +161,7 @@ class UpdateGuard:
         return has_guard or self.bake_s > 0 or self.traffic.is_gradual
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Deployment:
+class Deployment(msgspec.Struct, frozen=True, kw_only=True):
     """A configuration applied to an endpoint. `generation` grows with each deployment.
 
     `capture` comes from the configuration, or an update has retained it.
@@ -230,8 +225,7 @@ class ShiftStage(Enum):
     COMING = "coming"  # the instances of the next batch are starting
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shift:
+class Shift(msgspec.Struct, frozen=True, kw_only=True):
     """A step, begun at `since`, that moves traffic to the pending deployment. Steps count from 1.
 
     The active deployment gets the other traffic. `stage_since` is when a stage after BAKING began.
@@ -248,8 +242,7 @@ class Shift:
     left: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bake:
+class Bake(msgspec.Struct, frozen=True, kw_only=True):
     """A trial of the active deployment, begun at `since`. A rollback restores `before`.
 
     `failure` is set if the trial has failed, but `before` cannot serve. Then the active deployment
@@ -261,8 +254,7 @@ class Bake:
     failure: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Endpoint:
+class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     """An endpoint.
 
     `active` serves, or is being created. `pending` is a newer deployment that starts next to

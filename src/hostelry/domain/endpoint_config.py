@@ -1,9 +1,11 @@
 """An endpoint configuration: the variants of an endpoint. Immutable."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from hostelry.domain.async_request import AsyncInference
 from hostelry.domain.data_capture import DataCapture
@@ -31,8 +33,7 @@ class ScaleInStrategy(Enum):
     CONSOLIDATION = "CONSOLIDATION"  # also instances whose copies can move to others
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScaleInPolicy:
+class ScaleInPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """Scale-in of unneeded instances: at most `max_step` at once, then a cooldown.
 
     AWS documents step and cooldown for CONSOLIDATION only. Source:
@@ -44,8 +45,7 @@ class ScaleInPolicy:
     cooldown_s: float = 1200.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ManagedInstanceScaling:
+class ManagedInstanceScaling(msgspec.Struct, frozen=True, kw_only=True):
     """Bounds within which the platform sets the instance count of a component endpoint."""
 
     enabled: bool
@@ -54,8 +54,7 @@ class ManagedInstanceScaling:
     scale_in: ScaleInPolicy = ScaleInPolicy()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InstancePool:
+class InstancePool(msgspec.Struct, frozen=True, kw_only=True):
     """An instance type among several of a variant. The lowest `priority` is tried first."""
 
     instance_type: str
@@ -63,8 +62,7 @@ class InstancePool:
     model_name: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Variant:
+class Variant(msgspec.Struct, frozen=True, kw_only=True):
     """A variant. Without `model_name`, inference components are placed on it.
 
     With `pools`, `instance_type` is the first pool's type. `provision_timeout_s` limits the start
@@ -101,8 +99,7 @@ class Variant:
         return self.provision_timeout_s * len(self.instance_types)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EndpointConfig:
+class EndpointConfig(msgspec.Struct, frozen=True, kw_only=True):
     """CreateEndpointConfig's result. `given` is the request, which Describe returns.
 
     `variants` has the production variants and the shadow variant, if there is one.

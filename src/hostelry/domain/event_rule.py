@@ -4,8 +4,9 @@ Source: PutRule, PutTargets and Target in the EventBridge API reference.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from hostelry.domain.scope import Scope
 
@@ -14,8 +15,7 @@ MAX_AGE_S = 86_400
 MAX_RETRIES = 185
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RuleTarget:
+class RuleTarget(msgspec.Struct, frozen=True, kw_only=True):
     """A target of a rule: the call, its input, and the handling of failures.
 
     At most one of `input` (a constant), `input_path` and `template` is set. If none is, the whole
@@ -27,15 +27,14 @@ class RuleTarget:
     input: str | None = None
     input_path: str | None = None
     template: str | None = None
-    template_paths: Mapping[str, str] = field(default_factory=dict)
+    template_paths: Mapping[str, str] = msgspec.field(default_factory=dict)
     max_age_s: float = MAX_AGE_S  # older events are not tried again
     max_retries: int = MAX_RETRIES
     dead_letter_arn: str | None = None
     given: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EventRule:
+class EventRule(msgspec.Struct, frozen=True, kw_only=True):
     """A rule of the default bus. Its name is the name of its record."""
 
     scope: Scope
@@ -52,8 +51,7 @@ class EventRule:
         return rule_arn(self.scope, self.name)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EventCall:
+class EventCall(msgspec.Struct, frozen=True, kw_only=True):
     """A call for an event. `text` is the input for the target `target_arn`.
 
     `source` is the rule's name, or the bucket's ARN. `event_at` is in seconds since the epoch.

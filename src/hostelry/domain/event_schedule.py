@@ -4,8 +4,9 @@ Source: CreateSchedule and Target in the EventBridge Scheduler API reference.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from hostelry.domain.scope import Scope
 
@@ -14,8 +15,7 @@ MAX_AGE_S = 86_400
 MAX_RETRIES = 185
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScheduleTarget:
+class ScheduleTarget(msgspec.Struct, frozen=True, kw_only=True):
     """The operation that a schedule calls, its input, and the handling of failures."""
 
     arn: str
@@ -25,8 +25,7 @@ class ScheduleTarget:
     dead_letter_arn: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScheduledExecution:
+class ScheduledExecution(msgspec.Struct, frozen=True, kw_only=True):
     """A firing under way. `attempt` calls were made, and the next call is due at `next_at`."""
 
     id: str
@@ -36,8 +35,7 @@ class ScheduledExecution:
     problem: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EventSchedule:
+class EventSchedule(msgspec.Struct, frozen=True, kw_only=True):
     """A schedule. Recorded under `schedule_key`.
 
     `window_s` is the length of its flexible time window, 0 without a window. `fired_at` is the
@@ -67,8 +65,7 @@ class EventSchedule:
         return f"{_arn_start(self.scope)}:schedule/{self.group}/{self.name}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScheduleGroup:
+class ScheduleGroup(msgspec.Struct, frozen=True, kw_only=True):
     """A group of schedules. The group `default` always exists, and has no record."""
 
     scope: Scope

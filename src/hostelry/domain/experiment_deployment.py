@@ -13,8 +13,9 @@ Any other deployment starts next to the serving deployment, and then replaces it
 
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from hostelry.domain.endpoint import Deployment, Endpoint, EndpointStatus, EndpointVariant
 from hostelry.domain.endpoint_config import EndpointConfig, Variant

@@ -1,6 +1,6 @@
 """Starts, stops and ends of inference experiments, for clients and the reconciler. Pure."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from hostelry.domain.inference_experiment import ExperimentStop, InferenceExperiment
 from hostelry.domain.status import EXPERIMENT_CHANGE_S, Event, next_status

@@ -5,9 +5,10 @@ SageMaker API reference, and "Shadow tests" in the developer guide.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
+
+import msgspec
 
 from hostelry.domain.data_capture import DataCapture
 from hostelry.domain.endpoint import Deployment
@@ -39,8 +40,7 @@ class VariantAction(Enum):
     PROMOTE = "Promote"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExperimentVariant:
+class ExperimentVariant(msgspec.Struct, frozen=True, kw_only=True):
     """A variant in an experiment's request: a model, and instances."""
 
     name: str
@@ -49,8 +49,7 @@ class ExperimentVariant:
     instance_count: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExperimentStop:
+class ExperimentStop(msgspec.Struct, frozen=True, kw_only=True):
     """How an experiment stops: an action for each variant, and the final status and reason.
 
     `desired` has the remaining variants, if a client gave their instances. `at` is the time of the
@@ -76,8 +75,7 @@ class ExperimentStop:
         return self.shadow is VariantAction.RETAIN and not self.desired
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InferenceExperiment:
+class InferenceExperiment(msgspec.Struct, frozen=True, kw_only=True):
     """An inference experiment. Times are seconds since the epoch.
 
     `models` has copies of the models of `variants`, by variant name. If `variants` has no
@@ -111,7 +109,7 @@ class InferenceExperiment:
     completed_at: float | None = None
     deadline_at: float | None = None
     status_reason: str | None = None
-    given: Mapping[str, Any] = field(default_factory=dict)
+    given: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
     @property
     def is_over(self) -> bool:

@@ -4,8 +4,10 @@ Source: OpenAI API reference, Batch and Files.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from enum import Enum
+
+import msgspec
+from msgspec.structs import replace
 
 from hostelry.domain.scope import Scope
 
@@ -46,8 +48,7 @@ class StatusOrderError(ValueError):
     """A batch cannot change from its status to the requested status."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LineFault:
+class LineFault(msgspec.Struct, frozen=True, kw_only=True):
     """A fault in an input file: at `line`, from 1, or in the whole file."""
 
     code: str
@@ -56,8 +57,7 @@ class LineFault:
     line: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestCounts:
+class RequestCounts(msgspec.Struct, frozen=True, kw_only=True):
     """The requests of a batch: `completed` were answered with 2xx, `failed` were not."""
 
     total: int = 0
@@ -70,8 +70,7 @@ class RequestCounts:
         return self.completed + self.failed
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TokenUsage:
+class TokenUsage(msgspec.Struct, frozen=True, kw_only=True):
     """Tokens that answers report. `cached` counts input tokens, `reasoning` output tokens."""
 
     input: int = 0
@@ -89,8 +88,7 @@ class TokenUsage:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LlmBatch:
+class LlmBatch(msgspec.Struct, frozen=True, kw_only=True):
     """One batch. Times are seconds since the epoch. `since` has the time when each status began.
 
     `output_file_id` and `error_file_id` are set even before the files exist. `has_output` and
@@ -111,7 +109,7 @@ class LlmBatch:
     metadata: dict[str, str] | None = None
     output_expires_after_s: int | None = None
     status: BatchStatus = BatchStatus.VALIDATING
-    since: dict[str, float] = field(default_factory=dict)
+    since: dict[str, float] = msgspec.field(default_factory=dict)
     counts: RequestCounts = RequestCounts()
     usage: TokenUsage = TokenUsage()
     faults: tuple[LineFault, ...] = ()
@@ -139,8 +137,7 @@ def kept_over(stored: LlmBatch, changed: LlmBatch) -> LlmBatch:
     return replace(stored, counts=changed.counts, usage=changed.usage, trouble=changed.trouble)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredFile:
+class StoredFile(msgspec.Struct, frozen=True, kw_only=True):
     """A file that clients can see. Without `expires_at` it is kept until it is deleted."""
 
     id: str

@@ -2,8 +2,10 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
+
+import msgspec
+from msgspec.structs import fields
 
 from hostelry.domain.metric import StatisticSet
 from hostelry.domain.scope import Scope
@@ -11,8 +13,7 @@ from hostelry.domain.scope import Scope
 Part = TypeVar("Part")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Distribution:
+class Distribution(msgspec.Struct, frozen=True, kw_only=True):
     """Counts by value. `values` are the middles of logarithmic buckets."""
 
     values: tuple[float, ...] = ()
@@ -33,8 +34,7 @@ def merge(one: Distribution, other: Distribution) -> Distribution:
     return Distribution(values=tuple(values), counts=tuple(counts[it] for it in values))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Divergence:
+class Divergence(msgspec.Struct, frozen=True, kw_only=True):
     """Pairs of answers that were compared. `exact` are equal, `close` are within the tolerance.
 
     Exact pairs count as close, too. Distances, from 0 to 1, are in millionths, and include exact
@@ -66,8 +66,7 @@ class Divergence:
 NO_DIVERGENCE = Divergence()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConfigLoad:
+class ConfigLoad(msgspec.Struct, frozen=True, kw_only=True):
     """The part of a second's load that the copies of one configuration or container served.
 
     The fields are as in SecondLoad. A retried request counts as an arrival at both copies.
@@ -133,8 +132,7 @@ def _add_load(one: ConfigLoad, other: ConfigLoad) -> ConfigLoad:
     return ConfigLoad(**sums)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CopyOutcomes:
+class CopyOutcomes(msgspec.Struct, frozen=True, kw_only=True):
     """Outcomes of the requests that ended on a copy in one second.
 
     Latencies are in microseconds, for complete answers only. None without any.
@@ -190,8 +188,7 @@ def _add_statistics(one: StatisticSet | None, other: StatisticSet | None) -> Sta
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelLoads:
+class ModelLoads(msgspec.Struct, frozen=True, kw_only=True):
     """Loads of models in multi-model copies. `hits` of the `lookups` found their model loaded.
 
     Times are in microseconds. `waiting_us` has the times that requests waited for their model. The
@@ -209,8 +206,7 @@ class ModelLoads:
 NO_MODEL_LOADS = ModelLoads()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartLoad:
+class PartLoad(msgspec.Struct, frozen=True, kw_only=True):
     """The part of a second's requests that named a target model or a tenant.
 
     `token_requests` counts the requests whose answers reported numbers of tokens.
@@ -267,8 +263,7 @@ def add_model_loads(one: ModelLoads, other: ModelLoads) -> ModelLoads:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoadKey:
+class LoadKey(msgspec.Struct, frozen=True, kw_only=True):
     """The target of requests: a component (base or adapter), or a variant with a model."""
 
     scope: Scope
@@ -277,8 +272,7 @@ class LoadKey:
     component_name: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SecondLoad:
+class SecondLoad(msgspec.Struct, frozen=True, kw_only=True):
     """The load of one name on one worker, in the second that begins at `second` (since the epoch).
 
     A request is in flight from its admission to its last byte, even while it is held for a copy.
@@ -333,17 +327,17 @@ class SecondLoad:
     first_chunk_latency_us: Distribution = EMPTY
     first_chunk_model_latency_us: Distribution = EMPTY
     first_chunk_overhead_latency_us: Distribution = EMPTY
-    in_flight_max_by_copy: Mapping[str, int] = field(default_factory=dict)
-    arrivals_by_copy: Mapping[str, int] = field(default_factory=dict)
+    in_flight_max_by_copy: Mapping[str, int] = msgspec.field(default_factory=dict)
+    arrivals_by_copy: Mapping[str, int] = msgspec.field(default_factory=dict)
     # When each copy finished its first request in this second, which ends a scaling activity (t2).
-    first_answer_at_by_copy: Mapping[str, float] = field(default_factory=dict)
-    outcomes_by_copy: Mapping[str, CopyOutcomes] = field(default_factory=dict)
+    first_answer_at_by_copy: Mapping[str, float] = msgspec.field(default_factory=dict)
+    outcomes_by_copy: Mapping[str, CopyOutcomes] = msgspec.field(default_factory=dict)
     model_loads: ModelLoads = NO_MODEL_LOADS  # of a multi-model endpoint
-    by_config: Mapping[str, ConfigLoad] = field(default_factory=dict)
-    by_container: Mapping[str, ConfigLoad] = field(default_factory=dict)
+    by_config: Mapping[str, ConfigLoad] = msgspec.field(default_factory=dict)
+    by_container: Mapping[str, ConfigLoad] = msgspec.field(default_factory=dict)
     divergence: Divergence = NO_DIVERGENCE  # of a shadow variant
-    by_model: Mapping[str, PartLoad] = field(default_factory=dict)
-    by_tenant: Mapping[str, PartLoad] = field(default_factory=dict)
+    by_model: Mapping[str, PartLoad] = msgspec.field(default_factory=dict)
+    by_tenant: Mapping[str, PartLoad] = msgspec.field(default_factory=dict)
 
     @property
     def most_on_copies(self) -> int:
@@ -358,8 +352,7 @@ class SecondLoad:
         return min(self.on_copies_max, together)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoadReport:
+class LoadReport(msgspec.Struct, frozen=True, kw_only=True):
     """A worker's report of each second, the body of POST /internal/load.
 
     A repeated report has the same `sequence`. `started_at` distinguishes a restarted worker. The
@@ -377,16 +370,14 @@ class LoadReport:
     idle_s: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoadReceipt:
+class LoadReceipt(msgspec.Struct, frozen=True, kw_only=True):
     """The last report of a worker whose load is in the metrics, with all earlier load."""
 
     started_at: float
     sequence: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wake:
+class Wake(msgspec.Struct, frozen=True, kw_only=True):
     """Requests that wait for a name without a copy: body of POST /internal/wake.
 
     `held` is their number. The first has waited since `at`. For a serverless variant, `concurrency`

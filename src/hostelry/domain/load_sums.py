@@ -1,7 +1,8 @@
 """Sums of loads: over workers in the same second, and over seconds of the same worker."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from hostelry.domain.load import (
     EMPTY,

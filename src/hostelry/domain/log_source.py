@@ -1,7 +1,8 @@
 """Sources of log events: copies, and the data logs of jobs and endpoints."""
 
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from hostelry.domain.copy import Copy, CopySpec, Instance
 from hostelry.domain.hidden_endpoint import (
@@ -32,8 +33,7 @@ JOB_GROUPS = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogSource:
+class LogSource(msgspec.Struct, frozen=True, kw_only=True):
     """A copy as a source of log events. On a model endpoint it has no `component_name`.
 
     `instance_made_at` is in seconds since the epoch, and used only in streams of jobs.
@@ -68,8 +68,7 @@ class LogSource:
         return of_instance if part is None else f"{of_instance}/{part}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogFile:
+class LogFile(msgspec.Struct, frozen=True, kw_only=True):
     """The file of a copy's output. `is_ended` is True once the copy is gone."""
 
     source: LogSource
@@ -127,8 +126,7 @@ def endpoint_group(endpoint_name: str) -> str:
 SUFFIX = "/data-log"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DataLine:
+class DataLine(msgspec.Struct, frozen=True, kw_only=True):
     """A line. `at` is in seconds since the epoch.
 
     `copy_id` is set if the line is about a copy, `variant_name` once a variant is chosen.
@@ -142,8 +140,7 @@ class DataLine:
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DataLogReport:
+class DataLogReport(msgspec.Struct, frozen=True, kw_only=True):
     """Lines of a process that started at `started_at`. Repeats have the same `sequence`."""
 
     started_at: float

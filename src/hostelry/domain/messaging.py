@@ -1,8 +1,9 @@
 """SNS topics with their subscriptions, SQS queues, and requests to publish."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import Enum
+
+import msgspec
 
 from hostelry.domain.scope import Scope
 
@@ -21,14 +22,13 @@ class SubscriptionProtocol(Enum):
         return self in (SubscriptionProtocol.HTTP, SubscriptionProtocol.HTTPS)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Topic:
+class Topic(msgspec.Struct, frozen=True, kw_only=True):
     """One topic. `attributes` has the attributes set by callers, by SNS's names."""
 
     scope: Scope
     name: str
     created_at: float
-    attributes: Mapping[str, str] = field(default_factory=dict)
+    attributes: Mapping[str, str] = msgspec.field(default_factory=dict)
 
     @property
     def arn(self) -> str:
@@ -36,8 +36,7 @@ class Topic:
         return f"arn:aws:sns:{self.scope.region}:{self.scope.account}:{self.name}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Subscription:
+class Subscription(msgspec.Struct, frozen=True, kw_only=True):
     """One subscription. Its record has its ARN as name. `token` confirms it until `token_until`.
 
     `attributes` has the attributes set by callers, by SNS's names.
@@ -53,7 +52,7 @@ class Subscription:
     token: str = ""
     token_until: float = 0.0
     is_authenticated: bool = False
-    attributes: Mapping[str, str] = field(default_factory=dict)
+    attributes: Mapping[str, str] = msgspec.field(default_factory=dict)
 
     @property
     def is_raw(self) -> bool:
@@ -70,8 +69,7 @@ DEFAULTS: Mapping[str, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Queue:
+class Queue(msgspec.Struct, frozen=True, kw_only=True):
     """One queue. `attributes` has the attributes set by callers, by SQS's names."""
 
     scope: Scope
@@ -79,7 +77,7 @@ class Queue:
     created_at: float
     modified_at: float
     purged_at: float = 0.0
-    attributes: Mapping[str, str] = field(default_factory=dict)
+    attributes: Mapping[str, str] = msgspec.field(default_factory=dict)
 
     @property
     def arn(self) -> str:
@@ -91,16 +89,14 @@ class Queue:
         return int(self.attributes.get(name, DEFAULTS[name]))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeadLetterRule:
+class DeadLetterRule(msgspec.Struct, frozen=True, kw_only=True):
     """A queue's RedrivePolicy: the queue for messages that were received `most_receives` times."""
 
     queue_arn: str
     most_receives: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttributeValue:
+class AttributeValue(msgspec.Struct, frozen=True, kw_only=True):
     """The value of a message attribute. `kind` is its DataType. Binary values are base64."""
 
     kind: str
@@ -112,8 +108,7 @@ class AttributeValue:
         return self.kind.partition(".")[0] == "Binary"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueuedMessage:
+class QueuedMessage(msgspec.Struct, frozen=True, kw_only=True):
     """A message of a queue, as a receiver gets it."""
 
     id: str
@@ -126,8 +121,7 @@ class QueuedMessage:
     sender: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PublicationRequest:
+class PublicationRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A message for a topic. Repeats have the same `message_id`."""
 
     topic_arn: str

@@ -1,8 +1,9 @@
 """CloudWatch: metrics, samples, datapoints, dashboards, and an endpoint's MetricsConfig."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from hostelry.domain.scope import Scope
 
@@ -15,8 +16,7 @@ COMPONENT_NAMESPACE = "/aws/sagemaker/InferenceComponents"
 OWN_NAMESPACE = "Hostelry"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Metric:
+class Metric(msgspec.Struct, frozen=True, kw_only=True):
     """A metric's identity. Each set of dimensions is a separate metric, without rollups.
 
     `dimensions` are (name, value) in the order of their names.
@@ -32,8 +32,7 @@ class Metric:
         return cls(namespace=namespace, name=name, dimensions=tuple(sorted(dimensions.items())))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StatisticSet:
+class StatisticSet(msgspec.Struct, frozen=True, kw_only=True):
     """A summary of samples, without their distribution: it has no percentiles."""
 
     sample_count: float
@@ -42,8 +41,7 @@ class StatisticSet:
     maximum: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sample:
+class Sample(msgspec.Struct, frozen=True, kw_only=True):
     """A measurement at `at` (seconds since the epoch). Each of `values` occurs `counts` times.
 
     If only a summary is known, `statistics` replaces the values. `resolution_s` is 1 (high
@@ -59,16 +57,14 @@ class Sample:
     resolution_s: int = 60
 
 
-@dataclass(frozen=True, slots=True)
-class Datapoint:
+class Datapoint(msgspec.Struct, frozen=True):
     """One statistic of one period. `at` is the period's start, in seconds since the epoch."""
 
     at: float
     value: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MetricStat:
+class MetricStat(msgspec.Struct, frozen=True, kw_only=True):
     """One statistic of one metric by period. `statistic` is CloudWatch's name (Sum, p99 ...)."""
 
     metric: Metric
@@ -77,8 +73,7 @@ class MetricStat:
     unit: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MetricQuery:
+class MetricQuery(msgspec.Struct, frozen=True, kw_only=True):
     """A query of an alarm, a policy or GetMetricData: a `stat`, or an `expression`."""
 
     id: str
@@ -93,8 +88,7 @@ PERIODS_S = (10, 30, 60, 120, 180, 240, 300)
 DEFAULT_PERIOD_S = 60
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MetricsConfig:
+class MetricsConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Whether instances, containers and accelerators have separate metrics, and the period.
 
     Source: MetricsConfig in the SageMaker API reference.
@@ -119,8 +113,7 @@ def get_metrics_config(given: Mapping[str, Any]) -> MetricsConfig:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Dashboard:
+class Dashboard(msgspec.Struct, frozen=True, kw_only=True):
     """One dashboard. Its record is in its account's scope `everywhere`."""
 
     scope: Scope

@@ -1,9 +1,11 @@
 """A model: containers, each with an image, artifacts and environment."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from hostelry.domain.scope import Scope
 
@@ -33,16 +35,14 @@ class ExecutionMode(Enum):
     DIRECT = "Direct"  # requests name the container
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ArtifactSource:
+class ArtifactSource(msgspec.Struct, frozen=True, kw_only=True):
     """The source of a model's or an adapter's files. `uri` is ``s3://bucket/key``."""
 
     uri: str
     kind: SourceKind
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Container:
+class Container(msgspec.Struct, frozen=True, kw_only=True):
     """The container of one model server, for one model or (source MODELS) for many models.
 
     `hostname` is its name among the containers of its model, or None for a single container.
@@ -51,7 +51,7 @@ class Container:
 
     image: str
     source: ArtifactSource | None = None
-    environment: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = msgspec.field(default_factory=dict)
     hostname: str | None = None
     model_cache: ModelCacheSetting = ModelCacheSetting.ENABLED
 
@@ -67,8 +67,7 @@ class Container:
         return self.source.uri
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Model:
+class Model(msgspec.Struct, frozen=True, kw_only=True):
     """CreateModel's result. `given` is the request, which only Describe uses."""
 
     scope: Scope
@@ -108,8 +107,7 @@ def is_target(target: str) -> bool:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Repository:
+class Repository(msgspec.Struct, frozen=True, kw_only=True):
     """One repository. `mutability` and `scan_on_push` have no effect."""
 
     scope: Scope

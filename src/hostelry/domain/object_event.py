@@ -2,7 +2,8 @@
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from hostelry.domain.scope import Scope
 
@@ -22,8 +23,7 @@ EVENTS = (
 MAX_TARGETS = 100
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NotificationTarget:
+class NotificationTarget(msgspec.Struct, frozen=True, kw_only=True):
     """A topic or queue that is notified of `events` on keys with this prefix and suffix."""
 
     id: str
@@ -38,8 +38,7 @@ class NotificationTarget:
         return is_named and key.startswith(self.prefix) and key.endswith(self.suffix)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BucketNotification:
+class BucketNotification(msgspec.Struct, frozen=True, kw_only=True):
     """A bucket's configuration. With `to_bus` every event goes to EventBridge, too."""
 
     targets: tuple[NotificationTarget, ...] = ()
@@ -89,8 +88,7 @@ MAX_CHAIN_LENGTH = 3
 """An object that so many jobs in a row led to starts no further one."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ObjectEvent:
+class ObjectEvent(msgspec.Struct, frozen=True, kw_only=True):
     """A written object. `kind` is Put, Copy or CompleteMultipartUpload.
 
     `at` is in seconds since the epoch. `sequencer` orders the events of a key. `chain_length` is
@@ -114,8 +112,7 @@ class ObjectEvent:
     to_bus: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TargetCheck:
+class TargetCheck(msgspec.Struct, frozen=True, kw_only=True):
     """The topics and queues in a bucket's new configuration, each with a test message."""
 
     scope: Scope

@@ -8,9 +8,10 @@ ListInferenceRecommendationsJobSteps and CreateAIRecommendationJob in the SageMa
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
+
+import msgspec
 
 from hostelry.domain.ai_benchmark_job import RESULTS, AiWorkload
 from hostelry.domain.hidden_endpoint import HiddenKind
@@ -54,8 +55,7 @@ OVER = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrafficPhase:
+class TrafficPhase(msgspec.Struct, frozen=True, kw_only=True):
     """A phase of the load. It begins with `initial_users`, and new users come at an even rate.
 
     A user sends a request after the answer to the request before.
@@ -66,8 +66,7 @@ class TrafficPhase:
     duration_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoppingRules:
+class StoppingRules(msgspec.Struct, frozen=True, kw_only=True):
     """StoppingConditions. The load ends when one of them holds.
 
     `max_invocations` are per minute. `latency_ms` limits the latency at `percentile`, from 0 to 1.
@@ -79,8 +78,7 @@ class StoppingRules:
     stops_when_flat: bool = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SamplePayload:
+class SamplePayload(msgspec.Struct, frozen=True, kw_only=True):
     """The .tar.gz at `uri`, whose files are the bodies of requests.
 
     A file has the content type of its name if that is among `content_types`, else the first of
@@ -100,8 +98,7 @@ class LlmObjective(Enum):
     COST = "cost"  # the lowest price of a token
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LlmSearch:
+class LlmSearch(msgspec.Struct, frozen=True, kw_only=True):
     """The load of an AI recommendation job: the search of the highest concurrency.
 
     The search tries at most the concurrency of `workload`. `output_uri` is the prefix of the
@@ -115,8 +112,7 @@ class LlmSearch:
     chain_length: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LlmMeasures:
+class LlmMeasures(msgspec.Struct, frozen=True, kw_only=True):
     """The measures of an LLM at the highest concurrency within the limits.
 
     Times have the statistics p50, p90, p99, max and mean. Without samples they are empty.
@@ -130,8 +126,7 @@ class LlmMeasures:
     token_ms: Mapping[str, float]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BenchmarkMetrics:
+class BenchmarkMetrics(msgspec.Struct, frozen=True, kw_only=True):
     """The measures at the best load. Values that could not be measured are missing (None).
 
     `cpu_percent` is 100 for each busy CPU, as the metric CPUUtilization. `setup_s` is the time
@@ -146,8 +141,7 @@ class BenchmarkMetrics:
     llm: LlmMeasures | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BenchmarkStep:
+class BenchmarkStep(msgspec.Struct, frozen=True, kw_only=True):
     """One load test: of an instance type and an environment, or of the client's endpoint.
 
     `endpoint_created_at` identifies the client's endpoint. `begun_at` is when its hidden endpoint
@@ -158,7 +152,7 @@ class BenchmarkStep:
     number: int
     status: RecommendationStatus = RecommendationStatus.PENDING
     instance_type: str | None = None
-    environment: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = msgspec.field(default_factory=dict)
     endpoint_name: str | None = None
     endpoint_created_at: float | None = None
     begun_at: float | None = None
@@ -170,8 +164,7 @@ class BenchmarkStep:
     failure_reason: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecommendationJob:
+class RecommendationJob(msgspec.Struct, frozen=True, kw_only=True):
     """A job. With `search` it is an AI recommendation job, else it has a `payload`.
 
     `model` is a copy, None if only a client's endpoint is measured. At most `max_parallel` steps
@@ -224,8 +217,7 @@ class RecommendationJob:
         return step.endpoint_name or self.hidden_name(step)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BenchmarkTask:
+class BenchmarkTask(msgspec.Struct, frozen=True, kw_only=True):
     """The load of a step, to be sent until `until_at`. It has a `payload` or a `search`.
 
     `job_created_at` distinguishes the job from a later job with the same name.
@@ -250,16 +242,14 @@ class BenchmarkTask:
         return f"{prefix}/{self.job_name}/{self.number}/{RESULTS}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BenchmarkSnapshot:
+class BenchmarkSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """The loads to be sent now. `version` is a digest of them."""
 
     version: str
     tasks: tuple[BenchmarkTask, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BenchmarkLoad:
+class BenchmarkLoad(msgspec.Struct, frozen=True, kw_only=True):
     """The measured part of a step's load with the most invocations within the limits."""
 
     began_at: float
@@ -270,8 +260,7 @@ class BenchmarkLoad:
     llm: LlmMeasures | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BenchmarkEnd:
+class BenchmarkEnd(msgspec.Struct, frozen=True, kw_only=True):
     """The runner's report of the end of a step. Without `best` the step failed, for `reason`.
 
     `job_created_at` is missing (None) if no later job can have the same name.

@@ -1,6 +1,6 @@
 """Resizing of components and endpoints, for clients' calls and auto scaling. Pure."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from hostelry.domain.component import ComponentSpec, ComponentStatus, InferenceComponent
 from hostelry.domain.endpoint import Deployment, Endpoint, EndpointStatus, EndpointVariant

@@ -1,14 +1,14 @@
 """IAM: roles, instance profiles, and managed policies with their versions."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 ROLE_PREFIX = "arn:aws:iam::"
 SERVICE_LINKED_PATH = "/aws-service-role/"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Role:
+class Role(msgspec.Struct, frozen=True, kw_only=True):
     """One role. In an account, names must differ in more than upper and lower case.
 
     `inline_policies` has documents by name, `attached_policies` ARNs in order of attachment.
@@ -23,9 +23,9 @@ class Role:
     description: str | None = None
     max_session_s: int = 3600
     boundary: str | None = None
-    inline_policies: Mapping[str, str] = field(default_factory=dict)
+    inline_policies: Mapping[str, str] = msgspec.field(default_factory=dict)
     attached_policies: tuple[str, ...] = ()
-    tags: Mapping[str, str] = field(default_factory=dict)
+    tags: Mapping[str, str] = msgspec.field(default_factory=dict)
 
     @property
     def arn(self) -> str:
@@ -49,8 +49,7 @@ def assumed_role_arn(account: str, role_name: str, session_name: str) -> str:
     return f"arn:aws:sts::{account}:assumed-role/{role_name}/{session_name}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InstanceProfile:
+class InstanceProfile(msgspec.Struct, frozen=True, kw_only=True):
     """One instance profile. `role` is the name of its only role, or empty."""
 
     account: str
@@ -59,7 +58,7 @@ class InstanceProfile:
     created_at: float
     path: str = "/"
     role: str = ""
-    tags: Mapping[str, str] = field(default_factory=dict)
+    tags: Mapping[str, str] = msgspec.field(default_factory=dict)
 
     @property
     def arn(self) -> str:
@@ -67,8 +66,7 @@ class InstanceProfile:
         return f"arn:aws:iam::{self.account}:instance-profile{self.path}{self.name}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PolicyVersion:
+class PolicyVersion(msgspec.Struct, frozen=True, kw_only=True):
     """One version. Ids are ``v1``, ``v2`` and so on, and are not used again."""
 
     id: str
@@ -76,8 +74,7 @@ class PolicyVersion:
     created_at: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ManagedPolicy:
+class ManagedPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """One managed policy. Its versions are sorted, oldest first.
 
     `account` is ``aws`` for AWS's own policies.
@@ -93,7 +90,7 @@ class ManagedPolicy:
     next_version: int = 2
     path: str = "/"
     description: str | None = None
-    tags: Mapping[str, str] = field(default_factory=dict)
+    tags: Mapping[str, str] = msgspec.field(default_factory=dict)
 
     @property
     def arn(self) -> str:

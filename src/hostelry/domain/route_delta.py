@@ -10,10 +10,10 @@ import hashlib
 import operator
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from hostelry.domain.routes import (
     ComponentRoute,
@@ -31,8 +31,7 @@ MANY = 20  # if more than 1/20 of the parts change, all parts are sorted again
 _name: Callable[[ComponentRoute | FailedComponent], str] = operator.attrgetter("name")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EndpointDelta:
+class EndpointDelta(msgspec.Struct, frozen=True, kw_only=True):
     """An endpoint's changed routes.
 
     `head` is the endpoint without components. `components` and `failed` are new or changed parts.
@@ -48,8 +47,7 @@ class EndpointDelta:
     recovered: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RouteDelta:
+class RouteDelta(msgspec.Struct, frozen=True, kw_only=True):
     """The changes from the routes of version `since` to the routes of `version`."""
 
     since: str
@@ -58,19 +56,17 @@ class RouteDelta:
     removed: tuple[EndpointId, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EndpointParts:
+class EndpointParts(msgspec.Struct, frozen=True, kw_only=True):
     """Some components of an endpoint, and some failed components, by name."""
 
-    components: Mapping[str, ComponentRoute] = field(default_factory=dict)
-    failed: Mapping[str, FailedComponent] = field(default_factory=dict)
+    components: Mapping[str, ComponentRoute] = msgspec.field(default_factory=dict)
+    failed: Mapping[str, FailedComponent] = msgspec.field(default_factory=dict)
 
 
 NO_PARTS = EndpointParts()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChangedParts:
+class ChangedParts(msgspec.Struct, frozen=True, kw_only=True):
     """The names of an endpoint's changed parts. If `is_whole`, all parts have changed."""
 
     is_whole: bool = False

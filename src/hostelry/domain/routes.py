@@ -6,6 +6,8 @@ it on disk. It contains only copies that have proven ready.
 
 from dataclasses import dataclass, field
 
+import msgspec
+
 from hostelry.domain.async_request import AsyncInference
 from hostelry.domain.at_zero import AtZero, Wakeable
 from hostelry.domain.data_capture import DataCapture
@@ -34,16 +36,14 @@ class CopyRoute:
     further: tuple["CopyRoute", ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ContainerRoute:
+class ContainerRoute(msgspec.Struct, frozen=True, kw_only=True):
     """A container that requests name by TargetContainerHostname, and its ready copies."""
 
     hostname: str
     copies: tuple[CopyRoute, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FleetShift:
+class FleetShift(msgspec.Struct, frozen=True, kw_only=True):
     """The new fleet's share of a variant's requests, from 0 to 1, and the copies of this fleet.
 
     If a fleet has no copies, the other fleet gets its requests.
@@ -53,8 +53,7 @@ class FleetShift:
     new_ids: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VariantRoute:
+class VariantRoute(msgspec.Struct, frozen=True, kw_only=True):
     """A variant of a model endpoint. `weight` is its share of requests without TargetVariant.
 
     `waiting_for` says why it has no copy, if that is known. With `is_multi_model` requests name the
@@ -81,8 +80,7 @@ class VariantRoute:
         return (*self.copies, *(copy for it in self.containers for copy in it.copies))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShadowRoute:
+class ShadowRoute(msgspec.Struct, frozen=True, kw_only=True):
     """The shadow variant of a model endpoint: it gets copies of `share` of the requests.
 
     `capture` is set if its answers are captured.
@@ -95,8 +93,7 @@ class ShadowRoute:
     capture: DataCapture | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ComponentRoute:
+class ComponentRoute(msgspec.Struct, frozen=True, kw_only=True):
     """A component. The `copies` of an adapter are its base's copies that have it registered.
 
     `adapter_id` is set for adapter components, and sent as X-Amzn-SageMaker-Adapter-Identifier.
@@ -118,8 +115,7 @@ class ComponentRoute:
     base_name: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FailedComponent:
+class FailedComponent(msgspec.Struct, frozen=True, kw_only=True):
     """A component that takes no requests because it is Failed, for `reason`."""
 
     name: str
@@ -127,8 +123,7 @@ class FailedComponent:
     serves_llm: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EndpointRoute:
+class EndpointRoute(msgspec.Struct, frozen=True, kw_only=True):
     """A serving endpoint. Exactly one of `variants` and `components` is used.
 
     `failed` has components without a route, with the reason that requests get. `takes_components`
@@ -150,8 +145,7 @@ class EndpointRoute:
     created_at: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RouteSnapshot:
+class RouteSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """Every serving endpoint. `version` is a digest of the content."""
 
     version: str

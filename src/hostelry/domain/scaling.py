@@ -5,9 +5,10 @@ in the Application Auto Scaling API reference.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
+
+import msgspec
 
 from hostelry.domain.metric import MetricQuery
 from hostelry.domain.scope import Scope
@@ -21,8 +22,7 @@ class Dimension(Enum):
     PROVISIONED_CONCURRENCY = "sagemaker:variant:DesiredProvisionedConcurrency"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Suspended:
+class Suspended(msgspec.Struct, frozen=True, kw_only=True):
     """SuspendedState: the kinds of scaling that are suspended."""
 
     scale_in: bool = False
@@ -30,8 +30,7 @@ class Suspended:
     scheduled: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScalableTarget:
+class ScalableTarget(msgspec.Struct, frozen=True, kw_only=True):
     """A capacity that is scaled between `min_capacity` and `max_capacity`.
 
     Recorded under `target_name(resource_id, dimension)`.
@@ -53,8 +52,7 @@ def target_name(resource_id: str, dimension: Dimension) -> str:
     return f"{resource_id}|{dimension.value}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TargetTracking:
+class TargetTracking(msgspec.Struct, frozen=True, kw_only=True):
     """Keeps a metric near `target_value`. Exactly one of `predefined` and `queries` is used.
 
     `queries` come from CustomizedMetricSpecification, where a single metric becomes one query.
@@ -76,8 +74,7 @@ class Adjustment(Enum):
     EXACT = "ExactCapacity"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepAdjustment:
+class StepAdjustment(msgspec.Struct, frozen=True, kw_only=True):
     """StepAdjustment. Bounds are relative to the alarm's threshold. None means unbounded."""
 
     lower: float | None
@@ -85,8 +82,7 @@ class StepAdjustment:
     adjustment: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepScaling:
+class StepScaling(msgspec.Struct, frozen=True, kw_only=True):
     """Changes capacity by the distance of the alarm's metric from its threshold.
 
     `aggregation` is Average, Minimum or Maximum.
@@ -99,8 +95,7 @@ class StepScaling:
     aggregation: str = "Average"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScalingPolicy:
+class ScalingPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """A policy of one target. Exactly one of `tracking` and `stepping` is set.
 
     Recorded under `policy_key`. `alarm_names` are the alarms that a target-tracking policy created.
@@ -115,7 +110,7 @@ class ScalingPolicy:
     tracking: TargetTracking | None = None
     stepping: StepScaling | None = None
     alarm_names: tuple[str, ...] = ()
-    given: Mapping[str, Any] = field(default_factory=dict)
+    given: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
 
 def policy_key(resource_id: str, dimension: Dimension, name: str) -> str:
@@ -123,8 +118,7 @@ def policy_key(resource_id: str, dimension: Dimension, name: str) -> str:
     return f"{target_name(resource_id, dimension)}|{name}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScheduledAction:
+class ScheduledAction(msgspec.Struct, frozen=True, kw_only=True):
     """A change of bounds at a time. `schedule` is at(...), rate(...) or cron(...), in `timezone`.
 
     Recorded under `policy_key`. `fired_at` is the scheduled time of the last firing.
@@ -156,8 +150,7 @@ class ActivityStatus(Enum):
     FAILED = "Failed"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NotScaled:
+class NotScaled(msgspec.Struct, frozen=True, kw_only=True):
     """Why a triggered policy changed nothing: an entry of NotScaledReasons."""
 
     code: str
@@ -166,8 +159,7 @@ class NotScaled:
     current_capacity: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Receipt:
+class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     """Costs and effects of a scaling activity. Times are seconds since the epoch, None if unknown.
 
     `load_rose_at` (t0) is when the load exceeded the capacity. `decided_at` (t1) is the decision,
@@ -176,7 +168,7 @@ class Receipt:
     """
 
     decided_at: float
-    signal: Mapping[str, float] = field(default_factory=dict)
+    signal: Mapping[str, float] = msgspec.field(default_factory=dict)
     load_rose_at: float | None = None
     answered_at: float | None = None
     num_delayed: int = 0
@@ -184,8 +176,7 @@ class Receipt:
     copies_before: tuple[str, ...] = ()  # copies that are not new capacity
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScalingActivity:
+class ScalingActivity(msgspec.Struct, frozen=True, kw_only=True):
     """A scaling activity, or an activity that was considered but not done (`not_scaled`).
 
     Recorded under its id. `policy_name` is the name of the policy or scheduled action that decided

@@ -1,7 +1,8 @@
 """Scope: the account and region that own a resource. Names are unique within a scope."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 ALL_REGIONS = "aws-global"
 """The region of what an account has once: IAM's roles and policies."""
@@ -9,8 +10,7 @@ ZONE_LETTERS = "abc"
 """A region's availability zones, which are names only: ``us-west-2a`` and so on."""
 
 
-@dataclass(frozen=True, slots=True)
-class Scope:
+class Scope(msgspec.Struct, frozen=True):
     """An account (12 digits) in a region (for example ``us-west-2``)."""
 
     account: str
@@ -29,8 +29,7 @@ class Scope:
 MAX_TAGS = 50
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TagSet:
+class TagSet(msgspec.Struct, frozen=True, kw_only=True):
     """All tags of the resource `arn`: values by key, in the order of addition."""
 
     scope: Scope

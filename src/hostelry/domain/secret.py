@@ -1,12 +1,11 @@
 """KMS keys, and secrets with their versions."""
 
-from dataclasses import dataclass
+import msgspec
 
 from hostelry.domain.scope import Scope
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KmsKey:
+class KmsKey(msgspec.Struct, frozen=True, kw_only=True):
     """A symmetric key, named by its id. The home's root key seals `material` (base64).
 
     From `deletion_at` on the key is gone. `aws_service` names the service of an AWS managed key. It
@@ -36,8 +35,7 @@ class KmsKey:
         return "Enabled" if self.is_enabled else "Disabled"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KmsAlias:
+class KmsAlias(msgspec.Struct, frozen=True, kw_only=True):
     """Another name of a key, `alias/...`, which is the name of the record."""
 
     scope: Scope
@@ -65,8 +63,7 @@ def alias_arn(scope: Scope, name: str) -> str:
 CURRENT, PREVIOUS = "AWSCURRENT", "AWSPREVIOUS"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SecretVersion:
+class SecretVersion(msgspec.Struct, frozen=True, kw_only=True):
     """One value of a secret, encrypted by KMS (`ciphertext`, base64), with its staging labels."""
 
     version_id: str
@@ -77,8 +74,7 @@ class SecretVersion:
     stages: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredSecret:
+class StoredSecret(msgspec.Struct, frozen=True, kw_only=True):
     """A secret. Its record has its name. `versions` are in order of creation.
 
     From `deletion_at` on the secret is gone. `deleted_at` is when the deletion was requested.

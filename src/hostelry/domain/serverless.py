@@ -7,7 +7,8 @@ An environment is a copy of the model that takes one request at a time.
 """
 
 from collections.abc import Collection
-from dataclasses import dataclass
+
+import msgspec
 
 from hostelry.base.errors import validation_error
 from hostelry.domain.shape import Requirements, Shape
@@ -46,8 +47,7 @@ NOT_OF_CONFIG = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServerlessConfig:
+class ServerlessConfig(msgspec.Struct, frozen=True, kw_only=True):
     """ServerlessConfig: at most `max_concurrency` environments of `memory_mb` each.
 
     `provisioned_concurrency` of them are kept ready.

@@ -1,10 +1,9 @@
 """Declared resources of instance types, and reservations of copies."""
 
-from dataclasses import dataclass
+import msgspec
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
+class Shape(msgspec.Struct, frozen=True, kw_only=True):
     """Declared resources of an instance type. `accelerators` counts whole devices."""
 
     cpus: float
@@ -15,8 +14,7 @@ class Shape:
 NO_RESOURCES = Shape(cpus=0, memory_bytes=0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Requirements:
+class Requirements(msgspec.Struct, frozen=True, kw_only=True):
     """The reservation of one copy (ComputeResourceRequirements).
 
     `accelerators` is a float, as in the API, but `check_consistent` refuses fractions.
@@ -30,8 +28,7 @@ class Requirements:
     max_disk_bytes: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Device:
+class Device(msgspec.Struct, frozen=True, kw_only=True):
     """One accelerator: its maker, name and memory."""
 
     maker: str
@@ -39,8 +36,7 @@ class Device:
     memory_bytes: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InstanceType:
+class InstanceType(msgspec.Struct, frozen=True, kw_only=True):
     """An instance type, for example ``ml.g5.xlarge``. Without accelerators it has no `device`."""
 
     name: str

@@ -19,8 +19,9 @@ guide.
 
 import math
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from enum import Enum
+
+import msgspec
 
 from hostelry.base.errors import validation_error
 
@@ -56,8 +57,7 @@ SIZE_PATHS = {
 LEAST_PERCENT = {TrafficType.CANARY: 1, TrafficType.LINEAR: 10, TrafficType.ROLLING: 5}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FleetSize:
+class FleetSize(msgspec.Struct, frozen=True, kw_only=True):
     """A part of a fleet: a number of its instances, or a percentage."""
 
     unit: FleetUnit
@@ -82,8 +82,7 @@ class FleetSize:
         return max(1, instances * self.value // WHOLE_PERCENT)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrafficPolicy:
+class TrafficPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """TrafficRoutingConfiguration or RollingUpdatePolicy. ALL_AT_ONCE has no size.
 
     `wait_s` is WaitIntervalInSeconds: the wait between two steps, and after each batch.
@@ -228,8 +227,7 @@ def check_waits(
 MOST: Mapping[str, float] = {"errors": 1.0, "latency": 100.0, "alpha": 0.5, "divergence": 1.0}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Allowance:
+class Allowance(msgspec.Struct, frozen=True, kw_only=True):
     """How much worse a version may be: errors as a share of requests, latency relative to before.
 
     `divergence` is the share of a shadow's answers that may differ from production's. None allows

@@ -4,9 +4,10 @@ Source: CreateTransformJob in the SageMaker API reference.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
+
+import msgspec
 
 from hostelry.domain.hidden_endpoint import HiddenKind
 from hostelry.domain.model import Model
@@ -61,8 +62,7 @@ class BatchStrategy(Enum):
         return "MULTI_RECORD" if self is BatchStrategy.MULTI_RECORD else "SINGLE_RECORD"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TransformInput:
+class TransformInput(msgspec.Struct, frozen=True, kw_only=True):
     """The objects of a job. `uri` is ``s3://bucket/prefix``, or the URI of the manifest."""
 
     kind: TransformInputKind
@@ -72,8 +72,7 @@ class TransformInput:
     split_type: SplitType = SplitType.NONE
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TransformOutput:
+class TransformOutput(msgspec.Struct, frozen=True, kw_only=True):
     """The place of answers: below `path` (no trailing slash), one object per input object."""
 
     path: str
@@ -82,8 +81,7 @@ class TransformOutput:
     kms_key_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TransformProcessing:
+class TransformProcessing(msgspec.Struct, frozen=True, kw_only=True):
     """DataProcessing: changes records before they are sent, and answers before they are stored.
 
     The filters are JSONPaths. `joins_input` joins each record with its answer.
@@ -104,8 +102,7 @@ class TransformProcessing:
         return self.joins_input or self.output_filter != WHOLE
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TransformCapture:
+class TransformCapture(msgspec.Struct, frozen=True, kw_only=True):
     """DataCaptureConfig of a job. Manifests of its inputs and outputs are written below `uri`."""
 
     uri: str
@@ -113,8 +110,7 @@ class TransformCapture:
     adds_inference_id: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TransformProgress:
+class TransformProgress(msgspec.Struct, frozen=True, kw_only=True):
     """The progress of a job. Unknown totals are missing (None).
 
     `objects` includes `failed_objects`. Bytes are sizes of input objects. `trouble` says why the
@@ -131,8 +127,7 @@ class TransformProgress:
     trouble: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TransformJob:
+class TransformJob(msgspec.Struct, frozen=True, kw_only=True):
     """A transform job.
 
     `model` is a copy, so that the model may be deleted. If `strategy`, `max_concurrent` or
@@ -161,7 +156,7 @@ class TransformJob:
     max_payload_mb: int | None = None
     invocation_timeout_s: float = 600.0
     max_retries: int = 3
-    environment: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = msgspec.field(default_factory=dict)
     started_at: float | None = None
     ended_at: float | None = None
     unserved_since: float | None = None
@@ -182,16 +177,14 @@ class TransformJob:
         return self.status not in (TransformJobStatus.IN_PROGRESS, TransformJobStatus.STOPPING)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TransformSnapshot:
+class TransformSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """The jobs to run, without their progress. `version` is a digest of them."""
 
     version: str
     jobs: tuple[TransformJob, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TransformProgressReport:
+class TransformProgressReport(msgspec.Struct, frozen=True, kw_only=True):
     """The runner's report on a running job."""
 
     scope: Scope
@@ -199,8 +192,7 @@ class TransformProgressReport:
     progress: TransformProgress
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TransformEnd:
+class TransformEnd(msgspec.Struct, frozen=True, kw_only=True):
     """The runner's report of the end of a job. `reason` says why it failed."""
 
     scope: Scope

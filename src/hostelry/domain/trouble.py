@@ -2,16 +2,16 @@
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 # An endpoint in one of these statuses should answer requests.
 PROMISING = frozenset({"InService", "Updating", "SystemUpdating", "RollingBack"})
 FAILED = "Failed"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServedPart:
+class ServedPart(msgspec.Struct, frozen=True, kw_only=True):
     """A component, or a variant that serves a model, with its ready and desired copies.
 
     An adapter has no `desired`, because it uses the copies of its base.

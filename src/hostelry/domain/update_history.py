@@ -1,7 +1,8 @@
 """The progress of an endpoint's update as a text, and the history of its updates."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from hostelry.domain.endpoint import (
     Deployment,

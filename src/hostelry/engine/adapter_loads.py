@@ -1,6 +1,6 @@
 """Execution of the scheduler's decisions about adapters, between steps and without waiting."""
 
-from dataclasses import dataclass
+import msgspec
 
 from hostelry.engine.kernels.batch import AdapterIndex
 from hostelry.engine.lora.errors import AdapterTooLargeError
@@ -26,8 +26,7 @@ from hostelry.engine.scheduler.decisions import Plan
 from hostelry.engine.scheduler.planner import Scheduler
 
 
-@dataclass(frozen=True, slots=True)
-class FailedLoad:
+class FailedLoad(msgspec.Struct, frozen=True):
     """An adapter that could not be loaded: the requests removed for it, and the reason."""
 
     request_ids: tuple[str, ...]

@@ -1,7 +1,8 @@
 """Settings of an engine."""
 
-from dataclasses import dataclass, fields
 from pathlib import Path
+
+import msgspec
 
 from hostelry.engine.pooled import POOLING_MODES
 
@@ -13,8 +14,7 @@ MAX_BATCHED_TOKENS = 2048
 ADAPTER_CACHE_BYTES = 10 << 30
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PooledTask:
+class PooledTask(msgspec.Struct, frozen=True, kw_only=True):
     """The task of the model, and how a model with vectors is pooled. Raises ValueError.
 
     `auto` and None leave the choice to the model's files (see `models.pooling_files`). A model
@@ -39,8 +39,7 @@ class PooledTask:
 AS_THE_FILES_SAY = PooledTask()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineConfig:
+class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of one engine. Raises ValueError for a value out of range.
 
     `weight_dtype` int8 stores the weights of products as 8-bit numbers with a scale for each
@@ -104,10 +103,10 @@ class EngineConfig:
             value = getattr(self, name)
             if value not in allowed:
                 raise ValueError(f"{name} is {value!r}; it must be one of {', '.join(allowed)}")
-        for field in fields(self):
-            value = getattr(self, field.name)
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
             if type(value) is int and value < 1:
-                raise ValueError(f"{field.name} is {value}; it must be at least 1")
+                raise ValueError(f"{name} is {value}; it must be at least 1")
         self._check_parallel()
         self._check_fused()
         if not self.max_wait_s > 0:

@@ -1,6 +1,6 @@
 """The parts of a loaded engine, as `loading` and `pooled_loading` make them."""
 
-from dataclasses import dataclass
+import msgspec
 
 from hostelry.engine.config import EngineConfig
 from hostelry.engine.fused_adapter import Merge
@@ -15,8 +15,7 @@ from hostelry.engine.runner.leader import Leader
 from hostelry.engine.sampling.structure_compiler import StructureCompiler
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineDeps:
+class EngineDeps(msgspec.Struct, frozen=True, kw_only=True):
     """A loaded model and the parts that run it.
 
     `spec` has the computing dtype and length. With a `pooler` the model gives vectors: a request

@@ -12,7 +12,8 @@ Everything but the merge itself runs in the engine's thread, and costs nothing w
 import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from dataclasses import dataclass
+
+import msgspec
 
 from hostelry.engine.kernels.decoder import Decoder
 from hostelry.engine.lora.errors import AdapterError
@@ -22,8 +23,7 @@ from hostelry.engine.scheduler.decisions import Chunk
 LOG = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class MergedDecoder:
+class MergedDecoder(msgspec.Struct, frozen=True, eq=False):
     """A decoder of merged weights, and the bytes that it does not share with the base."""
 
     decoder: Decoder

@@ -3,10 +3,11 @@
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 
+import msgspec
 import torch
+from msgspec.structs import replace
 
 from hostelry.base.clock import Clock
 from hostelry.engine.config import EngineConfig, computing_dtype
@@ -52,8 +53,7 @@ _HOST_SHARE = 1 / 32
 _MAX_SCORED_BYTES = 128 << 20  # of the logits of scored rows in one step
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _ComputeDeps:
+class _ComputeDeps(msgspec.Struct, frozen=True, kw_only=True):
     """The decoder, its pool and the reader of its adapters. `leader` is set with several ranks."""
 
     decoder: Decoder

@@ -1,16 +1,16 @@
 """Facts of a model that gives one vector per text, as plain values without tensors."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Literal
+
+import msgspec
 
 PoolingKind = Literal["embed", "classify"]
 ClassActivation = Literal["softmax", "sigmoid", "identity"]
 POOLING_MODES = ("cls", "max", "mean", "mean_sqrt_len", "weightedmean", "lasttoken")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PoolingFacts:
+class PoolingFacts(msgspec.Struct, frozen=True, kw_only=True):
     """The form of a pooled model's vectors, and how its files ask to finish them.
 
     `dimension` counts the numbers of a vector: an embedding, or a logit for each of `labels`. With
@@ -28,5 +28,5 @@ class PoolingFacts:
     labels: tuple[str, ...] = ()
     activation: ClassActivation = "softmax"
     lower_case: bool = False
-    prompts: Mapping[str, str] = field(default_factory=dict)
+    prompts: Mapping[str, str] = msgspec.field(default_factory=dict)
     default_prompt: str | None = None

@@ -3,11 +3,11 @@
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from msgspec.structs import replace
 
 from hostelry.base.clock import Clock
 from hostelry.engine.config import EngineConfig, PooledTask, computing_dtype

@@ -4,10 +4,11 @@ A step without such requests costs nothing more.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
+import msgspec
 import numpy
 import torch
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from hostelry.engine.kernels.batch import Int64
@@ -20,8 +21,7 @@ from hostelry.engine.sampling.sampler import NOT_FINITE, Sampled
 Flags = NDArray[numpy.bool_]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepScores:
+class StepScores(msgspec.Struct, frozen=True, kw_only=True):
     """The scores of a step.
 
     `sampled_rows` are the rows of the logits that give next tokens, in order of the step.

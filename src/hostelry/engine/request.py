@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Literal
 
+import msgspec
+
 
 class FinishReason(Enum):
     """Why a request ended."""
@@ -50,8 +52,7 @@ class Structure:
     text: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SamplingParams:
+class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     """Parameters of sampling.
 
     Raises ValueError for a value out of range. `temperature` 0 is greedy. `top_k` 0, `top_p` 1 and
@@ -124,8 +125,7 @@ class SamplingParams:
             )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class Request(msgspec.Struct, frozen=True, kw_only=True):
     """One sequence to continue.
 
     `adapter` names a registered adapter, None is the base model. The request counts against the
@@ -149,16 +149,14 @@ class Request:
     images: tuple[bytes, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TokenLogprob:
+class TokenLogprob(msgspec.Struct, frozen=True, kw_only=True):
     """A token and the natural logarithm of its probability before penalties and truncation."""
 
     token_id: int
     logprob: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PromptLogprobs:
+class PromptLogprobs(msgspec.Struct, frozen=True, kw_only=True):
     """Scores of consecutive prompt tokens, from token `start` of the prompt on.
 
     `logprobs` are natural logarithms of the probability of each token after the tokens before it,

@@ -1,7 +1,8 @@
 """The state of a request in progress."""
 
 import logging
-from dataclasses import dataclass, field
+
+import msgspec
 
 from hostelry.engine.lora.versions import AdapterVersion
 from hostelry.engine.pooling.pooler import PartialSum
@@ -13,8 +14,7 @@ from hostelry.engine.sampling.sampler import Sampled
 LOG = logging.getLogger(__name__)
 
 
-@dataclass(slots=True, kw_only=True)
-class RequestState:
+class RequestState(msgspec.Struct, kw_only=True):
     """A request in progress: its tokens so far, its adapter and its pages.
 
     `max_tokens` bounds prompt and answer. The first `num_scored` prompt tokens have been scored, if
@@ -29,7 +29,7 @@ class RequestState:
     max_tokens: int
     version: AdapterVersion | None = None
     is_merged: bool = False
-    page_row: PageRow = field(default_factory=PageRow)
+    page_row: PageRow = msgspec.field(default_factory=PageRow)
     num_scored: int = 1  # the first token is not scored
     partial_sum: PartialSum | None = None
     arrived_at: float = 0.0

@@ -1,7 +1,8 @@
 """Statistics of an engine, and the adapters and pages that it holds now."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from hostelry.engine.lora.adapter_metrics import AdapterMetrics, AdapterTotals, StoreStats
 from hostelry.engine.lora.loader import StorageTier
@@ -10,8 +11,7 @@ from hostelry.engine.pages.tables import FIRST_ADAPTER, PageOwners, PoolStats
 from hostelry.engine.pages.unified import PagePool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineStats:
+class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     """Counts since the start, and current use.
 
     `kernels` are native, triton or torch. `num_cached_tokens` of the `num_prompt_tokens` came from
@@ -33,8 +33,7 @@ class EngineStats:
     adapters: StoreStats
 
 
-@dataclass(slots=True)
-class EngineCounters:
+class EngineCounters(msgspec.Struct):
     """Counters that only grow."""
 
     steps: int = 0
@@ -48,8 +47,7 @@ class EngineCounters:
 MAX_MAPPED_PAGES = 2**18
 
 
-@dataclass(frozen=True, slots=True)
-class CachedAdapter:
+class CachedAdapter(msgspec.Struct, frozen=True):
     """An adapter, the fastest tier that has it, and its pages' code in `PageOwners`, if any."""
 
     registered: RegisteredAdapter
@@ -58,8 +56,7 @@ class CachedAdapter:
     code: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class CacheState:
+class CacheState(msgspec.Struct, frozen=True):
     """The nearest and busiest adapters, and sums over all adapters.
 
     `owners` is None for a pool of more than MAX_MAPPED_PAGES pages.

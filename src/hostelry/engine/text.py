@@ -5,7 +5,8 @@ window of recent tokens is decoded, never a token alone.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 _REPLACEMENT = "\ufffd"  # a decoder's output for an incomplete character
 _MAX_PENDING = 3  # bytes of a character without its last byte. Each may decode to _REPLACEMENT
@@ -69,8 +70,7 @@ def _num_pending(text: str) -> int:
     return count
 
 
-@dataclass(frozen=True, slots=True)
-class StopResult:
+class StopResult(msgspec.Struct, frozen=True):
     """Text that may be shown, and the stop string that ended it (None: no stop string yet)."""
 
     text: str

@@ -1,7 +1,6 @@
 """Calls that wait to be made, in the database of topics and queues."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import msgspec
 import sqlalchemy as sa
@@ -33,8 +32,7 @@ _POSTPONE = (
 _FORGET = sa.delete(EVENT_CALLS).where(_THIS)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WaitingCall:
+class WaitingCall(msgspec.Struct, frozen=True, kw_only=True):
     """A stored call. `attempts` have failed. `is_begun`: an attempt may have been made."""
 
     call: EventCall

@@ -7,7 +7,8 @@ refuses the outcome of a call, the runner keeps it in memory and does not call a
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from hostelry.base.clock import Clock
 from hostelry.base.errors import HostelryError, ServiceError
@@ -26,8 +27,7 @@ IN_USE = "ResourceInUse"
 MESSAGES = ("sns", "sqs")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallDeps:
+class CallDeps(msgspec.Struct, frozen=True, kw_only=True):
     """Dependencies of a runner.
 
     `invoke` makes a call in the event's scope, or raises ServiceError. `build_letters` builds the

@@ -1,15 +1,15 @@
 """Protocols of the fleet and its agents."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Literal, Protocol
+
+import msgspec
 
 from hostelry.base.metrics_page import MetricsPage
 from hostelry.domain.copy import CopySpec, CopyStatus, Instance
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunningInstance:
+class RunningInstance(msgspec.Struct, frozen=True, kw_only=True):
     """An instance whose agent is alive. `address` is ``http://host:port``."""
 
     id: str
@@ -36,8 +36,7 @@ class Fleet(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Observation:
+class Observation(msgspec.Struct, frozen=True, kw_only=True):
     """The state of an agent's copies. `version` changes with every change of `copies`."""
 
     instance_id: str
@@ -45,8 +44,7 @@ class Observation:
     copies: tuple[CopyStatus, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CopyPage:
+class CopyPage(msgspec.Struct, frozen=True, kw_only=True):
     """The page for Prometheus of a ready copy, which took `seconds`.
 
     "up": the copy answered. "down": it answered no valid page. "none": its server has no page.
@@ -56,7 +54,7 @@ class CopyPage:
     answer: Literal["up", "down", "none"]
     seconds: float = 0.0
     is_built_in: bool = False
-    page: MetricsPage = field(default_factory=MetricsPage)
+    page: MetricsPage = msgspec.field(default_factory=MetricsPage)
 
 
 class Agent(Protocol):

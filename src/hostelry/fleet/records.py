@@ -27,8 +27,7 @@ PACKAGE_LOCKS = ".requirements"
 SAFE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgentRecord:
+class AgentRecord(msgspec.Struct, frozen=True, kw_only=True):
     """agent.json: the agent that runs this instance. `port` is 0 until it listens.
 
     `pid` repeats the pid of `process`, so that a person or script finds it at the top.
@@ -71,8 +70,7 @@ class CopyRecord:
     last_end: LastEnd | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class CopyFolder:
+class CopyFolder(msgspec.Struct, frozen=True):
     """Paths of one copy."""
 
     root: Path
@@ -138,8 +136,7 @@ class CopyFolder:
         shutil.rmtree(self.root, ignore_errors=True)
 
 
-@dataclass(frozen=True, slots=True)
-class InstanceFolder:
+class InstanceFolder(msgspec.Struct, frozen=True):
     """Paths of one instance."""
 
     root: Path

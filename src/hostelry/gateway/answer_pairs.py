@@ -15,7 +15,8 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from hostelry.base.concurrency import run_guarded
 from hostelry.comparison.answers import measure_distance
@@ -23,8 +24,7 @@ from hostelry.dataplane.metering.meter import Meter
 from hostelry.domain.load import LoadKey
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PairLimits:
+class PairLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Limits of the comparisons in one worker."""
 
     pairs_per_s: float = 20.0

@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
 
 import msgspec
@@ -61,8 +60,7 @@ def drop_tracebacks(error: BaseException) -> None:
         at = at.__cause__ or at.__context__
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Dispatcher:
+class Dispatcher(msgspec.Struct, frozen=True, kw_only=True):
     """Sends requests to their handlers, by path, and keeps the traces of calls in `calls`.
 
     Load balancers ask /health. It answers 503 with the reason that `why_unhealthy` returns, and 200

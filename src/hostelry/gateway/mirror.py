@@ -17,9 +17,10 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
+
+import msgspec
 
 from hostelry.dataplane.balancing.load_balancer import head_end
 from hostelry.dataplane.balancing.outstanding import Outstanding
@@ -45,8 +46,7 @@ BATCH_S = 0.001  # one timer sends all requests that are due within this time
 BURST_S = 0.5  # after a pause, the bytes of this many seconds can be read at once
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MirrorLimits:
+class MirrorLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Limits of one process on requests in flight, on the bytes of their bodies, and on reading.
 
     `max_in_flight` is per shadow copy. A whole answer may have `max_answer_bytes`. A request is
@@ -83,8 +83,7 @@ class AnswerTap(Protocol):
         ...
 
 
-@dataclass(slots=True, kw_only=True)
-class MirroredRequest:
+class MirroredRequest(msgspec.Struct, kw_only=True):
     """A request for a shadow's copy, from its offer to its end. `parts` are head and body."""
 
     shadow: Shadow

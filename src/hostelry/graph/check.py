@@ -7,10 +7,10 @@ targets, cycles, and unused steps.
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from graphlib import CycleError, TopologicalSorter
 
 import msgspec
+from msgspec.structs import replace
 
 from hostelry.graph.actions import ActionReader, FieldFaultError, parse_expression
 from hostelry.graph.content import (

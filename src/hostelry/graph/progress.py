@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+import msgspec
+
 from hostelry.graph.steps import (
     CacheAction,
     CallAction,
@@ -52,8 +54,7 @@ class Act(Enum):
     STORE = "store"  # its cache
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReadyStep:
+class ReadyStep(msgspec.Struct, frozen=True, kw_only=True):
     """A step, or the call of one of its items, that can run now.
 
     With `is_last` its answer is the answer of the whole call.
@@ -70,8 +71,7 @@ class ReadyStep:
         return self.name if self.item is None else item_key(self.name, self.item)
 
 
-@dataclass(slots=True)
-class GraphState:
+class GraphState(msgspec.Struct):
     """The state of one call, at first with the request only.
 
     `choices` has the chosen step of a switch, the position of a cascade, and the missing key of a
@@ -79,8 +79,8 @@ class GraphState:
     """
 
     outcomes: dict[str, StepOutcome]
-    choices: dict[str, Any] = field(default_factory=dict)
-    items: dict[str, tuple[Any, ...]] = field(default_factory=dict)
+    choices: dict[str, Any] = msgspec.field(default_factory=dict)
+    items: dict[str, tuple[Any, ...]] = msgspec.field(default_factory=dict)
 
     def scope(self, names: Mapping[str, Any] | tuple[str, ...]) -> dict[str, Any]:
         """The values of the steps. None for a dropped step."""
@@ -92,8 +92,7 @@ def item_key(name: str, item: int) -> str:
     return f"{name}[{item}]"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NextSteps:
+class NextSteps(msgspec.Struct, frozen=True, kw_only=True):
     """The steps that can run, including those that already run, or the call's result."""
 
     ready: tuple[ReadyStep, ...] = ()

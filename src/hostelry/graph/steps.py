@@ -1,9 +1,10 @@
 """Steps of a checked graph, and faults of documents and of steps."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
+
+import msgspec
 
 from hostelry.base.errors import HostelryError
 from hostelry.graph.content import ValueType
@@ -31,8 +32,7 @@ class GatherBy(Enum):
     CONCATENATE = "concatenate"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallTarget:
+class CallTarget(msgspec.Struct, frozen=True, kw_only=True):
     """The model of a call, as InvokeEndpoint names it, and the content types of both ways.
 
     `container` is the hostname of a container of a direct multi-container endpoint.
@@ -56,29 +56,25 @@ class CallTarget:
         return " of ".join([*parts, f"endpoint {self.endpoint}"])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallAction:
+class CallAction(msgspec.Struct, frozen=True, kw_only=True):
     """Invoke the target with the step's input."""
 
     target: CallTarget
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MapAction:
+class MapAction(msgspec.Struct, frozen=True, kw_only=True):
     """Evaluate an expression."""
 
     expression: GraphExpression
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FunctionAction:
+class FunctionAction(msgspec.Struct, frozen=True, kw_only=True):
     """Call a function of the archive, `MODULE:NAME`, with the step's input."""
 
     function: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SwitchAction:
+class SwitchAction(msgspec.Struct, frozen=True, kw_only=True):
     """Run the step whose case equals the value of `by`, or else `otherwise`."""
 
     by: GraphExpression
@@ -86,16 +82,14 @@ class SwitchAction:
     otherwise: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScatterAction:
+class ScatterAction(msgspec.Struct, frozen=True, kw_only=True):
     """Run all branches at once. Fewer than `at_least` answers are a failure."""
 
     branches: tuple[str, ...]
     at_least: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EachAction:
+class EachAction(msgspec.Struct, frozen=True, kw_only=True):
     """Invoke the target with each item of a list, in separate calls at the same time."""
 
     each: GraphExpression
@@ -103,8 +97,7 @@ class EachAction:
     at_least: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GatherAction:
+class GatherAction(msgspec.Struct, frozen=True, kw_only=True):
     """Combine a scatter's answers.
 
     `value` is the part of each answer to use. `score` ranks the answers (for MAX). `function`
@@ -113,29 +106,26 @@ class GatherAction:
 
     of: str
     by: GatherBy | None
-    weights: Mapping[str, float] = field(default_factory=dict)
+    weights: Mapping[str, float] = msgspec.field(default_factory=dict)
     value: GraphExpression | None = None
     score: GraphExpression | None = None
     function: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CascadeEntry:
+class CascadeEntry(msgspec.Struct, frozen=True, kw_only=True):
     """A step of a cascade. Its answer is taken if `enough` is true for it (None: always)."""
 
     step: str
     enough: GraphExpression | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CascadeAction:
+class CascadeAction(msgspec.Struct, frozen=True, kw_only=True):
     """Run the steps one after the other until an answer is taken."""
 
     entries: tuple[CascadeEntry, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CacheAction:
+class CacheAction(msgspec.Struct, frozen=True, kw_only=True):
     """Keep the answers of a step by the content of this step's input."""
 
     of: str
@@ -156,8 +146,7 @@ StepAction = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GraphStep:
+class GraphStep(msgspec.Struct, frozen=True, kw_only=True):
     """One step. `references` are the values that it reads, `branches` the steps that it may run.
 
     Without `timeout_s` the call's deadline is the only limit.
@@ -175,8 +164,7 @@ class GraphStep:
     type: ValueType = ValueType.ANY
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GraphPlan:
+class GraphPlan(msgspec.Struct, frozen=True, kw_only=True):
     """A checked graph, with the steps in an order in which each follows its needs.
 
     `content_type` is the type of requests, `deadline_s` the limit of a whole call.
@@ -207,8 +195,7 @@ class GraphPlan:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GraphFault:
+class GraphFault(msgspec.Struct, frozen=True, kw_only=True):
     """A fault of a document. `step` and `field` are empty if it concerns the whole document."""
 
     reason: str
@@ -231,8 +218,7 @@ class GraphDocumentError(HostelryError):
         super().__init__("; ".join(fault.text for fault in self.faults))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepFault:
+class StepFault(msgspec.Struct, frozen=True, kw_only=True):
     """The failure of a step, or of the whole call.
 
     `status` is the HTTP status of the call: 424 for a target, 500 for a function, 504 for time, 508

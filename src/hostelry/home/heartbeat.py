@@ -18,9 +18,10 @@ import signal
 import socket
 import struct
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
+
+import msgspec
 
 from hostelry.home.home import SERVICE_VARIABLE
 
@@ -122,12 +123,11 @@ async def ask_line(path: Path, line: bytes, timeout_s: float) -> bytes:
     return bytes(received)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SupervisorLines:
+class SupervisorLines(msgspec.Struct, frozen=True, kw_only=True):
     """The socket for this process's supervisors, and their connections."""
 
     listening: socket.socket
-    connected: list[socket.socket] = field(default_factory=list)
+    connected: list[socket.socket] = msgspec.field(default_factory=list)
 
 
 def wait_for_client(listener: socket.socket) -> SupervisorLines | None:

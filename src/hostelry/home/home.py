@@ -7,11 +7,12 @@ import hashlib
 import os
 import secrets
 import string
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from hostelry.aws.temporary_keys import agents_key
 from hostelry.base.errors import TerminalError
@@ -33,8 +34,7 @@ NAME_HOME = f"name a folder with --home or {ENVIRONMENT_VARIABLE}"
 STORED_NAMES = {"gateway_port": "door_port", "chosen_gateway_port": "chosen_door_port"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Credentials:
+class Credentials(msgspec.Struct, frozen=True, kw_only=True):
     """Keys of one hostelry, made at the first `up`. The file has mode 0600.
 
     `role_name` is the assumed role of sts:GetCallerIdentity, which iam:GetRole finds. On a node of
@@ -209,8 +209,7 @@ class UpConfig(SharedSettings):
         return self._other_s3 or f"http://{url_host(self.host)}:{self.s3_port}"
 
 
-@dataclass(frozen=True, slots=True)
-class Home:
+class Home(msgspec.Struct, frozen=True):
     """Paths under one hostelry's home folder."""
 
     root: Path

@@ -1,14 +1,13 @@
 """The platform's own processes: which there are to be, and which run."""
 
-from dataclasses import dataclass
+import msgspec
 
 from hostelry.base.proc import group_resident_bytes, process_stat, uptime_s
 from hostelry.home.home import Home, UpConfig
 from hostelry.home.run_file import AFTER_GATEWAY, live_run_file, platform_names
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlatformProcess:
+class PlatformProcess(msgspec.Struct, frozen=True, kw_only=True):
     """One process of the platform. `pid` is `None` if it is not running."""
 
     name: str

@@ -16,7 +16,8 @@ hold.
 import contextlib
 import socket
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from hostelry.base.errors import TerminalError
 from hostelry.base.ports import free_port
@@ -27,8 +28,7 @@ GATEWAY_PORT, S3_PORT = 8787, 8788
 TRIES = 20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PortRequest:
+class PortRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A port `requested` by a flag, or else the port chosen before, or the `default`."""
 
     requested: int | None
@@ -43,8 +43,7 @@ class PortRequest:
         return list(dict.fromkeys(it for it in (self.chosen_before, self.default) if it))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChosenPorts:
+class ChosenPorts(msgspec.Struct, frozen=True, kw_only=True):
     """The gateway's listening socket and port, and the object store's port.
 
     `chosen_gateway`, `chosen_s3`: the port if the next start is to have it, too: None if it is the

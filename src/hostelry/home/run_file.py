@@ -4,7 +4,6 @@ import fcntl
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -20,8 +19,7 @@ AMONG_HOSTS = ("proxy", "peers", "link")  # of a platform on several hosts
 ORDER = ("up", "watcher", "gateway", *AMONG_HOSTS, *AFTER_GATEWAY)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunFile:
+class RunFile(msgspec.Struct, frozen=True, kw_only=True):
     """One process. A later process with the same pid has another `start_ticks` or `boot_id`.
 
     `digest` identifies the program and configuration that started it (`started_by`). Files of

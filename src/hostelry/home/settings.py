@@ -4,6 +4,8 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from hostelry.base.logging import FORMATS, TEXT
 from hostelry.home.fleet_option import LOCAL
 
@@ -13,8 +15,7 @@ CONTROLS = ("up", "control")
 ALL = ("up", "gateway", "control")
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(msgspec.Struct, frozen=True):
     """A check of a setting's value, and the end of its refusal."""
 
     allows: Callable[[Any], object]
@@ -36,8 +37,7 @@ PORT = within(1, 65535, "a port is a number from 1 to 65535")
 TIMEOUT_S = within(1, 86400)
 
 
-@dataclass(frozen=True, slots=True)
-class PlatformSetting:
+class PlatformSetting(msgspec.Struct, frozen=True):
     """An option of `up`, and of further `commands`.
 
     `config`: its field of `UpConfig`, if that has another name or value, which `convert` makes.

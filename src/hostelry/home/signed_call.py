@@ -3,9 +3,10 @@
 import hashlib
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from urllib.parse import urlsplit
+
+import msgspec
 
 from hostelry.aws.s3_signing import OwnKey, authorization, format_date
 from hostelry.base.clock import SystemClock
@@ -16,8 +17,7 @@ NO_HEADERS: Mapping[str, str] = {}
 MAX_SHOWN = 500  # characters of an answer, in an error
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallAnswer:
+class CallAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """The status and the body of a response."""
 
     status: int
@@ -28,8 +28,7 @@ class CallAnswer:
         return f"{self.status} {text[:MAX_SHOWN]}".rstrip()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SignedApi:
+class SignedApi(msgspec.Struct, frozen=True, kw_only=True):
     """One service at `url`, called with the platform's own keys and without a proxy.
 
     `timeout_s` is for each read.

@@ -3,10 +3,12 @@
 import ipaddress
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+
+from msgspec.structs import replace
 
 from hostelry.base.errors import TerminalError, UsageError
 from hostelry.domain.at_zero import AtZero

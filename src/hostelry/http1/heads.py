@@ -1,10 +1,10 @@
 """Heads of HTTP/1.1 messages as bytes: they are written and parsed."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from http import HTTPStatus
 
 import httptools
+import msgspec
 
 STATUS_LINES = {
     status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus
@@ -46,8 +46,7 @@ class MalformedHeadError(ValueError):
     """The bytes are not the head of an HTTP/1.1 message."""
 
 
-@dataclass(frozen=True, slots=True)
-class RequestHead:
+class RequestHead(msgspec.Struct, frozen=True):
     """The parts of a request's head. Header names are as they came."""
 
     method: str

@@ -3,13 +3,13 @@
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
-from dataclasses import dataclass
+
+import msgspec
 
 from hostelry.http1.reply import BrokenError
 
 
-@dataclass(frozen=True, slots=True)
-class StreamedBody:
+class StreamedBody(msgspec.Struct, frozen=True):
     """A body of `length_bytes`, in pieces. It can be sent once."""
 
     chunks: AsyncGenerator[bytes, None]

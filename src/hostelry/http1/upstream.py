@@ -5,10 +5,10 @@ import select
 import socket
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Protocol, cast
 
 import httptools
+import msgspec
 
 from hostelry.base import tls
 from hostelry.base.address import Address
@@ -32,8 +32,7 @@ UNIX = "unix:"  # begins the address of a Unix socket, which its path follows
 REPEATABLE = (b"GET ", b"HEAD ")  # answering these twice changes nothing
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Timeouts:
+class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
     """Limits of one call, in seconds from its start. `first_byte_s` None means `total_s`."""
 
     total_s: float

@@ -20,7 +20,6 @@ import logging
 import os
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -50,16 +49,14 @@ LOG = logging.getLogger(__name__)
 HEAD_BYTES = 64 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class ClosedSpool:
+class ClosedSpool(msgspec.Struct, frozen=True):
     """A spool file that its writer has closed, or has left behind at a kill."""
 
     path: Path
     head: SpoolHead
 
 
-@dataclass(frozen=True, slots=True)
-class CaptureObject:
+class CaptureObject(msgspec.Struct, frozen=True):
     """The object with the records of a spool file."""
 
     lines: bytes
@@ -131,8 +128,7 @@ CONTENT_TYPE = "application/jsonlines"
 STORE = "the object store"
 
 
-@dataclass(slots=True)
-class Pause:
+class Pause(msgspec.Struct):
     """The failures in a row of a destination, or of the store. The next attempt is at `until`."""
 
     failures: int = 0

@@ -12,8 +12,9 @@ outside the limits, is ignored.
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from hostelry.base.http import HttpRequest
 from hostelry.dataplane.balancing.load_balancer import build_key_header
@@ -46,8 +47,7 @@ async def get_execution_parameters(pool: UpstreamPool, copy: CopyRoute) -> bytes
     return answer.body if answer.status == 200 else None
 
 
-@dataclass(frozen=True, slots=True)
-class PayloadSettings:
+class PayloadSettings(msgspec.Struct, frozen=True):
     """How payloads are built, and how many payloads a copy gets at once."""
 
     max_concurrent: int

@@ -2,8 +2,9 @@
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from functools import partial
+
+import msgspec
 
 from hostelry.dataplane.balancing.load_balancer import InFlightRequest, head_end, skip_count
 from hostelry.dataplane.balancing.pipeline import (
@@ -24,8 +25,7 @@ MAX_HEADS = 1000
 FORWARDED = ("X-Amzn-SageMaker-Forwarded-Api", "InvokeEndpoint")
 
 
-@dataclass(frozen=True, slots=True)
-class CopyAnswer:
+class CopyAnswer(msgspec.Struct, frozen=True):
     """An answer, and the copy that gave it."""
 
     status: int

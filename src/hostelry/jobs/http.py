@@ -15,7 +15,6 @@ GET  /internal/health                  200, with the reason if the database cann
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
 from typing import Any
 from urllib.parse import parse_qs, unquote
 
@@ -71,8 +70,7 @@ MAX_SEQUENCE = 2**63 - 1  # of a row
 RATE_S = 60.0  # over which the rate of a queue is measured
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobsApi:
+class JobsApi(msgspec.Struct, frozen=True, kw_only=True):
     """The handlers. `handle` answers each exchange and never raises, except when cancelled."""
 
     submissions: Submissions
@@ -166,7 +164,7 @@ class JobsApi:
             raise ServiceError("NotFound", f"no {what} has the id or inference id {name:.100}", 404)
         if (method, act) == ("GET", ""):
             trouble = self.queue.database.trouble if row.finished_at is None else None
-            return _json({**asdict(row), "trouble": trouble})
+            return _json({**msgspec.structs.asdict(row), "trouble": trouble})
         if (method, act) == ("POST", "retry"):
             self.rows.retry(row.id, self.clock.now())
             self.submissions.wake(row.account, row.region, row.endpoint_name)

@@ -1,6 +1,5 @@
 """Answers of LLMs as they come, and the texts of errors."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -13,8 +12,7 @@ MAX_LINE_BYTES = 8 * 1024 * 1024
 MAX_ERROR_CHARACTERS = 2_000
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerPiece:
+class AnswerPiece(msgspec.Struct, frozen=True):
     """A piece of text. `is_reasoning` is true for reasoning, which is not part of the answer."""
 
     text: str

@@ -114,16 +114,14 @@ class GatewayAccess:
         return urlsplit(self.url).netloc
 
 
-@dataclass(frozen=True, slots=True)
-class InvokedModel:
+class InvokedModel(msgspec.Struct, frozen=True):
     """The endpoint of an invocation, and a component of it if it has components."""
 
     endpoint: str
     component: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoadPlan:
+class LoadPlan(msgspec.Struct, frozen=True, kw_only=True):
     """A load test. With `rate_per_s` each request has a planned time, else it follows an answer.
 
     At most `concurrency` requests are under way. `timeout_s` limits one request.
@@ -166,8 +164,7 @@ class LoadSource(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class LoadRequests:
+class LoadRequests(msgspec.Struct, frozen=True):
     """Builds the bytes of request number n, for the plan's address."""
 
     make: Callable[[int], bytes]

@@ -6,8 +6,9 @@ import math
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import replace
 from functools import partial
+
+from msgspec.structs import replace
 
 from hostelry.base.clock import monotonic_s
 from hostelry.loadtest.recording import AnswerRecord

@@ -9,8 +9,9 @@ differ, a third one decides.
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
+
+import msgspec
 
 from hostelry.loadtest.tally import LoadTally, client_limits, join_tallies, percentile
 
@@ -27,8 +28,7 @@ NUM_FLAT = 2  # doublings without growth that end the search
 UNDECIDED = ([False], [False, True])  # one broken limit may be noise, and so may its repetition
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SearchLimits:
+class SearchLimits(msgspec.Struct, frozen=True, kw_only=True):
     """The limits that the answers must keep. None: no limit. Latencies are percentiles."""
 
     latency_ms: float | None = None
@@ -38,8 +38,7 @@ class SearchLimits:
     percentile: float = 95.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SearchSettings:
+class SearchSettings(msgspec.Struct, frozen=True, kw_only=True):
     """A search. `step_s` limits the time of one step, without the wait for its last answers.
 
     `step_requests` end a step with their window, too.
@@ -56,8 +55,7 @@ class SearchSettings:
         return min(WINDOW_S, WINDOW_SHARE * self.step_s)
 
 
-@dataclass(frozen=True, slots=True)
-class LimitedMeasure:
+class LimitedMeasure(msgspec.Struct, frozen=True):
     """A measure that has a limit. Without samples it has no `value`."""
 
     name: str
@@ -72,8 +70,7 @@ class LimitedMeasure:
         return self.value is not None and self.value <= self.limit
 
 
-@dataclass(frozen=True, slots=True)
-class SearchStep:
+class SearchStep(msgspec.Struct, frozen=True):
     """The windows of one concurrency, and the measures of those that count, as one window."""
 
     concurrency: int
@@ -119,8 +116,7 @@ class SearchCause(StrEnum):
     INTERRUPTED = "interrupted"
 
 
-@dataclass(frozen=True, slots=True)
-class SearchOutcome:
+class SearchOutcome(msgspec.Struct, frozen=True):
     """The end of a search. Without a concurrency that keeps the limits it has no `best`.
 
     `broken` is the lowest step that breaks a limit.

@@ -3,8 +3,9 @@
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from hostelry.base.printable import one_line
 
@@ -25,8 +26,7 @@ def doubles() -> "array[float]":
     return array("d")
 
 
-@dataclass(slots=True)
-class LoadTally:
+class LoadTally(msgspec.Struct):
     """The measures of one load test. Durations are in seconds.
 
     Args:
@@ -37,12 +37,12 @@ class LoadTally:
         late: the client's own delays.
     """
 
-    latencies: "array[float]" = field(default_factory=doubles)
-    first: "array[float]" = field(default_factory=doubles)
-    gaps: "array[float]" = field(default_factory=doubles)
-    late: "array[float]" = field(default_factory=doubles)
-    errors: Counter[str] = field(default_factory=Counter)
-    error_texts: dict[str, str] = field(default_factory=dict)
+    latencies: "array[float]" = msgspec.field(default_factory=doubles)
+    first: "array[float]" = msgspec.field(default_factory=doubles)
+    gaps: "array[float]" = msgspec.field(default_factory=doubles)
+    late: "array[float]" = msgspec.field(default_factory=doubles)
+    errors: Counter[str] = msgspec.field(default_factory=Counter)
+    error_texts: dict[str, str] = msgspec.field(default_factory=dict)
     num_ok: int = 0
     num_tokens: int = 0
     num_prompt_tokens: int = 0

@@ -5,8 +5,10 @@ import logging
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
 
 from hostelry.domain.log_source import LogFile, LogSource
 from hostelry.fleet.launch.copy_log import MAX_HEADING_BYTES, parse_heading
@@ -67,8 +69,7 @@ IDLE_S = 2.0
 MAX_ENDED_BYTES = 1024 * 1024 * 1024  # of logs of ended copies that wait to be stored
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class Reading(msgspec.Struct, frozen=True, kw_only=True):
     """The result of reading a file: new events, the position after them, and if that is its end."""
 
     events: Sequence[NewEvent]

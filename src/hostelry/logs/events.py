@@ -1,6 +1,6 @@
 """Log groups, streams, events and errors as values. Instants are milliseconds since the epoch."""
 
-from dataclasses import dataclass
+import msgspec
 
 from hostelry.base.errors import RetryableError
 
@@ -21,8 +21,7 @@ Position = tuple[int, int]
 """A place between events: before all events whose (instant, id) is not less."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogGroup:
+class LogGroup(msgspec.Struct, frozen=True, kw_only=True):
     """A log group. `retention_days` None means the default. `kms_key_id` has no effect."""
 
     id: int
@@ -33,8 +32,7 @@ class LogGroup:
     stored_bytes: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogStream:
+class LogStream(msgspec.Struct, frozen=True, kw_only=True):
     """A log stream. It has no instants (None) before the first event."""
 
     id: int
@@ -46,8 +44,7 @@ class LogStream:
     stored_bytes: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogEvent:
+class LogEvent(msgspec.Struct, frozen=True, kw_only=True):
     """A stored event."""
 
     id: int
@@ -62,8 +59,7 @@ class LogEvent:
         return self.at_ms, self.id
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewEvent:
+class NewEvent(msgspec.Struct, frozen=True, kw_only=True):
     """An event to be stored."""
 
     at_ms: int

@@ -12,8 +12,9 @@ Work is done in small transactions, so that writers do not wait long, at most MA
 """
 
 import sqlite3
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from hostelry.logs.events import NewEvent
 from hostelry.logs.store import LogStore, insert_events
@@ -26,8 +27,7 @@ KEPT_PERCENT = 95  # of a limit, after it was exceeded
 STREAM_SHARE = 8  # a stream may take an eighth of the file's limit
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RetentionLimits:
+class RetentionLimits(msgspec.Struct, frozen=True, kw_only=True):
     """The retention of groups without their own, and the limit of stored bytes."""
 
     days: int = 14

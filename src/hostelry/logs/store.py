@@ -6,9 +6,10 @@ backwards from any position. Names are unique within account and region.
 
 import sqlite3
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from hostelry.domain.log_source import JOB_GROUPS, LogSource
 from hostelry.domain.scope import Scope
@@ -29,8 +30,7 @@ _GROUP = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EventSearch:
+class EventSearch(msgspec.Struct, frozen=True, kw_only=True):
     """The streams and messages that a search selects, and its limits.
 
     Events come in the order of time, or `newest_first`. After the first event, the search ends as

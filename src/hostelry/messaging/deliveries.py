@@ -2,8 +2,8 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
+import msgspec
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
@@ -38,8 +38,7 @@ class RepeatedPublicationError(Exception):
     """The message was already published to its topic."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RepeatablePublication:
+class RepeatablePublication(msgspec.Struct, frozen=True, kw_only=True):
     """A message that its sender may send again with the same id."""
 
     topic_arn: str
@@ -47,8 +46,7 @@ class RepeatablePublication:
     at: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewDelivery:
+class NewDelivery(msgspec.Struct, frozen=True, kw_only=True):
     """A message to deliver to a subscription."""
 
     subscription_arn: str
@@ -58,8 +56,7 @@ class NewDelivery:
     accepted_at: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WaitingDelivery:
+class WaitingDelivery(msgspec.Struct, frozen=True, kw_only=True):
     """A delivery in the tables. `attempts` counts the failed attempts."""
 
     id: int

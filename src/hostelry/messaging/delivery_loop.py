@@ -15,10 +15,10 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import TypeVar
 
 import httpx
+import msgspec
 
 from hostelry.base.clock import Clock
 from hostelry.base.concurrency import for_each, run_guarded
@@ -48,8 +48,7 @@ Post = Callable[[str, Mapping[str, str], bytes], Awaitable[int]]
 Append = Callable[[str, str], None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeliveryDeps:
+class DeliveryDeps(msgspec.Struct, frozen=True, kw_only=True):
     """Dependencies. `post` and `append` deliver to a web address and to a file."""
 
     state: State
@@ -61,8 +60,7 @@ class DeliveryDeps:
     append: Append
 
 
-@dataclass(frozen=True, slots=True)
-class FailedAttempt:
+class FailedAttempt(msgspec.Struct, frozen=True):
     """Why an attempt failed. `is_final` is True if another attempt would fail, too."""
 
     problem: str

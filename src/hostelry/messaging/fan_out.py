@@ -2,10 +2,11 @@
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlencode
+
+import msgspec
 
 from hostelry.domain.messaging import AttributeValue, Subscription, SubscriptionProtocol
 from hostelry.messaging.filter_policy import ATTRIBUTE_SCOPE, passes_filter, read_policy
@@ -20,15 +21,14 @@ from hostelry.messaging.filter_policy import ATTRIBUTE_SCOPE, passes_filter, rea
 DEFAULT_BODY = "default"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicMessage:
+class TopicMessage(msgspec.Struct, frozen=True, kw_only=True):
     """A published message. `bodies` has the text `default`, and texts for single protocols."""
 
     id: str
     topic_arn: str
     subject: str | None
     bodies: Mapping[str, str]
-    attributes: Mapping[str, AttributeValue] = field(default_factory=dict)
+    attributes: Mapping[str, AttributeValue] = msgspec.field(default_factory=dict)
     at: float
 
     def body_for(self, protocol: SubscriptionProtocol) -> str:
@@ -111,15 +111,14 @@ def _url(gateway_url: str, fields: Mapping[str, str]) -> str:
 MAX_RAW_ATTRIBUTES = 10
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outgoing:
+class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
     """A message for one subscription. `problem` says why it can never be delivered."""
 
     subscription: Subscription
     message_id: str
     body: str
-    headers: Mapping[str, str] = field(default_factory=dict)
-    attributes: Mapping[str, AttributeValue] = field(default_factory=dict)
+    headers: Mapping[str, str] = msgspec.field(default_factory=dict)
+    attributes: Mapping[str, AttributeValue] = msgspec.field(default_factory=dict)
     problem: str | None = None
 
 

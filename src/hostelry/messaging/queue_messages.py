@@ -7,7 +7,6 @@ import secrets
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -88,8 +87,7 @@ class NotInFlightError(Exception):
     """No client has received the message at present."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewMessage:
+class NewMessage(msgspec.Struct, frozen=True, kw_only=True):
     """A message to send to the queue `queue_arn`."""
 
     id: str
@@ -98,11 +96,10 @@ class NewMessage:
     sent_at: float
     visible_at: float
     sender: str
-    attributes: Mapping[str, AttributeValue] = field(default_factory=dict)
+    attributes: Mapping[str, AttributeValue] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueueCounts:
+class QueueCounts(msgspec.Struct, frozen=True, kw_only=True):
     """The numbers of a queue's messages: visible, in flight, and delayed."""
 
     visible: int

@@ -11,8 +11,9 @@ Source: Amazon SNS Developer Guide, "Amazon SNS message delivery retries".
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
 from typing import Any
+
+import msgspec
 
 MAX_RETRIES = 100
 MAX_DELAY_S = 3600
@@ -24,8 +25,7 @@ class DeliveryPolicyError(ValueError):
     """The policy is invalid. The message says why."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RetryPolicy:
+class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """SNS's healthyRetryPolicy, with SNS's names and defaults."""
 
     minDelayTarget: int = 20  # seconds, as in every policy
@@ -50,7 +50,7 @@ class RetryPolicy:
 
     def members(self) -> Mapping[str, Any]:
         """The policy in SNS's form."""
-        return asdict(self)
+        return msgspec.structs.asdict(self)
 
     def _backoff_s(self, number: int, count: int) -> float:
         low, high = float(self.minDelayTarget), float(self.maxDelayTarget)

@@ -2,7 +2,8 @@
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+
+import msgspec
 
 from hostelry.base.errors import Conflict
 from hostelry.messaging.deliveries import Deliveries
@@ -12,8 +13,7 @@ from hostelry.messaging.topic_publisher import TopicPublisher
 from hostelry.store.records import State
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Messaging:
+class Messaging(msgspec.Struct, frozen=True, kw_only=True):
     """Dependencies of the operations of sns and sqs.
 
     `address_refusal` says why the operator does not allow a web address (None: it is allowed).

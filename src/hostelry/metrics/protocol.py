@@ -4,15 +4,15 @@ A `MetricStore` is both a `MetricReader` and a `MetricWriter`. Callers depend on
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from hostelry.domain.metric import Datapoint, Metric, MetricStat, Sample
 from hostelry.domain.scope import Scope
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MetricFilter:
+class MetricFilter(msgspec.Struct, frozen=True, kw_only=True):
     """Selects metrics. None matches any. A dimension's value None matches any value.
 
     With `exact` a metric must have these dimensions and no others. With `since` it must have data

@@ -2,8 +2,9 @@
 
 import ipaddress
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
+
+import msgspec
 
 from hostelry.permissions.wildcard import Context, MatchWork, expand, matches
 
@@ -87,8 +88,7 @@ NEGATED: Mapping[str, str] = {
 QUANTIFIERS = ("ForAllValues", "ForAnyValue")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PolicyCondition:
+class PolicyCondition(msgspec.Struct, frozen=True, kw_only=True):
     """One operator on one key, with the values of the policy."""
 
     operator: str

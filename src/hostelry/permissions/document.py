@@ -1,7 +1,6 @@
 """Policy documents: JSON text -> statements, or the error in AWS's words."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
@@ -37,8 +36,7 @@ class MalformedDocument(ValueError):  # noqa: N818 - AWS's own word
     """The document is invalid. The text says why."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PolicyStatement:
+class PolicyStatement(msgspec.Struct, frozen=True, kw_only=True):
     """One statement. `principals` are (type, name), as ``("Service", "sagemaker.amazonaws.com")``.
 
     Of each pair (`actions`, `not_actions` and so on) one is empty.

@@ -1,8 +1,9 @@
 """Decisions of policies on a request: an explicit deny, else an allow, else an implicit deny."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import Enum
+
+import msgspec
 
 from hostelry.permissions.condition import holds
 from hostelry.permissions.document import PolicyStatement
@@ -17,8 +18,7 @@ class Outcome(Enum):
     IMPLICIT_DENY = "implicitDeny"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Policy:
+class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """The statements of one policy, and the words that a result names it by."""
 
     id: str
@@ -26,8 +26,7 @@ class Policy:
     statements: tuple[PolicyStatement, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AccessRequest:
+class AccessRequest(msgspec.Struct, frozen=True, kw_only=True):
     """An action on a resource. The keys of `context` are in lower case."""
 
     action: str
@@ -35,8 +34,7 @@ class AccessRequest:
     context: Context
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AccessDecision:
+class AccessDecision(msgspec.Struct, frozen=True, kw_only=True):
     """The outcome, the policies whose statements led to it, and the missing context keys.
 
     Without a permissions boundary there is no `within_boundary`.

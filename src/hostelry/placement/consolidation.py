@@ -14,7 +14,8 @@ all instances. But SPREAD is a preference, and an instance costs more than some 
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from hostelry.domain.component import PlacementStrategy
 from hostelry.placement.preference import (

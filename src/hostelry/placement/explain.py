@@ -1,7 +1,8 @@
 """Explanations of placement: what instances offer, hold and have free, and why a copy is there."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from hostelry.domain.component import PlacementStrategy
 from hostelry.domain.shape import Shape
@@ -20,16 +21,14 @@ from hostelry.placement.values import (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CopyReservation:
+class CopyReservation(msgspec.Struct, frozen=True, kw_only=True):
     """A copy on an instance, and the accelerators that it owns."""
 
     held: Held
     device_ids: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostUse:
+class HostUse(msgspec.Struct, frozen=True, kw_only=True):
     """An instance, its free resources, and the copies that hold the rest."""
 
     host: Host

@@ -14,7 +14,8 @@ that in small cases it is at most one instance above the optimum.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from hostelry.domain.shape import Shape
 from hostelry.placement.preference import (

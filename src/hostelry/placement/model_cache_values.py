@@ -11,9 +11,10 @@ Source: the weights of a mixture by online EM, Cappe and Moulines 2009.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from enum import Enum
 from math import log
+
+import msgspec
 
 HALF_LIVES_S = (8.0, 120.0, 1800.0, 28_800.0)
 FADING_PER_S = tuple(-1 / half_life_s for half_life_s in HALF_LIVES_S)  # of 2 ** (rate * age)
@@ -25,8 +26,7 @@ LEAST_PROBABILITY = 1e-9
 LN_2 = log(2)
 
 
-@dataclass(frozen=True, slots=True)
-class DecayedCounts:
+class DecayedCounts(msgspec.Struct, frozen=True):
     """Requests until `at_s`, one count for each of HALF_LIVES_S."""
 
     counts: tuple[float, ...] = NONE
@@ -52,8 +52,7 @@ class DecayedCounts:
         return self.decay_to(now_s)[1] * LN_2 / HALF_LIVES_S[1] * within_s
 
 
-@dataclass(frozen=True, slots=True)
-class Demand:
+class Demand(msgspec.Struct, frozen=True):
     """Counts of all models of an instance together, and the weight of each half-life."""
 
     total: DecayedCounts = DecayedCounts()
@@ -128,8 +127,7 @@ class ModelTier(Enum):
     DISK = "disk"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CachedModel:
+class CachedModel(msgspec.Struct, frozen=True, kw_only=True):
     """A model that one instance has served, loaded or not.
 
     Args:
@@ -155,7 +153,7 @@ class CachedModel:
     accelerator_bytes: int = 0
     download_s: float = 0.0
     load_s: float = 0.0
-    popularity: DecayedCounts = field(default_factory=DecayedCounts)
+    popularity: DecayedCounts = msgspec.field(default_factory=DecayedCounts)
     in_flight: int = 0
     pinned: bool = False
     hits: int = 0
@@ -187,14 +185,13 @@ class CachedModel:
                 return self.disk_bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelCacheState:
+class ModelCacheState(msgspec.Struct, frozen=True, kw_only=True):
     """One tier of an instance: its bytes, the models of the instance, and their demand."""
 
     tier: ModelTier
     capacity_bytes: int
     models: Sequence[CachedModel]
-    demand: Demand = field(default_factory=Demand)
+    demand: Demand = msgspec.field(default_factory=Demand)
 
     def held_bytes(self) -> list[int]:
         """Bytes of the tier that each model takes now."""
@@ -215,8 +212,7 @@ class ModelCacheState:
         return self.capacity_bytes - self.used_bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Eviction:
+class Eviction(msgspec.Struct, frozen=True, kw_only=True):
     """A model to remove from a tier, and why."""
 
     key: str
@@ -225,8 +221,7 @@ class Eviction:
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RoomMade:
+class RoomMade(msgspec.Struct, frozen=True, kw_only=True):
     """There is room once `evictions`, possibly none, are carried out in their order."""
 
     evictions: tuple[Eviction, ...] = ()
@@ -237,15 +232,13 @@ class RoomMade:
         return sum(eviction.freed_bytes for eviction in self.evictions)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelTooLarge:
+class ModelTooLarge(msgspec.Struct, frozen=True, kw_only=True):
     """No wait and no eviction makes room. `text` names the sizes."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelsInUse:
+class ModelsInUse(msgspec.Struct, frozen=True, kw_only=True):
     """There is room once models that are in use are idle.
 
     `drain` names the models that must go, including idle models. A caller that has waited for long

@@ -13,7 +13,9 @@ under BINPACK no more instances opened, than by first-fit-decreasing. SPREAD ope
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from hostelry.domain.component import PlacementStrategy
 from hostelry.domain.shape import Requirements
@@ -38,8 +40,7 @@ MORE_PLANS_UP_TO = 200  # requests. Beyond it, time is worth more than an instan
 Choice = Callable[["Attempt", CopyRequest, "Needs"], int | None]
 
 
-@dataclass(frozen=True, slots=True)
-class Needs:
+class Needs(msgspec.Struct, frozen=True):
     """Resources that copies of one kind take, by instance type."""
 
     by_type: Mapping[str, Need]

@@ -5,7 +5,9 @@ sums of fractions are exact and independent of their order.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from hostelry.domain.shape import Requirements, Shape
 from hostelry.placement.values import CopyRequest, Held, Host
@@ -13,8 +15,7 @@ from hostelry.placement.values import CopyRequest, Held, Host
 MILLIONTHS = 1_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class Need:
+class Need(msgspec.Struct, frozen=True):
     """Resources that a copy takes: whole accelerators, bytes, millionths of a CPU."""
 
     accelerators: int
@@ -45,8 +46,7 @@ def fits_shape(need: Need, shape: Shape) -> bool:
     )
 
 
-@dataclass(slots=True)
-class Room:
+class Room(msgspec.Struct):
     """Free resources of one instance, and its copies by owner, without leaving ones."""
 
     host: Host
@@ -54,7 +54,7 @@ class Room:
     memory_bytes: int
     devices: list[int]
     num_copies: int = 0
-    owners: dict[str, int] = field(default_factory=dict)
+    owners: dict[str, int] = msgspec.field(default_factory=dict)
 
     @property
     def free(self) -> Shape:

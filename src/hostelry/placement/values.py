@@ -5,15 +5,15 @@ accelerators. Its maximum of memory is a limit on the copy, and reserves nothing
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
+
+import msgspec
 
 from hostelry.domain.component import PlacementStrategy
 from hostelry.domain.shape import Requirements, Shape
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Host:
+class Host(msgspec.Struct, frozen=True, kw_only=True):
     """An instance that copies may be placed on. `zone` is its availability zone."""
 
     instance_id: str
@@ -22,8 +22,7 @@ class Host:
     zone: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
+class Held(msgspec.Struct, frozen=True, kw_only=True):
     """Resources that a copy holds on an instance. A `leaving` copy holds them until it is gone.
 
     `device_ids` may be empty although accelerators are reserved: the copy then holds the lowest
@@ -46,8 +45,7 @@ class Held:
         return self.requirements.min_memory_bytes if self.moved_bytes is None else self.moved_bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CopyRequest:
+class CopyRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A request to place one copy, with its reservation on each instance type that can hold it.
 
     `max_imbalance` is how many more copies of the owner one zone may have than another before
@@ -60,8 +58,7 @@ class CopyRequest:
     max_imbalance: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Placed:
+class Placed(msgspec.Struct, frozen=True, kw_only=True):
     """The place of a requested copy, its reservation there, and the accelerators it owns."""
 
     instance_id: str
@@ -80,8 +77,7 @@ class Obstacle(Enum):
     NO_CAPACITY = "NO_CAPACITY"  # no type that could hold it is available now
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Move:
+class Move(msgspec.Struct, frozen=True, kw_only=True):
     """A copy to start on another instance. The old one stops once the new one serves."""
 
     copy_id: str
@@ -89,8 +85,7 @@ class Move:
     to: Placed
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lack:
+class Lack(msgspec.Struct, frozen=True, kw_only=True):
     """Free resources of an instance, and how much a copy lacks of each (0: enough)."""
 
     instance_id: str
@@ -101,8 +96,7 @@ class Lack:
     accelerators: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WhyNot:
+class WhyNot(msgspec.Struct, frozen=True, kw_only=True):
     """Why a requested copy fits nowhere: `text` for people, the rest for programs.
 
     `binding` names the short resources ("accelerators", "memory", "CPUs"), the scarcest first.
@@ -119,8 +113,7 @@ class WhyNot:
     moves: tuple[Move, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Packing:
+class Packing(msgspec.Struct, frozen=True, kw_only=True):
     """The outcome for each request, in their order."""
 
     outcomes: tuple[Placed | WhyNot, ...]
@@ -136,24 +129,21 @@ class Packing:
         return next((it for it in self.outcomes if isinstance(it, WhyNot)), None)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pool:
+class Pool(msgspec.Struct, frozen=True, kw_only=True):
     """An instance type that may be launched. Pools are given in order of priority."""
 
     instance_type: str
     shape: Shape
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewInstance:
+class NewInstance(msgspec.Struct, frozen=True, kw_only=True):
     """An instance to launch, and the positions of the requests that it is for."""
 
     instance_type: str
     requests: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Growth:
+class Growth(msgspec.Struct, frozen=True, kw_only=True):
     """Instances to launch, and the reasons for requests (by position) that get none."""
 
     instances: tuple[NewInstance, ...] = ()
@@ -164,8 +154,7 @@ class Growth:
         return sum(1 for it in self.instances if it.instance_type == instance_type)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Consolidation:
+class Consolidation(msgspec.Struct, frozen=True, kw_only=True):
     """Instances to release once `moves` are done. Instances without a copy can go at once."""
 
     moves: tuple[Move, ...]

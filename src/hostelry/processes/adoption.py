@@ -10,8 +10,9 @@
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
+
+import msgspec
 
 CHANGED = "its program or its configuration has changed"
 UNKNOWN = "it is unknown what it was started by"  # by which program and configuration
@@ -27,8 +28,7 @@ class AdoptionAction(Enum):
     END = "end"  # stop it with its grace period
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AdoptionDecision:
+class AdoptionDecision(msgspec.Struct, frozen=True, kw_only=True):
     """The action on one process, and the reason if the action stops it."""
 
     action: AdoptionAction

@@ -3,8 +3,9 @@
 import signal
 import time
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from hostelry.base.clock import monotonic_s
 from hostelry.base.proc import boot_id, environment_value, processes
@@ -25,8 +26,7 @@ GONE_WITHIN_S = 5.0
 POLL_S = 0.01
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stopping:
+class Stopping(msgspec.Struct, frozen=True, kw_only=True):
     """How a service is stopped: the first signal, and the seconds until SIGKILL."""
 
     first: signal.Signals

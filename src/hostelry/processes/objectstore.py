@@ -19,7 +19,6 @@ import socket
 import sys
 import sysconfig
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -67,8 +66,7 @@ INTERNAL_PORTS = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoreCommand:
+class StoreCommand(msgspec.Struct, frozen=True, kw_only=True):
     """Command line and environment of the object store."""
 
     argv: tuple[str, ...]

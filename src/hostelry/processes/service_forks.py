@@ -11,8 +11,9 @@ import os
 import socket
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from hostelry.base.clock import monotonic_s
 from hostelry.base.files import PRIVATE_UMASK

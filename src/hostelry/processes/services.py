@@ -2,7 +2,8 @@
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+
+from msgspec.structs import asdict, replace
 
 from hostelry.base.ports import free_port
 from hostelry.cluster.start import service_addresses

@@ -4,7 +4,7 @@ import os
 import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import msgspec
 
@@ -41,8 +41,7 @@ from hostelry.processes.leftovers import end_services, find_services
 LISTENER_TIMEOUT_S = 5.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostPlan:
+class HostPlan(msgspec.Struct, frozen=True, kw_only=True):
     """Decisions of a start, and the live processes of an earlier one by name."""
 
     home: Home
@@ -51,8 +50,7 @@ class HostPlan:
     found: Mapping[str, RunFile]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StartPlan(HostPlan):
+class StartPlan(HostPlan, frozen=True, kw_only=True):
     """Decisions of a start of `up`, with a gateway."""
 
     ports: ChosenPorts

@@ -3,9 +3,9 @@
 A new supervisor adopts a process with the present digest, and replaces any other process.
 """
 
+import dataclasses
 import hashlib
 from collections.abc import Mapping
-from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -44,8 +44,10 @@ def program_stamp() -> str:
 
 def service_digest(kind: str, config: UpConfig, credentials: Credentials) -> str:
     """The digest of one of our own services. `kind` is a key of `NOT_READ`."""
-    read = {k: v for k, v in asdict(config).items() if k not in NOT_READ[kind] | UP_ONLY}
-    return digest(kind, read, asdict(credentials))
+    read = {
+        k: v for k, v in dataclasses.asdict(config).items() if k not in NOT_READ[kind] | UP_ONLY
+    }
+    return digest(kind, read, msgspec.structs.asdict(credentials))
 
 
 def identify_program(binary: Path) -> tuple[str, int, int]:

@@ -23,7 +23,9 @@ The death of a service that was not asked to stop:
 import re
 import signal
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from hostelry.base.clock import until_next_s
 
@@ -44,8 +46,7 @@ GO_FATAL_CODE = 255
 GO_FATAL = re.compile(r"F\d{4} \d\d:")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LivenessPolicy:
+class LivenessPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """Liveness checks of a service, and when it counts as hung.
 
     The service is checked each `every_s`, has `timeout_s` to answer, and is hung after
@@ -68,8 +69,7 @@ GATEWAY_LIVENESS = LivenessPolicy(max_misses=3)
 PATIENT_LIVENESS = LivenessPolicy(max_misses=5)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Liveness:
+class Liveness(msgspec.Struct, frozen=True, kw_only=True):
     """Results of the liveness checks of one process so far."""
 
     has_answered: bool = False
@@ -129,23 +129,20 @@ def hung_message(name: str, liveness: Liveness, policy: LivenessPolicy, pid: int
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Life:
+class Life(msgspec.Struct, frozen=True, kw_only=True):
     """One run of a process: its start, and the quick deaths just before."""
 
     started_at: float
     quick_deaths: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Exit:
+class Exit(msgspec.Struct, frozen=True):
     """The end of a process. `code` is subprocess's, or None for an adopted process."""
 
     code: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RestartAfter:
+class RestartAfter(msgspec.Struct, frozen=True, kw_only=True):
     """Restart of a service after `delay_s`. `quick_deaths` is for its next `Life`."""
 
     delay_s: float
@@ -153,8 +150,7 @@ class RestartAfter:
     crash_looping: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class StartupFailure:
+class StartupFailure(msgspec.Struct, frozen=True):
     """A service cannot start, so the platform stops."""
 
     deaths: int

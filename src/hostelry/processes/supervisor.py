@@ -11,9 +11,10 @@ import os
 import signal
 import subprocess
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
+
+import msgspec
 
 from hostelry.base.clock import SystemClock, monotonic_s
 from hostelry.base.errors import TerminalError
@@ -54,8 +55,7 @@ BESIDE_POLL_S = 0.05
 UNKNOWN = Liveness()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Command:
+class Command(msgspec.Struct, frozen=True, kw_only=True):
     """One start of a service.
 
     The process inherits the descriptors `pass_fds` of this process under the same numbers. With
@@ -68,8 +68,7 @@ class Command:
     may_fork: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServiceSpec:
+class ServiceSpec(msgspec.Struct, frozen=True, kw_only=True):
     """A process to keep running. `command` is called at each start, `after` at each end.
 
     `digest` is the digest of its program and configuration. A running process with the same digest
@@ -104,8 +103,7 @@ class Forks(Protocol):
         ...
 
 
-@dataclass(slots=True)
-class SupervisedService:
+class SupervisedService(msgspec.Struct):
     """A service under supervision. Its predecessor `beside` serves until the service listens.
 
     `hang_kills` are the times at which it was killed because it hung.
@@ -116,12 +114,11 @@ class SupervisedService:
     beside: RunFile | None = None
     pid: int | None = None
     task: asyncio.Task[None] | None = None
-    stopping: asyncio.Event = field(default_factory=asyncio.Event)
-    hang_kills: list[float] = field(default_factory=list)
+    stopping: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
+    hang_kills: list[float] = msgspec.field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServiceProcess:
+class ServiceProcess(msgspec.Struct, frozen=True, kw_only=True):
     """One process of a service, started or adopted.
 
     `started_at` is on the supervisor's clock. `ended` waits for the exit code, or `None` for an

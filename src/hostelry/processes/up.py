@@ -6,8 +6,9 @@ import math
 import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from hostelry.base.clock import monotonic_s
 from hostelry.base.concurrency import run_periodically
@@ -54,8 +55,7 @@ MAX_LOG_BYTES = 32 * 1024 * 1024
 LOG_PAUSE_S = 30.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class Report(msgspec.Struct, frozen=True, kw_only=True):
     """Messages of `up` to its operator.
 
     `phase` gets each step of a start or stop, `say` other facts. `ready` is called once all serve.
@@ -66,8 +66,7 @@ class Report:
     ready: Callable[[UpConfig, Credentials], None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Relaunch:
+class Relaunch(msgspec.Struct, frozen=True, kw_only=True):
     """Restart of a killed detached `up` by the command `argv`.
 
     `lock` is the descriptor that holds the home's lock, if the watcher has started this `up`.

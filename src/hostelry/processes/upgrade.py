@@ -13,7 +13,6 @@ import signal
 import time
 import urllib.request
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TypeVar
 from urllib.error import HTTPError
 
@@ -42,8 +41,7 @@ POLL_S = 0.05
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UpgradedHost:
+class UpgradedHost(msgspec.Struct, frozen=True, kw_only=True):
     """The result of an upgrade: names of processes, and instances whose agents were replaced.
 
     `leads` is whether the host's control leads, so that agents are replaced. None without a

@@ -2,7 +2,8 @@
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from hostelry.domain.shape import InstanceType, Shape
 
@@ -13,16 +14,14 @@ GPU_FAMILIES = ("g5", "p4d", "p5")
 MEMORY_SLACK = 1.1  # a machine of 8 GiB reports a little less
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Configuration:
+class Configuration(msgspec.Struct, frozen=True, kw_only=True):
     """An instance type, and the variables that the model's containers get in addition."""
 
     instance_type: str
-    environment: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConfigurationRange:
+class ConfigurationRange(msgspec.Struct, frozen=True, kw_only=True):
     """An instance type, and the values of each variable that are tried."""
 
     instance_type: str

@@ -3,7 +3,8 @@
 import hashlib
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from hostelry.domain.recommendation_job import (
     BenchmarkLoad,
@@ -19,8 +20,7 @@ MINUTES_PER_HOUR = 60
 ID_CHARS = 8
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UsagePoint:
+class UsagePoint(msgspec.Struct, frozen=True, kw_only=True):
     """Usage of a step's copies: CPU seconds since their start, at `cpu_at` of their machine."""
 
     at: float

@@ -1,7 +1,8 @@
 """Recommends a scaling policy for an endpoint that a job has measured."""
 
 import math
-from dataclasses import dataclass
+
+import msgspec
 
 from hostelry.domain.recommendation_job import BenchmarkMetrics
 
@@ -9,8 +10,7 @@ DEFAULT_TARGET_PERCENT = 50
 COOLDOWN_S = 300  # AWS's default for endpoints
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScalingAdvice:
+class ScalingAdvice(msgspec.Struct, frozen=True, kw_only=True):
     """Invocations per minute that an instance should get, and the bounds of instances.
 
     Bounds are missing (None) if the traffic is not known.

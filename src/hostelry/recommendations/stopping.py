@@ -11,7 +11,8 @@ any other                                           continues until the traffic 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from hostelry.base.printable import plain_number
 from hostelry.domain.recommendation_job import BenchmarkLoad, StoppingRules
@@ -22,8 +23,7 @@ NUM_FLAT = 3  # windows with more users and no more invocations
 MIN_GROWTH = 1.05
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoadWindow:
+class LoadWindow(msgspec.Struct, frozen=True, kw_only=True):
     """A measured part of the load. Instants are in seconds since the epoch.
 
     `latency_ms` is the latency at the percentile of the rules, or None without an answer.

@@ -8,8 +8,9 @@ SageMaker developer guide. The parameters are named as AIPerf's options.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from hostelry.base.errors import HostelryError
 from hostelry.base.printable import plain_number
@@ -29,8 +30,7 @@ class WorkloadError(HostelryError):
     """The specification is invalid. The message names the part."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Limits:
+class _Limits(msgspec.Struct, frozen=True):
     """The field of `AiWorkload`, and the values that a parameter may have."""
 
     field: str

@@ -2,7 +2,9 @@
 
 import operator
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from hostelry.base.parts import changed_pairs
 from hostelry.domain.component import ComponentSpec, InferenceComponent
@@ -48,26 +50,23 @@ def take_census(
     return CensusCounter().take(states, facts, disk_use)
 
 
-@dataclass(frozen=True, slots=True)
-class _Family:
+class _Family(msgspec.Struct, frozen=True):
     """A base with its adapters, and the census of each."""
 
-    components: Mapping[str, InferenceComponent] = field(default_factory=dict)
+    components: Mapping[str, InferenceComponent] = msgspec.field(default_factory=dict)
     base: ComponentCensus | None = None
     proven: Sequence[frozenset[str]] = ()  # the adapters of each copy that serves
-    found: Mapping[str, ComponentCensus] = field(default_factory=dict)
+    found: Mapping[str, ComponentCensus] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class _Host:
+class _Host(msgspec.Struct, frozen=True):
     """The copies of an instance that serve, and the usage of each by copy."""
 
     copies: Sequence[Copy] = ()
-    uses: Mapping[str, CopyUsage] = field(default_factory=dict)
+    uses: Mapping[str, CopyUsage] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class _CountedEndpoint:
+class _CountedEndpoint(msgspec.Struct, frozen=True):
     """An endpoint's census by family and instance, and the state and reports that were counted."""
 
     state: EndpointState

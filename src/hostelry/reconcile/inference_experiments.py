@@ -6,7 +6,8 @@ records again.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from hostelry.base.clock import Clock
 from hostelry.domain.endpoint_config import EndpointConfig

@@ -17,8 +17,9 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from hostelry.base.clock import Clock
 from hostelry.base.concurrency import run_guarded

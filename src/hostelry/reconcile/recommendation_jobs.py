@@ -2,8 +2,9 @@
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
+
+from msgspec.structs import replace
 
 from hostelry.base.clock import Clock
 from hostelry.domain.copy import Copy

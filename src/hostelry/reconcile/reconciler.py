@@ -14,9 +14,11 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
+
+import msgspec
+from msgspec.structs import replace
 
 from hostelry.base.clock import Clock, thread_cpu_s
 from hostelry.base.concurrency import run_again, run_guarded, run_until_done
@@ -71,8 +73,7 @@ RESYNC_S = 30.0
 FIRST_OBSERVATION_S = 15.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReconcilerDeps:
+class ReconcilerDeps(msgspec.Struct, frozen=True, kw_only=True):
     """Dependencies of the reconciler, except for the store."""
 
     fleet: Fleet

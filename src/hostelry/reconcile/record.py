@@ -7,7 +7,6 @@ new and observed records, statuses, records that are leaving, settled components
 import itertools
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -54,8 +53,7 @@ EVALUATION_S = 10.0  # from the end of a period until an alarm has been evaluate
 RANK_NEW, RANK_ENDPOINT, RANK_COMPONENT, RANK_LEAVING, RANK_SETTLED, RANK_GONE = range(6)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoadedEndpoint:
+class LoadedEndpoint(msgspec.Struct, frozen=True, kw_only=True):
     """An endpoint's state, and the version of each of its records when read, by kind and name."""
 
     key: GroupKey
@@ -63,8 +61,7 @@ class LoadedEndpoint:
     versions: Mapping[str, Mapping[str, int]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Write:
+class Write(msgspec.Struct, frozen=True, kw_only=True):
     """One record to write. A `value` of None removes it, and the tags of `arn` with it."""
 
     rank: int

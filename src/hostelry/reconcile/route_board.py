@@ -4,8 +4,9 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
+
+import msgspec
 
 from hostelry.domain.route_delta import (
     ChangedParts,
@@ -69,8 +70,7 @@ class SnapshotBoard(Generic[S]):
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class _Step:
+class _Step(msgspec.Struct, frozen=True):
     """The changes from one version to the next. None: the endpoint has no route any more."""
 
     since: str

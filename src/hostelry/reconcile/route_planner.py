@@ -3,7 +3,8 @@
 import functools
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from hostelry.domain.at_zero import AtZero
 from hostelry.domain.route_delta import (
@@ -27,8 +28,7 @@ from hostelry.store.mirror import MirroredRecord
 from hostelry.store.records import State
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedRoutes:
+class PlannedRoutes(msgspec.Struct, frozen=True, kw_only=True):
     """A snapshot, and the changes of its endpoints since version `since`.
 
     In `changed`, None means that the endpoint has no route any more.
@@ -36,7 +36,7 @@ class PlannedRoutes:
 
     since: str
     snapshot: RouteSnapshot
-    changed: Mapping[EndpointId, ChangedParts | None] = field(default_factory=dict)
+    changed: Mapping[EndpointId, ChangedParts | None] = msgspec.field(default_factory=dict)
 
 
 class RoutePlanner:

@@ -1,8 +1,9 @@
 """Transform jobs: their endpoints come up, and end with them."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
+
+from msgspec.structs import replace
 
 from hostelry.base.clock import Clock
 from hostelry.domain.copy import Copy

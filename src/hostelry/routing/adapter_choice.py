@@ -2,8 +2,9 @@
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
+
+import msgspec
 
 PRIOR_SERVICE_MS = 50.0
 PRIOR_LOAD_MS = 40.0  # of a rank-16 adapter from files (docs/benchmarks.md, Starting)
@@ -162,8 +163,7 @@ class CopyView(NamedTuple):
         return self.load_ms if self.has_room else 2 * self.load_ms
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AdapterChoice:
+class AdapterChoice(msgspec.Struct, frozen=True, kw_only=True):
     """The `index` of the copy that gets the request, and the costs that decided.
 
     `home_ms` is the least cost among the copies that have the adapter loaded, or None if no copy

@@ -14,7 +14,9 @@ If the circuits of all copies are open, all copies are used.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 FAILURES_IN_A_ROW = 3
 FIRST_OPEN_S = 1.0
@@ -22,8 +24,7 @@ LONGEST_OPEN_S = 8.0
 FORGOTTEN_AFTER_S = 60.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Circuit:
+class Circuit(msgspec.Struct, frozen=True, kw_only=True):
     """The record of a copy that failed. An answer removes it.
 
     Args:

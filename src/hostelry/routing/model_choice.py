@@ -1,9 +1,10 @@
 """Chooses an instance for a model of a multi-model endpoint, and another to copy the model to."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from hashlib import blake2b
 from typing import NamedTuple
+
+import msgspec
 
 # Costs that differ by less than this share of a load, or of a service time, count as equal.
 TIE_SHARE = 0.1
@@ -45,8 +46,7 @@ class InstanceView(NamedTuple):
         return self.wait_ms + self.load_ms + self.displaced_ms
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelChoice:
+class ModelChoice(msgspec.Struct, frozen=True, kw_only=True):
     """The `index` of the instance that gets the request, and the instance to copy the model to.
 
     `loads` says that the request makes the instance load the model. `copy_to` is the index of an

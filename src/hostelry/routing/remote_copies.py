@@ -6,9 +6,11 @@ address of a copy                      becomes
 any other                              unchanged
 """
 
+import dataclasses
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import TypeVar
+
+from msgspec.structs import replace
 
 from hostelry.base.address import on_host
 from hostelry.domain.route_delta import EndpointDelta, RouteDelta
@@ -70,7 +72,7 @@ def _copy(copy: CopyRoute, proxy: str) -> CopyRoute:
     if models is not None:
         path = models.partition("://")[2].partition("/")[2]
         models = f"{on_host(proxy, OF_ITS_AGENT + copy.id)}/{path}"
-    return replace(
+    return dataclasses.replace(
         copy,
         address=on_host(proxy, copy.id),
         models_address=models,

@@ -4,9 +4,10 @@ Source: the session headers of SageMaker's LMI containers with stateful sessions
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import blake2b
+
+import msgspec
 
 from hostelry.domain.routes import CopyRoute, VariantRoute
 
@@ -18,8 +19,7 @@ MARK_BYTES = 8
 MARK_MASK = (1 << 63) - 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OpenedSession:
+class OpenedSession(msgspec.Struct, frozen=True, kw_only=True):
     """A session that a container opened, until `expires_at` (seconds since the epoch)."""
 
     id: str

@@ -9,7 +9,9 @@ Source: the Dockerfiles and requirements of AWS's containers, and the SDK's imag
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 TOOLKIT = "sagemaker-inference==1.10.1"
 # Packages of AWS's images that scripts import, without the framework and the servers' own parts.
@@ -27,8 +29,7 @@ LATER_TORCH_PYTHONS = ("3.11", "3.12", "3.13", "3.10")
 FIRST_SAFE_LOAD = (2, 6)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recipe:
+class Recipe(msgspec.Struct, frozen=True, kw_only=True):
     """The recipe of a runtime.
 
     packages: resolved together, or for vLLM installed one after another.

@@ -1,8 +1,9 @@
 """Decisions of the S3 proxy from the head of a request. Pure."""
 
-from dataclasses import dataclass
 from urllib.parse import unquote
 from xml.sax.saxutils import escape
+
+import msgspec
 
 from hostelry.http1.heads import build_answer
 from hostelry.s3.head import Head
@@ -28,8 +29,7 @@ class S3Refusal(Exception):  # noqa: N818 - an answer of S3's, not a failure of 
         self.message = message
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wants:
+class Wants(msgspec.Struct, frozen=True, kw_only=True):
     """The work that a request needs besides being passed on.
 
     `key` is the KMS key to look up, and `adds_key` means that the request does not name it. `token`

@@ -4,7 +4,8 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass
+
+import msgspec
 
 from hostelry.http1.heads import MalformedHeadError, parse_answer_head
 from hostelry.s3.head import END, Head
@@ -19,8 +20,7 @@ class BrokenAnswerError(Exception):
     """The object store's answer is not valid HTTP/1.1, or is too large to be held."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoreAnswer:
+class StoreAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """An answer: its status, its headers by lower-cased name, and its body if it was held."""
 
     status: int
@@ -32,8 +32,7 @@ Settle = Callable[[StoreAnswer], Awaitable[bytes | None]]
 """Sees an answer before the client does; bytes that it returns take its place, and end all."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PassedRequest:
+class PassedRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A request that is passed on. With `settle`, its answer is held until `settle` returns."""
 
     head: Head

@@ -1,7 +1,8 @@
 """The head of an S3 request: parses it, and writes it with other headers. Pure."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from hostelry.base.http import HttpRequest
 from hostelry.http1.heads import MalformedHeadError, parse_request_head
@@ -10,8 +11,7 @@ MAX_HEAD_BYTES = 64 * 1024
 END = b"\r\n\r\n"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Head:
+class Head(msgspec.Struct, frozen=True, kw_only=True):
     """A request's head: its bytes as received, and its parts. Header names keep their case."""
 
     raw: bytes

@@ -13,7 +13,6 @@ import logging
 import re
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from urllib.parse import unquote
 
 import httpx
@@ -52,8 +51,7 @@ MAX_CHAIN = 999_999
 MAX_OBJECT_BYTES = 5 * 1024**4
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ObjectWrite:
+class ObjectWrite(msgspec.Struct, frozen=True, kw_only=True):
     """The object that a request writes. `size_bytes` is the size that the head states, if any.
 
     `target` is the request target of the object, without a query.

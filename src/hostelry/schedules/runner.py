@@ -8,7 +8,9 @@ keeps it in memory and does not call again.
 import logging
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from hostelry.base.clock import Clock
 from hostelry.base.errors import Conflict, HostelryError, ServiceError
@@ -27,8 +29,7 @@ ATTEMPTS, ERRORS, DROPPED, DEAD = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScheduleDeps:
+class ScheduleDeps(msgspec.Struct, frozen=True, kw_only=True):
     """Dependencies of a runner.
 
     `invoke` makes a call in a schedule's scope, or raises ServiceError. `bury` sends the input of

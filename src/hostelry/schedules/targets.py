@@ -14,9 +14,10 @@ attributes) in the EventBridge Scheduler user guide.
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
+
+import msgspec
 
 from hostelry.domain.event_schedule import EventSchedule, ScheduledExecution
 
@@ -70,8 +71,7 @@ class TargetError(ValueError):
     """The target cannot be called. The message says why."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TargetCall:
+class TargetCall(msgspec.Struct, frozen=True, kw_only=True):
     """An operation of a service (boto3's name), with its parameters."""
 
     service: str

@@ -7,9 +7,9 @@ import asyncio
 import logging
 import resource
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 import uvloop
 
 from hostelry.base.clock import SystemClock
@@ -31,8 +31,7 @@ STOP_GRACE_S = 60.0  # for requests under way
 RESERVED_FILES = 64
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CellRouterConfig:
+class CellRouterConfig(msgspec.Struct, frozen=True, kw_only=True):
     """What a cell router is started with."""
 
     file: Path

@@ -13,11 +13,12 @@ import resource
 import socket
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+import msgspec
 import uvloop
+from msgspec.structs import replace
 
 from hostelry.aws.models import CONTROL_SERVICES, service_model
 from hostelry.aws.runtime import parse_async_invocation, parse_invocation
@@ -101,8 +102,7 @@ RESERVED_FILES = 128 + MAX_IN_FLIGHT  # descriptors for a worker itself, and for
 TIDY_PAUSE_S = 1.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gateway:
+class Gateway(msgspec.Struct, frozen=True, kw_only=True):
     """A wired gateway: dispatcher, queue of waiting requests, meter of load, and taps.
 
     `calls` are the noted calls.

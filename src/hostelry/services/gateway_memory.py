@@ -3,8 +3,9 @@
 import logging
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from hostelry.base.clock import monotonic_ns
 from hostelry.dataplane.balancing.adapter_places import AdapterPlaces
@@ -22,8 +23,7 @@ LOG = logging.getLogger(__name__)
 NUM_PLACES = 65536  # adapters on copies, in 4 MB
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GatewayMemory:
+class GatewayMemory(msgspec.Struct, frozen=True, kw_only=True):
     """Sessions, the copies that adapters are on, captured requests on disk, and noted calls.
 
     Without `spool` nothing is captured. `mirror` connects to the mirror process. Without it the

@@ -3,8 +3,9 @@
 import asyncio
 import random
 from collections.abc import Coroutine, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from hostelry.base.clock import Clock, monotonic_s
 from hostelry.dataplane.balancing.load_balancer import LoadBalancer
@@ -31,8 +32,7 @@ from hostelry.store.database import Database
 WAITING = QueueLimits(max_requests=100_000, max_requests_each=100_000, max_bytes=8 * 1024**3)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobBatches:
+class JobBatches(msgspec.Struct, frozen=True, kw_only=True):
     """Batches in this process."""
 
     work: BatchWork
@@ -51,8 +51,7 @@ class JobBatches:
         return {**self.work.tasks(), "holding lines of batches": self.pending_queue.run()}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProcessParts:
+class ProcessParts(msgspec.Struct, frozen=True, kw_only=True):
     """The process's own parts, such as its connections to copies and to the platform.
 
     `database` is the database that all hosts share, of which this is `host`. None if it is not

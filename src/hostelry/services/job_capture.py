@@ -2,8 +2,9 @@
 
 import random
 from collections.abc import Coroutine, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from hostelry.base.concurrency import run_guarded, run_periodically
 from hostelry.dataplane.capture.capture import RequestCapture
@@ -21,8 +22,7 @@ REPORTING = "reporting data capture"
 UPLOADING = "uploading captured requests"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobCapture:
+class JobCapture(msgspec.Struct, frozen=True, kw_only=True):
     """The parts of capture. `requests` takes the requests that this process sends to copies."""
 
     requests: RequestCapture

@@ -13,10 +13,10 @@ import random
 import resource
 import socket
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import uvloop
+from msgspec.structs import replace
 
 from hostelry.base import tls
 from hostelry.base.clock import SystemClock, monotonic_s

@@ -4,7 +4,8 @@ import asyncio
 import logging
 import resource
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from hostelry.base.clock import SystemClock
 from hostelry.dataplane.balancing.sessions import SessionTable

@@ -1,9 +1,9 @@
 """Arrival times of requests: renewal processes whose rate changes, drawn at once with numpy."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from statistics import NormalDist
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -12,8 +12,7 @@ from hostelry.sim.trace import FloatArray, IntArray
 SCALES_S = (1, 10, 60)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ArrivalStatistics:
+class ArrivalStatistics(msgspec.Struct, frozen=True, kw_only=True):
     """Statistics of arrivals.
 
     `cv` is the coefficient of variation of the time between two. The others are by scale (1, 10, 60

@@ -3,7 +3,8 @@
 import random
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from hostelry.domain.at_zero import AtZero
 from hostelry.domain.load import Distribution, LoadKey, SecondLoad
@@ -120,8 +121,7 @@ _EMPTY = Distribution()
 LOADS_KEPT_S = 900
 
 
-@dataclass(slots=True, kw_only=True)
-class ComponentDeps:
+class ComponentDeps(msgspec.Struct, kw_only=True):
     """What all components of a simulation share."""
 
     deployment: SimulatedDeployment

@@ -2,8 +2,10 @@
 
 import math
 from collections import deque
-from dataclasses import dataclass, replace
 from typing import Protocol
+
+import msgspec
+from msgspec.structs import replace
 
 from hostelry.base.printable import short_number
 from hostelry.domain.alarm import AlarmRule, AlarmState, AlarmStatus
@@ -113,8 +115,7 @@ class RayServeController:
             self._target.set("ray serve", wanted, "its look-back period", now)
 
 
-@dataclass(slots=True, kw_only=True)
-class WatchedAlarm:
+class WatchedAlarm(msgspec.Struct, kw_only=True):
     """An alarm of a policy: its state, its next evaluation, and the values when it triggered.
 
     `settled_for` is how many copies served when an evaluation without load changed no state. While

@@ -3,8 +3,9 @@
 import math
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Protocol
+
+import msgspec
 
 from hostelry.domain.at_zero import AtZero
 from hostelry.domain.component import PlacementStrategy
@@ -19,8 +20,7 @@ from hostelry.sim.service import ServiceModel
 GIB = 2**30
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SimulatedDeployment:
+class SimulatedDeployment(msgspec.Struct, frozen=True, kw_only=True):
     """An endpoint's instances and copies. Raises ValueError for impossible values.
 
     `one_copy_an_instance` is a variant of models: policies scale its instances. `start_spread` is
@@ -30,8 +30,8 @@ class SimulatedDeployment:
     """
 
     instance_type: str = "ml.m5.2xlarge"
-    shape: Shape = field(default_factory=lambda: Shape(cpus=8, memory_bytes=32 * GIB))
-    requirements: Requirements = field(
+    shape: Shape = msgspec.field(default_factory=lambda: Shape(cpus=8, memory_bytes=32 * GIB))
+    requirements: Requirements = msgspec.field(
         default_factory=lambda: Requirements(min_memory_bytes=GIB, cpus=2.0)
     )
     one_copy_an_instance: bool = False
@@ -76,8 +76,7 @@ class Copies(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlacedModel:
+class PlacedModel(msgspec.Struct, frozen=True, kw_only=True):
     """A model's copies: their times, and the reservation of each."""
 
     service: ServiceModel
@@ -85,8 +84,7 @@ class PlacedModel:
     slowdowns: Sequence[float]
 
 
-@dataclass(slots=True, kw_only=True)
-class SimulatedInstance:
+class SimulatedInstance(msgspec.Struct, kw_only=True):
     """An instance. `known` are the models that were started on it before."""
 
     host: Host
@@ -94,7 +92,7 @@ class SimulatedInstance:
     is_up: bool = False
     idle_since_s: float | None = None
     num_copies: int = 0
-    known: set[int] = field(default_factory=set)
+    known: set[int] = msgspec.field(default_factory=set)
 
 
 class SimulatedFleet:

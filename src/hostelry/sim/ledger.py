@@ -1,8 +1,9 @@
 """Events of a simulation in plain columns: requests, capacity, acts."""
 
 from array import array
-from dataclasses import dataclass, field
 from enum import IntEnum
+
+import msgspec
 
 from hostelry.sim.copies import SimulatedRequest
 
@@ -18,8 +19,7 @@ class RequestFate(IntEnum):
     NOT_LOADED = 5  # its model was not loaded in time, or does not fit
 
 
-@dataclass(slots=True, kw_only=True)
-class SimulatedAct:
+class SimulatedAct(msgspec.Struct, kw_only=True):
     """A change of a component's capacity. Instants are in seconds of the trace.
 
     `by` is who decided. t0 (`rose_s`) is when the load exceeded the capacity, t1 is `decided_s`, t2
@@ -42,8 +42,7 @@ class SimulatedAct:
         return self.to_copies > self.from_copies
 
 
-@dataclass(slots=True, kw_only=True)
-class ReplayLedger:
+class ReplayLedger(msgspec.Struct, kw_only=True):
     """Columns of one length for requests that ended, and lists for rarer events.
 
     `model` is the component that served, and `of` the model that was requested.
@@ -52,16 +51,16 @@ class ReplayLedger:
     whether they serve or not. `offered` has, by model, the instants and the work of its requests.
     """
 
-    arrived_s: "array[float]" = field(default_factory=lambda: array("d"))
-    took_s: "array[float]" = field(default_factory=lambda: array("d"))
-    first_token_s: "array[float]" = field(default_factory=lambda: array("d"))
-    fate: "array[int]" = field(default_factory=lambda: array("b"))
-    delayed: "array[int]" = field(default_factory=lambda: array("b"))
-    model: "array[int]" = field(default_factory=lambda: array("i"))
-    of: "array[int]" = field(default_factory=lambda: array("i"))
-    offered: list[tuple["array[float]", "array[float]"]] = field(default_factory=list)
-    capacity: list[tuple["array[float]", "array[int]"]] = field(default_factory=list)
-    acts: list[SimulatedAct] = field(default_factory=list)
+    arrived_s: "array[float]" = msgspec.field(default_factory=lambda: array("d"))
+    took_s: "array[float]" = msgspec.field(default_factory=lambda: array("d"))
+    first_token_s: "array[float]" = msgspec.field(default_factory=lambda: array("d"))
+    fate: "array[int]" = msgspec.field(default_factory=lambda: array("b"))
+    delayed: "array[int]" = msgspec.field(default_factory=lambda: array("b"))
+    model: "array[int]" = msgspec.field(default_factory=lambda: array("i"))
+    of: "array[int]" = msgspec.field(default_factory=lambda: array("i"))
+    offered: list[tuple["array[float]", "array[float]"]] = msgspec.field(default_factory=list)
+    capacity: list[tuple["array[float]", "array[int]"]] = msgspec.field(default_factory=list)
+    acts: list[SimulatedAct] = msgspec.field(default_factory=list)
     num_arrived: int = 0
 
     def ensure_models(self, num: int) -> None:

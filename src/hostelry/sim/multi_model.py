@@ -10,7 +10,9 @@ models that must leave.
 import math
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from hostelry.dataplane.balancing.model_homes import ModelHomes
 from hostelry.domain.load import LoadKey
@@ -33,8 +35,7 @@ from hostelry.sim.service import MAX_CONCURRENCY
 WAIT_S = 60.0  # of a request for its model, as an agent's limit
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeldModel:
+class HeldModel(msgspec.Struct, frozen=True, kw_only=True):
     """The bytes of a model on a copy, and the seconds until it is there.
 
     Its server there works on `at_once` requests at a time. The others wait in order.
@@ -49,8 +50,7 @@ class HeldModel:
     at_once: int = MAX_CONCURRENCY
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelRoom:
+class ModelRoom(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes for models on a copy, and the models in the order of the trace's.
 
     `loaded` are the models that copies have at the beginning, as far as there is room.
@@ -63,8 +63,7 @@ class ModelRoom:
     loaded: Sequence[int] = ()
 
 
-@dataclass(slots=True)
-class WaitingRequest:
+class WaitingRequest(msgspec.Struct):
     """A request that waits for its model on a copy. `is_over` once it began, or gave up."""
 
     asked: SimulatedRequest
@@ -72,8 +71,7 @@ class WaitingRequest:
     is_over: bool = False
 
 
-@dataclass(slots=True)
-class HeldState:
+class HeldState(msgspec.Struct):
     """A model on a copy: its facts, the requests that wait for it, and the work on it.
 
     `line` has the requests that wait for those before them.
@@ -81,8 +79,8 @@ class HeldState:
 
     facts: CachedModel
     at_once: int
-    waiting: list[WaitingRequest] = field(default_factory=list)
-    line: deque[SimulatedRequest] = field(default_factory=deque)
+    waiting: list[WaitingRequest] = msgspec.field(default_factory=list)
+    line: deque[SimulatedRequest] = msgspec.field(default_factory=deque)
     in_flight: int = 0
     is_loading: bool = False
     is_ready: bool = False

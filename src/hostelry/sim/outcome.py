@@ -1,11 +1,12 @@
 """Figures of a replay: latencies, cost, overshoot, and every act of scaling."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from hostelry.domain.scaling import Dimension
 from hostelry.scaling.decide.load_signals import LOOK_BACK_S, LULL_S
@@ -71,8 +72,7 @@ USED_SHARE = 0.8  # of a copy's throughput, if no policy has a target concurrenc
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplayOutcome:
+class ReplayOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """A replay's figures. Times are in seconds.
 
     Latencies and first tokens are of answered requests. `num_cold` found no copy. `num_delayed` of
@@ -106,7 +106,7 @@ class ReplayOutcome:
     num_in: int
     num_spurious: int
     spurious_per_h: float
-    acts: Sequence[SimulatedAct] = field(default_factory=tuple)
+    acts: Sequence[SimulatedAct] = msgspec.field(default_factory=tuple)
 
     @property
     def num_failed(self) -> int:

@@ -6,11 +6,12 @@ and instances are not part of a rule.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KnativeRule:
+class KnativeRule(msgspec.Struct, frozen=True, kw_only=True):
     """Knative's pod autoscaler: concurrency per pod, a stable and a panic window.
 
     `target` is the concurrency per pod that it aims at. Source: knative/serving,
@@ -26,8 +27,7 @@ class KnativeRule:
     tick_s: int = 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KnativeState:
+class KnativeState(msgspec.Struct, frozen=True, kw_only=True):
     """`panics_since` is when panic was last called for, `most` the highest number desired in it."""
 
     panics_since: float | None = None
@@ -57,8 +57,7 @@ def knative(
     return state, state.most
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RayServeRule:
+class RayServeRule(msgspec.Struct, frozen=True, kw_only=True):
     """Ray Serve's autoscaling of a deployment, with its defaults.
 
     `target` is target_ongoing_requests (its own default is 2). Source: ray-project/ray,
@@ -72,8 +71,7 @@ class RayServeRule:
     downscale_delay_s: float = 600.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RayServeState:
+class RayServeState(msgspec.Struct, frozen=True, kw_only=True):
     """Since when more (or fewer) replicas have been wanted without a break."""
 
     more_since: float | None = None
@@ -101,8 +99,7 @@ def ray_serve(
     return RayServeState(), replicas
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PointsRule:
+class PointsRule(msgspec.Struct, frozen=True, kw_only=True):
     """A target-tracking alarm that watches a metric of fixed periods.
 
     Source: SageMaker developer guide, "Autoscale an endpoint": three points above the target, of a

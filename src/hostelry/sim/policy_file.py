@@ -7,11 +7,11 @@ MinCapacity and MaxCapacity may stand in any of them. Names of resources mean th
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from hostelry.base.errors import HostelryError, TerminalError
 from hostelry.base.json import convert
@@ -41,7 +41,7 @@ KINDS = (
     "PutScheduledAction (ScheduledActionName), PutMetricAlarm (AlarmName), "
     "Responsive, Knative or RayServe"
 )
-T = TypeVar("T")
+T = TypeVar("T", bound=msgspec.Struct)
 
 
 def read_policy(path: Path) -> PolicySet:
@@ -118,7 +118,7 @@ def _build_options(kind: type[T], name: str, given: Any) -> T:
     if not isinstance(given, dict):
         raise TerminalError(f"{name} must be an object of options, such as {{'target': 5}}")
     options = {_snake(key): value for key, value in given.items()}
-    known = [it.name for it in fields(kind)]  # type: ignore[arg-type]
+    known = kind.__struct_fields__
     unknown = [it for it in options if it not in known]
     if unknown:
         raise TerminalError(f"{name} has no option {unknown[0]}. There are: {', '.join(known)}")

@@ -1,9 +1,9 @@
 """AWS's scaling requests in policy files, checked against their models, as values."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 from botocore.model import ListShape, StructureShape
 
 from hostelry.api.application_autoscaling.policy_configuration import stepping_of, tracking_of
@@ -30,8 +30,7 @@ from hostelry.sim.peers import KnativeRule, RayServeRule
 from hostelry.sim.published import REPLAYED, REPLAYED_STATISTICS
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NamedAlarm:
+class NamedAlarm(msgspec.Struct, frozen=True, kw_only=True):
     """A user's alarm, and the policy (by its name) that it triggers."""
 
     name: str
@@ -39,8 +38,7 @@ class NamedAlarm:
     policy_name: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PolicySet:
+class PolicySet(msgspec.Struct, frozen=True, kw_only=True):
     """The policies of one component. Every model of a trace gets the same.
 
     `rule` is another system's, which then has the number to itself. Without anything the number

@@ -7,7 +7,9 @@ of writing each second to a store: most of a trace no alarm ever reads.
 import math
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from hostelry.domain.load import LoadKey, SecondLoad
 from hostelry.domain.metric import Datapoint, Metric, MetricStat
@@ -56,8 +58,7 @@ REPLAYED = (
 REPLAYED_STATISTICS = ("Sum", "Average", "Maximum", "Minimum", "SampleCount")
 
 
-@dataclass(frozen=True, slots=True)
-class PublishedSecond:
+class PublishedSecond(msgspec.Struct, frozen=True):
     """One second's load, and how many copies served at its end."""
 
     load: SecondLoad

@@ -9,9 +9,10 @@ import hashlib
 import math
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from hostelry.base.errors import TerminalError
 from hostelry.domain.load import LoadKey
@@ -50,8 +51,7 @@ def no_progress(num_requests: int, at_s: float) -> None:
     """Report no progress."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplayedModel:
+class ReplayedModel(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of one model of a trace. None: as the setup."""
 
     service: ServiceModel | None = None
@@ -62,8 +62,7 @@ class ReplayedModel:
 AS_ALL = ReplayedModel()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplaySetup:
+class ReplaySetup(msgspec.Struct, frozen=True, kw_only=True):
     """What a trace is replayed against.
 
     `models` has, by a name of the trace, what differs for it: for BASE the copies of BASE/ADAPTER,
@@ -73,10 +72,10 @@ class ReplaySetup:
     """
 
     policies: PolicySet
-    deployment: SimulatedDeployment = field(default_factory=SimulatedDeployment)
+    deployment: SimulatedDeployment = msgspec.field(default_factory=SimulatedDeployment)
     service: ServiceModel
     seed: int = 1
-    models: Mapping[str, ReplayedModel] = field(default_factory=dict)
+    models: Mapping[str, ReplayedModel] = msgspec.field(default_factory=dict)
     serverless: ServerlessConfig | None = None
     room: ModelRoom | None = None
     is_queued: bool = False
@@ -91,8 +90,7 @@ class ReplaySetup:
         return self.get_model(name).service or self.service
 
 
-@dataclass(slots=True, kw_only=True)
-class ScaledComponent:
+class ScaledComponent(msgspec.Struct, kw_only=True):
     """A component with what scales it."""
 
     component: SimulatedComponent

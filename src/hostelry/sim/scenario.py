@@ -1,9 +1,9 @@
 """Named synthetic loads. A seed gives the same requests again."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from itertools import pairwise
 
+import msgspec
 import numpy as np
 
 from hostelry.base.errors import TerminalError
@@ -25,8 +25,7 @@ from hostelry.sim.trace import Block, FloatArray, IntArray, Trace, build_block
 # conversation trace's outputs have two humps).
 
 
-@dataclass(frozen=True, slots=True)
-class Lengths:
+class Lengths(msgspec.Struct, frozen=True):
     """Points (share of requests, tokens) of a quantile function, from 0.0 to 1.0."""
 
     points: tuple[tuple[float, float], ...]
@@ -38,8 +37,7 @@ class Lengths:
         return np.maximum(1, np.rint(np.exp(logs))).astype(np.int64)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestLengths:
+class RequestLengths(msgspec.Struct, frozen=True, kw_only=True):
     """Of a kind of requests: tokens of the prompt, and of the answer."""
 
     input: Lengths
@@ -116,8 +114,7 @@ DAY_S = 86_400.0
 HOUR_S = 3600.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scenario:
+class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     """A named load: `make` draws its trace."""
 
     name: str

@@ -3,7 +3,6 @@
 import math
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from importlib.resources import files
 from itertools import pairwise
 from pathlib import Path
@@ -25,8 +24,7 @@ MAX_CONCURRENCY = 4096
 MAX_FACTOR = 100_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServiceModel:
+class ServiceModel(msgspec.Struct, frozen=True, kw_only=True):
     """A copy's speed. Raises ValueError for impossible values.
 
     `slowdown` has points (requests in the batch, times slower than alone), from (1, 1.0) on.
@@ -144,8 +142,7 @@ def save_service(service: ServiceModel, path: Path) -> None:
         raise TerminalError(f"{path} cannot be written: {error.strerror}") from None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class Measured(msgspec.Struct, frozen=True, kw_only=True):
     """A real request: its tokens, and seconds until its first and its last one.
 
     `beside` is how many requests of the same kind were under way at a time, itself included.

@@ -1,7 +1,8 @@
 """A component's desired number of copies in a replay, changed by the platform's own `decide`."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from hostelry.domain.load import Wake
 from hostelry.domain.scaling import ScalableTarget, ScalingPolicy, ScheduledAction

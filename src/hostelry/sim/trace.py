@@ -8,11 +8,11 @@ of any length takes the memory of one block.
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TextIO
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -27,8 +27,7 @@ NO_SESSION = -1
 ONLY_MODEL = "model"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Block:
+class Block(msgspec.Struct, frozen=True, kw_only=True):
     """Some requests: columns of one length, in order of arrival.
 
     `at_s` is seconds since the trace's beginning, `model` a position in the trace's `models`,
@@ -45,8 +44,7 @@ class Block:
         return len(self.at_s)
 
 
-@dataclass(slots=True, kw_only=True)
-class Trace:
+class Trace(msgspec.Struct, kw_only=True):
     """Arrivals by blocks.
 
     Args:
@@ -60,7 +58,7 @@ class Trace:
 
     name: str
     blocks: Iterator[Block] | Sequence[Block]
-    models: list[str] = field(default_factory=lambda: [ONLY_MODEL])
+    models: list[str] = msgspec.field(default_factory=lambda: [ONLY_MODEL])
     begins_at: float = BEGINS_AT
     lasts_s: float | None = None
     steps_s: tuple[float, ...] = ()
@@ -119,8 +117,7 @@ def open_trace(path: Path, max_rows: int | None = None) -> Trace:
     return trace
 
 
-@dataclass(frozen=True, slots=True)
-class _Instant:
+class _Instant(msgspec.Struct, frozen=True):
     at: float
     is_date: bool
 
@@ -130,15 +127,14 @@ class _Instant:
         return float(math.floor(self.at)) if self.is_date else self.at
 
 
-@dataclass(slots=True, kw_only=True)
-class _Rows:
+class _Rows(msgspec.Struct, kw_only=True):
     """Columns of a block that is being read."""
 
-    at_s: list[float] = field(default_factory=list)
-    input_tokens: list[int] = field(default_factory=list)
-    output_tokens: list[int] = field(default_factory=list)
-    model: list[int] = field(default_factory=list)
-    session: list[int] = field(default_factory=list)
+    at_s: list[float] = msgspec.field(default_factory=list)
+    input_tokens: list[int] = msgspec.field(default_factory=list)
+    output_tokens: list[int] = msgspec.field(default_factory=list)
+    model: list[int] = msgspec.field(default_factory=list)
+    session: list[int] = msgspec.field(default_factory=list)
 
     def block(self) -> Block:
         def whole(values: list[int]) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
@@ -153,18 +149,17 @@ class _Rows:
         )
 
 
-@dataclass(slots=True, kw_only=True)
-class _Reading:
+class _Reading(msgspec.Struct, kw_only=True):
     """One walk over a file."""
 
     path: Path
     max_rows: int | None
-    models: list[str] = field(default_factory=list)
+    models: list[str] = msgspec.field(default_factory=list)
     _line: int = 0
     _first: _Instant | None = None
     _last: float = -math.inf
-    _places: dict[str, int] = field(default_factory=dict)
-    _sessions: dict[str, int] = field(default_factory=dict)
+    _places: dict[str, int] = msgspec.field(default_factory=dict)
+    _sessions: dict[str, int] = msgspec.field(default_factory=dict)
 
     def first_arrival(self) -> _Instant:
         """When the first request comes. Raises as reading does."""

@@ -1,7 +1,6 @@
 """The claim on a database: only the controls of one cluster may keep their records in it."""
 
-from dataclasses import dataclass
-
+import msgspec
 from sqlalchemy import Column, Float, Integer, MetaData, Table, delete, insert, inspect, select
 
 from hostelry.store.database import Database
@@ -20,8 +19,7 @@ CLAIMS = Table(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoreClaim:
+class StoreClaim(msgspec.Struct, frozen=True, kw_only=True):
     """The cluster that uses a database, and its first home. Times are seconds since the epoch."""
 
     cluster_id: str

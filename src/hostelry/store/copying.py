@@ -5,7 +5,6 @@ Rows are copied in the caller's transactions. The target is empty until these ar
 
 import hashlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -19,8 +18,7 @@ DIGEST_BITS = 256
 Report = Callable[[str, int, int], None]  # table, rows copied so far, rows in the source
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CopiedTable:
+class CopiedTable(msgspec.Struct, frozen=True, kw_only=True):
     """A copied table: the number of its rows, and a digest of the rows in any order."""
 
     name: str

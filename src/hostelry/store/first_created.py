@@ -4,8 +4,9 @@ import heapq
 import itertools
 import operator
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
+
+import msgspec
 
 from hostelry.base.parts import changed_names
 
@@ -33,12 +34,11 @@ _created = operator.attrgetter("created_at", "name")
 _position = operator.itemgetter(0)
 
 
-@dataclass(frozen=True, slots=True)
-class _KnownGroup:
+class _KnownGroup(msgspec.Struct, frozen=True):
     """A group as it was at the last look: its parts, their heads, and the heads in order."""
 
-    parts: Parts[Any] = field(default_factory=dict)
-    heads: Mapping[Hashable, Head] = field(default_factory=dict)
+    parts: Parts[Any] = msgspec.field(default_factory=dict)
+    heads: Mapping[Hashable, Head] = msgspec.field(default_factory=dict)
     in_order: Sequence[Head] = ()
 
 

@@ -1,7 +1,6 @@
 """The leader, all controls and the last changes of leader, for any process to read."""
 
-from dataclasses import dataclass
-
+import msgspec
 import sqlalchemy as sa
 from sqlalchemy import BigInteger, Column, Float, MetaData, Table, Text
 
@@ -62,8 +61,7 @@ SHOWN_CHANGES = 10
 NOW = sa.cast(sa.extract("epoch", sa.func.clock_timestamp()), sa.Float)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ControlProcess:
+class ControlProcess(msgspec.Struct, frozen=True, kw_only=True):
     """A control that was seen in the last TTL_S. Other hosts reach it at `address`."""
 
     id: str
@@ -72,8 +70,7 @@ class ControlProcess:
     started_at: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeaderChange:
+class LeaderChange(msgspec.Struct, frozen=True, kw_only=True):
     """The start of an epoch: the control, the time by the database's clock, and the reason."""
 
     epoch: int
@@ -82,8 +79,7 @@ class LeaderChange:
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Leadership:
+class Leadership(msgspec.Struct, frozen=True, kw_only=True):
     """The lease's epoch (0 before the first), its holder unless the lease is over, all controls.
 
     `changes` has the latest changes, newest first.

@@ -19,7 +19,7 @@ end, but its lease expires. A restart of the server ends every session, and no c
 meanwhile. Then the holder has TTL_S from the start of the server to renew.
 """
 
-from dataclasses import dataclass
+import msgspec
 
 NAME = "control"
 RENEW_S = 1.0
@@ -27,8 +27,7 @@ POLL_S = 0.25  # pause of a standby between two looks
 TTL_S = 5.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeaderLease:
+class LeaderLease(msgspec.Struct, frozen=True, kw_only=True):
     """The lease in the database. Times are seconds of the database's clock.
 
     `holder` names one process and is never used again. `renewals` counts within an epoch.
@@ -42,8 +41,7 @@ class LeaderLease:
     expires_at: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeaseLook:
+class LeaseLook(msgspec.Struct, frozen=True, kw_only=True):
     """The result of one look at the lease.
 
     Args:
@@ -59,29 +57,25 @@ class LeaseLook:
     server_started_at: float
 
 
-@dataclass(frozen=True, slots=True)
-class Acquire:
+class Acquire(msgspec.Struct, frozen=True):
     """Take the lease with the next epoch, if the lease has not changed since it was seen."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Renew:
+class Renew(msgspec.Struct, frozen=True):
     """Renew my lease of this epoch."""
 
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class StepDown:
+class StepDown(msgspec.Struct, frozen=True):
     """Stop acting for good, because my epoch is over."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class StandBy:
+class StandBy(msgspec.Struct, frozen=True):
     """Another control leads."""
 
 

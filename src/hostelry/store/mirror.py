@@ -8,8 +8,9 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from hostelry.base.parts import apply_changes, apply_to_parts
 from hostelry.domain.scope import Scope
@@ -33,17 +34,16 @@ class MirroredRecord:
         return self._value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordGroup:
+class RecordGroup(msgspec.Struct, frozen=True, kw_only=True):
     """The values of a group's records in the order of names, and their versions by name.
 
     `parts` has the values by part. It is empty if the kind has no parts. The group and each part
     remain the same objects until one of their records changes.
     """
 
-    values: Mapping[str, Any] = field(default_factory=dict)
-    versions: Mapping[str, int] = field(default_factory=dict)
-    parts: Mapping[Hashable, Mapping[str, Any]] = field(default_factory=dict)
+    values: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    versions: Mapping[str, int] = msgspec.field(default_factory=dict)
+    parts: Mapping[Hashable, Mapping[str, Any]] = msgspec.field(default_factory=dict)
 
 
 NO_RECORDS = RecordGroup()
@@ -51,8 +51,7 @@ Decode = Callable[[Record], Any]
 GroupOf = Callable[[Any], Hashable]  # returns the group, or the part, of a decoded value
 
 
-@dataclass(frozen=True, slots=True)
-class GroupedKind:
+class GroupedKind(msgspec.Struct, frozen=True):
     """A kind of records, with functions that decode a record and give the group of a value.
 
     The group of a value never changes. `part_of` divides groups into parts, if there are parts.

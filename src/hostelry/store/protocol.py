@@ -1,8 +1,9 @@
 """The interface of stores: versioned records that survive every crash, and the errors."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from hostelry.base.errors import RetryableError, TerminalError
 from hostelry.domain.scope import Scope
@@ -23,8 +24,7 @@ class RevisionTooOld(RetryableError):  # noqa: N818 - reads well
 SCHEMES = ("postgresql://", "postgres://")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Key:
+class Key(msgspec.Struct, frozen=True, kw_only=True):
     """A record's identity: its kind (for example ``endpoint``), owner and name."""
 
     kind: str
@@ -32,8 +32,7 @@ class Key:
     name: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+class Record(msgspec.Struct, frozen=True, kw_only=True):
     """A stored document. `version` is the store-wide revision of its last write. It only grows."""
 
     key: Key
@@ -41,8 +40,7 @@ class Record:
     body: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class Change(msgspec.Struct, frozen=True, kw_only=True):
     """A changed record, as `changes` shows it. After a delete, `record` is missing."""
 
     revision: int
@@ -50,8 +48,7 @@ class Change:
     record: Record | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordWrite:
+class RecordWrite(msgspec.Struct, frozen=True, kw_only=True):
     """A write of one record with the present version `expect`. A `body` of None removes it."""
 
     key: Key

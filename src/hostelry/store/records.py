@@ -33,8 +33,7 @@ from hostelry.store.protocol import Key, Record, RecordWrite, Store, StoreRefuse
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Versioned(Generic[T]):
+class Versioned(msgspec.Struct, Generic[T], frozen=True):
     """A value as it was read or written, and the version to expect when it is replaced."""
 
     value: T

@@ -1,11 +1,12 @@
 """Operations in this process. botocore's service models check requests and answers."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import pytest
 from botocore.model import ServiceModel
+from msgspec.structs import replace
 from tests.contract.api.shape_checks import check_value
 from tests.message_rig import MessageRig
 

@@ -1,11 +1,11 @@
 """A boto3 program on the operations without a network: its waiters, paginators and error texts."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError, WaiterError
+from msgspec.structs import replace
 
 from hostelry.base.clock import ManualClock
 from hostelry.domain.component import ComponentStatus

@@ -9,10 +9,11 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from tests.cases import case, cases
 
@@ -405,5 +406,6 @@ def test_the_object_store_stands_still_for_the_cut_and_goes_on_after_it(home: Ho
 
 def test_what_is_shown_of_a_backup_is_no_key(folder: Path) -> None:
     text = (folder / MANIFEST).read_text()
-    assert not [it for it in asdict(KEYS).values() if it and it in text and len(it) > 12]
+    keys = [it for it in msgspec.structs.asdict(KEYS).values() if it and len(it) > 12]
+    assert not [it for it in keys if it in text]
     assert json.loads(text)["version"] == __version__

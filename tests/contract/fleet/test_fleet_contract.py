@@ -1,15 +1,17 @@
 """One suite for all fleets: the promises of the interfaces `Fleet` and `Agent`."""
 
 import asyncio
+import dataclasses
 import gc
 import socket
 import warnings
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from tests.integration.agent_rig import (
     Rig,
     echo,
@@ -94,9 +96,13 @@ def ray_place(
         url = f"http://127.0.0.1:{store.getsockname()[1]}"
         config = load_config(found.home)
         nodes = tmp_path / "nodes"
-        on_ray = replace(config, fleet="ray", ray_address=cluster.address, node_dir=str(nodes))
-        with_store = replace(on_ray, s3_endpoint=url)
-        save_config(found.home, replace(with_store, cluster_host=cluster_host, cluster_port=1))
+        on_ray = dataclasses.replace(
+            config, fleet="ray", ray_address=cluster.address, node_dir=str(nodes)
+        )
+        with_store = dataclasses.replace(on_ray, s3_endpoint=url)
+        save_config(
+            found.home, dataclasses.replace(with_store, cluster_host=cluster_host, cluster_port=1)
+        )
         credentials = load_credentials(found.home)
         files = HostFiles(TlsFolder(found.home.tls), credentials.cluster_id)
         files.make(PeerRole.CONTROL, "control", SystemClock().now())

@@ -2,10 +2,10 @@
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from tests.memory_queue import MemoryQueue
 from tests.postgres_rig import postgres_database
 

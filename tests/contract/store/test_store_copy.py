@@ -6,11 +6,11 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+from msgspec.structs import replace
 from tests.contract.jobs.test_request_queue import NOW, asked, claims, ids
 from tests.contract.jobs.test_shared_batches import claimed, uploaded
 from tests.contract.messages.test_message_tables import HOOK, delivery

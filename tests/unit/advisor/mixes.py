@@ -1,7 +1,8 @@
 """Small mixes for the tests of the advisor."""
 
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from hostelry.advisor.traffic import MixTraffic
 from hostelry.advisor.values import (

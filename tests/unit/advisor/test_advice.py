@@ -1,10 +1,10 @@
 """Whole advice on tiny mixes: every option is simulated, repeats itself, and says what binds it."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tests.cases import case, cases
 from tests.unit.advisor.mixes import (
     AXES,

@@ -1,8 +1,8 @@
 """Gates: an option that cannot work is refused with the limit that it breaks."""
 
-from dataclasses import replace
 from typing import Any
 
+from msgspec.structs import replace
 from tests.cases import case, cases
 from tests.unit.advisor.mixes import MACHINE, build_mix, build_model, build_models
 

@@ -1,7 +1,6 @@
 """Groups: models that must be apart are apart, and models that peak at other times together."""
 
-from dataclasses import replace
-
+from msgspec.structs import replace
 from tests.cases import case, cases
 from tests.unit.advisor.mixes import MACHINE, build_mix, build_model, build_traffic
 

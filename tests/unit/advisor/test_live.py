@@ -1,12 +1,12 @@
 """Records of a running platform: holes, service times, calls, the mix, and the forecast."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from tests.cases import case, cases
 from tests.unit.advisor.mixes import AXES, MACHINE, build_model
 

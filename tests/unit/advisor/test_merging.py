@@ -1,7 +1,6 @@
 """Merged or with the others: the sentence about each base's busiest adapter."""
 
-from dataclasses import replace
-
+from msgspec.structs import replace
 from tests.cases import case, cases
 from tests.unit.advisor.mixes import TRAFFIC, build_mix, build_model, build_traffic
 

@@ -1,8 +1,7 @@
 """Scores by the user's anchors, Pareto front, weighted shortfalls, sensitivity."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 from tests.cases import case, cases
 from tests.unit.advisor.mixes import AXES
 

@@ -1,11 +1,11 @@
 """Schedules by time zone: the quiet hours, the saving, and the document with the actions."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import yaml
+from msgspec.structs import replace
 from tests.cases import case, cases
 from tests.unit.advisor.mixes import AXES, MACHINE, SERVICE, build_mix, build_model
 

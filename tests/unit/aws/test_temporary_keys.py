@@ -1,7 +1,6 @@
 """Temporary keys: botocore signs with them, and any verifier with the same seal believes them."""
 
 import base64
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlsplit
@@ -10,6 +9,7 @@ import pytest
 from botocore.auth import SigV4Auth, SigV4QueryAuth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
+from msgspec.structs import replace
 from tests.cases import case, cases
 
 from hostelry.aws.sigv4 import Secret, Verifier

@@ -1,9 +1,9 @@
 """Verdicts on a machine, and the disk that a home uses."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
 from tests.cases import case, cases
 
 from hostelry.cli.doctor.checks import CHECKS, CheckVerdict, cannot_run, run_checks

@@ -1,11 +1,11 @@
 """`hostelry explain` over control's real account of planned endpoints."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 from tests.unit.reconcile.samples import (
     GB,
     NOW,

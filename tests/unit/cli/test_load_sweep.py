@@ -3,10 +3,10 @@
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
 from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace
 from tests.cases import case, cases
 
 from hostelry.base.errors import TerminalError, UsageError

@@ -1,8 +1,8 @@
 """Looks at a platform: the document, its text, tokens per second, and the effects of keys."""
 
-from dataclasses import replace
 from typing import Any
 
+from msgspec.structs import replace
 from tests.cases import case, cases
 
 from hostelry.cli.top.command import after_key, fitting, look_lines

@@ -2,9 +2,9 @@
 
 import re
 from collections import Counter
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 from tests.cases import case, cases
 
 from hostelry.comparison.fleet_verdict import (

@@ -1,5 +1,4 @@
-from dataclasses import replace
-
+from msgspec.structs import replace
 from tests.cases import case, cases
 
 from hostelry.console import sign_in

@@ -1,12 +1,12 @@
 """Control's routes for the jobs process: their answers, and repeats without effect."""
 
 import asyncio
-from dataclasses import replace
 from pathlib import Path
 
 import httpx
 import msgspec
 import pytest
+from msgspec.structs import replace
 from starlette.applications import Starlette
 from tests.cases import case, cases
 from tests.message_rig import HERE, MessageRig

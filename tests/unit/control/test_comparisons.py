@@ -1,10 +1,10 @@
 """Control's comparison of two variants: counted from a minute before the first look, once each."""
 
 import asyncio
-from dataclasses import replace
 from typing import Any
 
 import httpx
+from msgspec.structs import replace
 from starlette.applications import Starlette
 from tests.cases import case, cases
 from tests.unit.reconcile.samples import SCOPE, deployment, endpoint, variant

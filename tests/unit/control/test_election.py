@@ -1,8 +1,9 @@
 """The election of one control: its turns against a lease whose other users are played."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import pytest
+from msgspec.structs import replace
 
 from hostelry.control.election import LeaderElection
 from hostelry.store.lease import POLL_S, RENEW_S, TTL_S, LeaderLease, LeaseLook

@@ -1,7 +1,6 @@
 """The load of each name in the last minute, and of one name by time."""
 
-from dataclasses import replace
-
+from msgspec.structs import replace
 from tests.unit.metrics.sagemaker.load_sample import CHAT, T0, load
 
 from hostelry.control.gateway_routes import summarize_buckets, summarize_names

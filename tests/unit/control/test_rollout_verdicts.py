@@ -1,8 +1,8 @@
 """Control's verdicts on updates: each second counts once, for its fleet and its step."""
 
 import asyncio
-from dataclasses import replace
 
+from msgspec.structs import replace
 from tests.unit.reconcile.samples import NOW, SCOPE, deployment, endpoint, variant
 
 from hostelry.base.clock import ManualClock
@@ -38,7 +38,7 @@ class Rig:
         self.verdicts = RolloutVerdicts(self.aggregator, self.clock)
 
     def become(self, **changes: object) -> Endpoint:
-        self.endpoint = replace(self.endpoint, **changes)  # type: ignore[arg-type] # fields by name
+        self.endpoint = replace(self.endpoint, **changes)  # fields by name
         return self.endpoint
 
     def step(self, number: int) -> None:

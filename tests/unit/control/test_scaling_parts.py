@@ -1,8 +1,8 @@
 """Routes that `hostelry scaling` reads."""
 
 import json
-from dataclasses import replace
 
+from msgspec.structs import replace
 from tests.unit.scaling.loop.scaling_town import ScalingTown
 
 from hostelry.control.scaling_routes import ScalingRoutes

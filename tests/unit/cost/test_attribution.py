@@ -1,11 +1,11 @@
 """The parts of an hour, their sums over random fleets, and the reports on them."""
 
 import math
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from tests.cases import case, cases
 
 from hostelry.cost.attribution import (

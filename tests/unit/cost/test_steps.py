@@ -1,7 +1,6 @@
 """Steps: their kinds, their sums by endpoint and operation, and their price."""
 
-from dataclasses import replace
-
+from msgspec.structs import replace
 from tests.cases import case, cases
 
 from hostelry.cost.attribution import NO_ENDPOINT, ChargeKind, attribute

@@ -1,6 +1,6 @@
 """Routes in which several tests look up names."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from hostelry.domain.endpoint_config import RoutingStrategy
 from hostelry.domain.route_delta import (

@@ -1,6 +1,5 @@
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 from tests.cases import case, cases
 from tests.unit.dataplane.routes_sample import ELSEWHERE, HERE, OTHER_ACCOUNT, SNAPSHOT
 

@@ -4,11 +4,11 @@ import itertools
 import random
 from collections.abc import Iterable, Mapping
 from copy import copy
-from dataclasses import replace
 from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 from tests.cases import case, cases
 from tests.selection import first_alone
 from tests.unit.dataplane.routes_sample import (

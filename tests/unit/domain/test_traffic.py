@@ -1,9 +1,9 @@
 """Traffic policies: their steps and shares, and refusals."""
 
-from dataclasses import replace
 from itertools import pairwise, product
 
 import pytest
+from msgspec.structs import replace
 from tests.cases import case, cases
 
 from hostelry.base.errors import ServiceError

@@ -1,7 +1,6 @@
 """The history of an endpoint's updates, from each change of its record."""
 
-from dataclasses import replace
-
+from msgspec.structs import replace
 from tests.cases import case, cases
 from tests.unit.reconcile.samples import NOW, deployment, endpoint, variant
 

@@ -1,8 +1,8 @@
 """The progress of an update, as clients and the command line read it."""
 
-from dataclasses import replace
 from typing import Any
 
+from msgspec.structs import replace
 from tests.cases import case, cases
 from tests.unit.reconcile.samples import NOW, deployment, endpoint, variant
 

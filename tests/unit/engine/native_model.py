@@ -5,11 +5,12 @@
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy
 import torch
+from msgspec.structs import replace
 
 from hostelry.engine.kernels.batch import (
     MODULES,

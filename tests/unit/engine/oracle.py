@@ -4,13 +4,14 @@ import copy
 import warnings
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy
 import torch
+from msgspec.structs import replace
 
 from hostelry.engine.engine import Engine, EngineConfig
 from hostelry.engine.kernels.batch import AdapterIndex

@@ -3,11 +3,12 @@
 import hashlib
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
+from msgspec.structs import replace
 
 from hostelry.base.clock import ManualClock
 from hostelry.engine.lora.disk_cache import DiskCache

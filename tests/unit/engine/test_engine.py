@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import force_setattr
 from tests.cases import case, cases
 from tests.models import random_adapter, tiny_llama
 from tests.unit.engine.oracle import (
@@ -325,7 +326,7 @@ def test_a_step_that_fails_ends_its_requests_with_the_error(engine: Engine) -> N
             raise RuntimeError("out of luck")
 
     engine.add(greedy("a", [1, 2], 3))
-    object.__setattr__(engine._deps, "decoder", Broken())
+    force_setattr(engine._deps, "decoder", Broken())
     (output,) = drain(engine)
     assert output.finish_reason is FinishReason.ERROR
     assert output.error == "the step failed: RuntimeError: out of luck"

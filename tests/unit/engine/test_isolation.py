@@ -2,13 +2,14 @@
 
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
+from msgspec.structs import force_setattr, replace
 from tests.cases import case, cases
 from tests.models import tiny_llama
 from tests.unit.engine.oracle import assert_nothing_is_held, drain, greedy
@@ -152,7 +153,7 @@ def test_a_step_that_one_request_breaks_is_computed_without_it(
 ) -> None:
     engine = Engine.load(folder, CONFIG)
     decoder = BreaksAt(engine._deps.decoder, FORBIDDEN)
-    object.__setattr__(engine._deps, "decoder", decoder)
+    force_setattr(engine._deps, "decoder", decoder)
     poison = greedy("poison", (1, FORBIDDEN), COUNT)
     outputs = by_request(run(engine, [poison, *neighbours()]))
     (last,) = outputs.pop("poison")

@@ -1,7 +1,7 @@
 """The native decoder against the torch one that defines it, and against itself in other company."""
 
+import dataclasses
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy
@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from tests.cases import case, cases
 from tests.unit.engine.native_model import (
     ALL_RANKS,
@@ -137,7 +138,10 @@ def test_adapters_give_the_logits_of_torch(
     first = memory.adapter(ranks, 1, **options)
     other = memory.adapter(ALL_RANKS, 2)
     owners = (first, None, other)
-    steps = [[replace(part, index=owners[part.sequence]) for part in parts] for parts in STEPS]
+    steps = [
+        [dataclasses.replace(part, index=owners[part.sequence]) for part in parts]
+        for parts in STEPS
+    ]
     check_against_torch(weights, memory, steps)
 
 
@@ -148,7 +152,10 @@ def test_every_library_gives_the_logits_of_torch(variant: str, dtype: torch.dtyp
     weights = model(shape, dtype)
     memory = Memory(weights, page_tokens=5)
     owners = [memory.adapter(dict.fromkeys(MODULES, rank), rank, lm_head=2) for rank in (3, 8, 17)]
-    steps = [[replace(part, index=owners[part.sequence]) for part in parts] for parts in STEPS]
+    steps = [
+        [dataclasses.replace(part, index=owners[part.sequence]) for part in parts]
+        for parts in STEPS
+    ]
     check_against_torch(weights, memory, steps, variant=variant)
 
 

@@ -1,11 +1,11 @@
 """Refusals of the native decoder before it computes."""
 
-from dataclasses import replace
 from typing import Any
 
 import numpy
 import pytest
 import torch
+from msgspec.structs import replace
 from tests.cases import case, cases
 from tests.unit.engine.native_model import (
     ALL_RANKS,

@@ -2,12 +2,12 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from msgspec.structs import replace
 from tests.cases import case, cases
 from tests.models import random_adapter, tiny_llama
 from tests.unit.engine.oracle import (

@@ -4,12 +4,13 @@ Run in a process with TRITON_INTERPRET=1 before Triton is imported. The interpre
 to bf16, a device rounds to the nearest. So tolerances for bf16 are larger here than on a device.
 """
 
+import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy
 import torch
+from msgspec.structs import replace
 from tests.unit.engine.native_model import Memory, Part, Shape, model, step
 
 from hostelry.engine.kernels.batch import MODULES, AdapterIndex, ForwardBatch, LoraSegment
@@ -56,7 +57,7 @@ def decoder_case(
     twin.pool.elements.copy_(torch.nan_to_num(memory.pool.elements))
     decoder, reference = CudaDecoder(weights), TorchDecoder(weights)
     for parts in STEPS:
-        batch = step(memory, [replace(it, index=owners[it.sequence]) for it in parts])
+        batch = step(memory, [dataclasses.replace(it, index=owners[it.sequence]) for it in parts])
         batch = replace(batch, logit_rows_S=batch.logit_rows_S[::-2].copy())
         found = decoder.forward(batch, memory.pool)
         assert found.dtype is torch.float32

@@ -1,11 +1,11 @@
 import asyncio
 from concurrent.futures import Future
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 from tests.cases import case, cases
 from tests.integration.agent_rig import instance
 from tests.unit.reconcile.test_instances import INSTANCE

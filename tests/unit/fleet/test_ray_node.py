@@ -1,7 +1,6 @@
 """The home of an instance on a Ray node, and messages on their way there."""
 
 import stat
-from dataclasses import asdict
 from pathlib import Path
 
 import msgspec
@@ -95,5 +94,5 @@ def test_errors_keep_their_class_on_the_way(error: CapacityError) -> None:
 def test_an_order_survives_its_way(tmp_path: Path) -> None:
     sent = order(tmp_path)
     got = msgspec.json.decode(msgspec.json.encode(sent), type=NodeOrder)
-    assert asdict(got.instance) == asdict(sent.instance)
+    assert got.instance == sent.instance
     assert got.files == sent.files

@@ -4,10 +4,11 @@ import heapq
 import random
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from math import inf
 
+import msgspec
 import pytest
+from msgspec.structs import replace
 from tests.cases import case, cases
 
 from hostelry.loadtest.search import (
@@ -34,8 +35,7 @@ TOKENS = 10
 Answer = tuple[float, float, float, bool]  # end, latency, service time, and whether it succeeded
 
 
-@dataclass(frozen=True)
-class SimulatedServer:
+class SimulatedServer(msgspec.Struct, frozen=True):
     """A queue in front of `num_places`, that serve for `service_s` each.
 
     Args:
@@ -201,7 +201,13 @@ def test_the_search_finds_the_highest_concurrency_that_keeps_the_limits(
 @cases(
     "server, settings, name, value",
     case("a model that is too slow", FOUR, limited(latency_ms=50.0), "latency p95", 128.0),
-    case("a model that fails at times", replace(FOUR, failing=0.5), SETTINGS, "errors", 50.0),
+    case(
+        "a model that fails at times",
+        replace(FOUR, failing=0.5),
+        SETTINGS,
+        "errors",
+        50.0,
+    ),
     case("a model with slow tokens", FOUR, limited(token_ms=5.0), "inter-token p95", 12.8),
 )
 def test_a_limit_that_no_concurrency_keeps_is_named(

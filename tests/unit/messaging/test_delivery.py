@@ -7,10 +7,10 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from tests.cases import case, cases
 from tests.message_rig import HERE, MessageRig
 

@@ -1,10 +1,10 @@
 """Small fleets for tests of placement, and checks that every plan must pass."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 
 from hypothesis import settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from hostelry.domain.component import PlacementStrategy
 from hostelry.domain.shape import Requirements, Shape

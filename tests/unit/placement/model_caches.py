@@ -1,10 +1,10 @@
 """Models in a small cache for tests, and checks that each plan for room must pass."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from hostelry.placement.model_cache_values import (
     CachedModel,

@@ -1,10 +1,10 @@
 """Emptying instances: only with gain, started before stopped, the cheapest first."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from tests.cases import case, cases
 from tests.unit.placement.fleets import (
     BINPACK,

@@ -1,9 +1,8 @@
 """Held and free resources as values and text, and the reasons for copies' places."""
 
-from dataclasses import replace
-
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from tests.cases import case, cases
 from tests.unit.placement.fleets import (
     MB,

@@ -1,11 +1,11 @@
 """Room for a model: evicted models with reasons, models that cannot fit, and waits."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from tests.cases import case, cases
 from tests.unit.placement.model_caches import (
     MB,

@@ -1,9 +1,9 @@
 """Reasons why a copy fits nowhere: the short resource first, then the possible remedies."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tests.cases import case, cases
 from tests.unit.placement.fleets import BIG, SMALL, ask, held, host, needs
 

@@ -1,7 +1,8 @@
 """An inference recommendations job for tests."""
 
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from hostelry.domain.model import Container, Model
 from hostelry.domain.recommendation_job import (

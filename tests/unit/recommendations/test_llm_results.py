@@ -1,7 +1,6 @@
 """The price of tokens, and the order of AI recommendations by the objective."""
 
-from dataclasses import replace
-
+from msgspec.structs import replace
 from tests.cases import case, cases
 from tests.unit.recommendations.jobs import JOB, completed, step
 

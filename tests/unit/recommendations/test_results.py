@@ -1,8 +1,8 @@
 """Utilization, cost, and the order of recommendations."""
 
-from dataclasses import replace
 from typing import Any
 
+from msgspec.structs import replace
 from tests.cases import case, cases
 from tests.unit.recommendations.jobs import JOB, METRICS, completed, step
 

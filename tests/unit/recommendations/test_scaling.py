@@ -1,7 +1,6 @@
 """Scaling policies from measured results."""
 
-from dataclasses import replace
-
+from msgspec.structs import replace
 from tests.cases import case, cases
 from tests.unit.recommendations.jobs import METRICS
 

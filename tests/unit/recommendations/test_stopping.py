@@ -1,9 +1,9 @@
 """The end of a load, and the window that counts."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
+from msgspec.structs import replace
 from tests.cases import case, cases
 
 from hostelry.domain.recommendation_job import StoppingRules

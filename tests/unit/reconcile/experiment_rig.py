@@ -1,8 +1,8 @@
 """A town with inference experiments. Tests move its reconcilers step by step."""
 
-from dataclasses import replace
 from typing import Any
 
+from msgspec.structs import replace
 from tests.unit.reconcile.samples import (
     IMAGE,
     NOW,

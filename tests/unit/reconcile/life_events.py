@@ -3,8 +3,8 @@
 import contextlib
 import random
 from collections.abc import Callable
-from dataclasses import replace
 
+from msgspec.structs import replace
 from tests.unit.reconcile.samples import KEY, SCOPE, Town, deployment, variant
 
 from hostelry.base.errors import ServiceError

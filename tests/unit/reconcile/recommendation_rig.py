@@ -1,9 +1,9 @@
 """A town with inference recommendations jobs. Tests move its reconcilers step by step."""
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
 
+from msgspec.structs import replace
 from tests.unit.recommendations.jobs import JOB, MODEL
 from tests.unit.reconcile.samples import SCOPE, Town, get_shape
 

@@ -4,7 +4,8 @@ import asyncio
 import contextlib
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from hostelry.base.clock import ManualClock
 from hostelry.base.errors import RetryableError
@@ -255,13 +256,13 @@ class Town:
     def change_endpoint(self, **changes: object) -> None:
         found = self.state.endpoints.get(SCOPE, "ep")
         assert found is not None
-        after = replace(found.value, **changes)  # type: ignore[arg-type] # fields by name
+        after = replace(found.value, **changes)  # fields by name
         self.state.endpoints.put(SCOPE, "ep", after, expect=found.version)
 
     def change_component(self, name: str = "base", **changes: object) -> None:
         found = self.state.components.get(SCOPE, name)
         assert found is not None
-        after = replace(found.value, **changes)  # type: ignore[arg-type] # fields by name
+        after = replace(found.value, **changes)  # fields by name
         self.state.components.put(SCOPE, name, after, expect=found.version)
 
     def restart_control(self) -> None:

@@ -1,9 +1,9 @@
 """AI benchmark jobs run while their target is there, and end with a reason."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tests.cases import case, cases
 from tests.unit.reconcile.samples import NOW, SCOPE, component, deployment, endpoint, variant
 

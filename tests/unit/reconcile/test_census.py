@@ -1,9 +1,10 @@
 """The census: everything that serves, its numbers, and its usage."""
 
+import dataclasses
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 from tests.cases import case, cases
 from tests.unit.reconcile.samples import (
     GB,
@@ -95,7 +96,7 @@ def test_memory_and_cpu_are_those_the_agents_reported_last(town: Town) -> None:
     town.switches.memory_bytes["component/base"] = 7 * GB
     for machine in town.fleet.machines.values():
         for copy_id, status in machine.copies.items():
-            machine.copies[copy_id] = replace(status, cpu_s=5.0, cpu_at=50.0)
+            machine.copies[copy_id] = dataclasses.replace(status, cpu_s=5.0, cpu_at=50.0)
     town.turn()
     (use,) = census_of(town).components[BASE].copies
     assert (use.memory_bytes, use.cpu_s, use.cpu_at) == (7 * GB, 5.0, 50.0)

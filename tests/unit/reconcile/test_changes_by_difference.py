@@ -1,11 +1,12 @@
 """After any change of records, routes and census by changes equal those built as a whole."""
 
+import dataclasses
 import random
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tests.unit.reconcile.samples import (
     SCOPE,
     Town,
@@ -84,7 +85,8 @@ def drawn_change(town: Town, source: random.Random) -> None:
 def renamed(copy: Any) -> Any:
     """Another copy like this one."""
     made = f"{copy.spec.id}x"
-    return replace(copy, spec=replace(copy.spec, id=made), status=replace(copy.status, id=made))
+    status = dataclasses.replace(copy.status, id=made)
+    return replace(copy, spec=replace(copy.spec, id=made), status=status)
 
 
 def reported(facts: dict[str, InstanceFacts], source: random.Random) -> dict[str, InstanceFacts]:
@@ -94,7 +96,9 @@ def reported(facts: dict[str, InstanceFacts], source: random.Random) -> dict[str
     if seen is None or source.random() < 0.1:
         return {**facts, name: InstanceFacts()}
     used = source.choice([0, 1, 5])
-    copies = tuple(replace(it, memory_bytes=used, cpu_at=float(used)) for it in seen.copies)
+    copies = tuple(
+        dataclasses.replace(copy, memory_bytes=used, cpu_at=float(used)) for copy in seen.copies
+    )
     return {**facts, name: replace(facts[name], observation=replace(seen, copies=copies))}
 
 

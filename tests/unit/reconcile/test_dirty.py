@@ -3,9 +3,9 @@
 import copy
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 from tests.unit.reconcile.samples import (
     SCOPE,
     Town,

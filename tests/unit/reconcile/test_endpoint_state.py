@@ -1,8 +1,8 @@
 """The parts of an endpoint's state: found from its values, or kept as these change."""
 
 import random
-from dataclasses import replace
 
+from msgspec.structs import replace
 from tests.unit.reconcile.samples import SCOPE, adapter, adapter_spec, component, container
 
 from hostelry.domain.component import InferenceComponent

@@ -1,8 +1,8 @@
 """The next step of an inference experiment, from its endpoint and the time."""
 
-from dataclasses import replace
 from typing import Any
 
+from msgspec.structs import replace
 from tests.cases import case, cases
 from tests.unit.reconcile.experiment_rig import (
     HOUR_S,

@@ -1,9 +1,9 @@
 """The instances that cost something, and the shares that copies reserve."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 from tests.unit.reconcile.samples import Town, component, deployment, endpoint, needs, variant
 
 from hostelry.cost.holding import HeldInstance

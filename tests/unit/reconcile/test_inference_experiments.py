@@ -1,12 +1,13 @@
 """Inference experiments start, run and end with their endpoints, despite any kills."""
 
 import contextlib
+import dataclasses
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tests.cases import case, cases
 from tests.selection import first_alone, numbers
 from tests.unit.reconcile.experiment_rig import (
@@ -372,7 +373,9 @@ def test_the_copies_of_a_shadow_that_is_down_do_not_serve(place: ExperimentTown)
     place.turn(15)
     for machine in place.town.fleet.machines.values():
         for copy_id, found in machine.copies.items():
-            machine.copies[copy_id] = replace(found, phase=CopyPhase.UNHEALTHY, reason="it hangs")
+            machine.copies[copy_id] = dataclasses.replace(
+                found, phase=CopyPhase.UNHEALTHY, reason="it hangs"
+            )
     place.turn(5)
     assert place.status() is RUNNING, "only its own metrics suffer"
 

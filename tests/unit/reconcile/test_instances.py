@@ -2,10 +2,11 @@
 
 import asyncio
 import contextlib
+import dataclasses
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 from tests.cases import case, cases
 from tests.unit.reconcile.samples import KEY, NOW, SCOPE, SHAPES, container
 
@@ -114,7 +115,7 @@ async def test_the_use_of_cpus_is_refreshed_without_waking_the_reconciler() -> N
         async def observe(self, have: str | None = None, timeout_s: float = 0.0) -> Observation:
             self._num_looks += 1
             seen = await self._agent.observe(None, timeout_s)
-            used = [replace(it, cpu_s=float(self._num_looks)) for it in seen.copies]
+            used = [dataclasses.replace(it, cpu_s=float(self._num_looks)) for it in seen.copies]
             return replace(seen, copies=tuple(used))
 
         async def log_tail(self, copy_id: str, max_lines: int = 100) -> str:

@@ -1,8 +1,9 @@
 """Overview for `hostelry status`, with the progress of restarts and drains."""
 
-from dataclasses import replace
+import dataclasses
 from typing import Any
 
+from msgspec.structs import replace
 from tests.unit.reconcile.life_events import drain, restart
 from tests.unit.reconcile.samples import IMAGE, Town, component, deployment, endpoint, variant
 
@@ -19,7 +20,7 @@ def test_an_endpoint_whose_copies_are_not_ready_serves_nothing() -> None:
     assert shown["serving"] == {"ready": 1, "desired": 1, "tone": None, "trouble": None}
     (state,) = load_all(town.state)
     (copy,) = state.copies.values()
-    lost = replace(copy, status=replace(copy.status, phase=CopyPhase.UNHEALTHY))
+    lost = replace(copy, status=dataclasses.replace(copy.status, phase=CopyPhase.UNHEALTHY))
     (shown,) = overview([state.add_copies([lost])], {})
     assert shown["serving"]["trouble"] == "serves nothing: 0 of 1 copy ready"
     town.close()
@@ -32,7 +33,9 @@ def test_the_variables_that_a_copy_does_not_get_are_shown() -> None:
     facts_by_instance = {}
     for instance, facts in town.facts().items():
         assert facts.observation is not None
-        copies = tuple(replace(it, left_out=("LD_PRELOAD",)) for it in facts.observation.copies)
+        copies = tuple(
+            dataclasses.replace(copy, left_out=("LD_PRELOAD",)) for copy in facts.observation.copies
+        )
         facts_by_instance[instance] = replace(
             facts, observation=replace(facts.observation, copies=copies)
         )

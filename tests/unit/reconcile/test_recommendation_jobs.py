@@ -1,10 +1,11 @@
 """Recommendations jobs measure step by step, and leave nothing behind, despite any kills."""
 
+import dataclasses
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tests.cases import case, cases
 from tests.selection import numbers
 from tests.unit.recommendations.jobs import JOB, MODEL, step
@@ -335,7 +336,7 @@ def test_utilization_is_measured_during_the_best_load(place: RecommendationTown)
     began_at = clock.now()
     for cpu_s in (10.0, 25.0):
         for copy_id, status in machine.copies.items():
-            machine.copies[copy_id] = replace(
+            machine.copies[copy_id] = dataclasses.replace(
                 status, cpu_s=cpu_s, cpu_at=clock.now(), memory_bytes=1024**3
             )
         machine.seen = None  # reports that differ only in use are equal
@@ -367,7 +368,9 @@ def test_a_copy_that_stopped_serving_is_noticed(place: RecommendationTown) -> No
     place.turn(20)
     for machine in place.town.fleet.machines.values():
         for copy_id, status in machine.copies.items():
-            machine.copies[copy_id] = replace(status, phase=CopyPhase.UNHEALTHY, reason="it hangs")
+            machine.copies[copy_id] = dataclasses.replace(
+                status, phase=CopyPhase.UNHEALTHY, reason="it hangs"
+            )
     place.turn(3)
     assert place.step(1).unserved_since is not None
 

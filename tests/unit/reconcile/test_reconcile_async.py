@@ -1,7 +1,6 @@
 """An asynchronous endpoint without instances: in service, in the routes, and up again."""
 
-from dataclasses import replace
-
+from msgspec.structs import replace
 from tests.unit.reconcile.samples import Town, deployment, endpoint, variant
 
 from hostelry.domain.async_request import AsyncInference

@@ -1,9 +1,10 @@
 """Rolling updates of model endpoints: batches, bounds, the way back, and faults in each stage."""
 
+import dataclasses
 from collections import Counter
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 from tests.cases import case, cases
 from tests.selection import thorough
 from tests.unit.reconcile.samples import Town, model, variant
@@ -312,7 +313,7 @@ def test_a_new_copy_that_dies_takes_the_update_back(
     else:
         copies = town.fleet.machines[copy.instance_id].copies
         end = LastEnd(at=town.clock.now(), cause="killed by signal 9")
-        copies[copy.spec.id] = replace(copies[copy.spec.id], last_end=end)
+        copies[copy.spec.id] = dataclasses.replace(copies[copy.spec.id], last_end=end)
         town.fleet.set_phase(copy.spec.id, CopyPhase.READY)
     town.turn(10, seconds=0.2)
     town.switches.slow = False

@@ -1,8 +1,7 @@
 """Base components: placement, capacity, scaling, updates and their rollback, deletes."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 from tests.unit.reconcile.samples import (
     Town,
     adapter,

@@ -1,8 +1,7 @@
 """Models with several containers: every instance has a copy of each, and routes follow."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 from tests.cases import case, cases
 from tests.unit.reconcile.samples import Town, deployment, endpoint, model, variant
 

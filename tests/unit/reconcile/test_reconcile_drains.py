@@ -1,8 +1,8 @@
 """A draining copy is stopped once it has no open connection, or at its time limit."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
+from msgspec.structs import replace
 from tests.cases import case, cases
 from tests.unit.reconcile.samples import (
     SCOPE,

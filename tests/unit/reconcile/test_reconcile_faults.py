@@ -3,10 +3,10 @@
 import random
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import replace
 from functools import cache
 
 import pytest
+from msgspec.structs import replace
 from tests.cases import case, cases
 from tests.selection import first_alone, numbers
 from tests.unit.reconcile import life_events as events

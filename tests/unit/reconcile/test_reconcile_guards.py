@@ -2,9 +2,9 @@
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 from tests.selection import numbers
 from tests.unit.reconcile.samples import (
     SCOPE,

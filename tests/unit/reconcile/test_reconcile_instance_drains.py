@@ -1,9 +1,9 @@
 """Draining instances: copies are replaced elsewhere first, then the instance ends."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 from tests.cases import case, cases
 from tests.unit.reconcile.life_events import drain, drain_first, restart, undrain
 from tests.unit.reconcile.samples import (

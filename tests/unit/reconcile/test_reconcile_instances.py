@@ -1,8 +1,7 @@
 """Instances follow copies: out at once, in after a while, from the first pool available."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 from tests.cases import case, cases
 from tests.unit.reconcile.samples import (
     GB,

@@ -1,8 +1,9 @@
 """A crash-looping copy starts on another instance."""
 
-from dataclasses import replace
+import dataclasses
 
 import pytest
+from msgspec.structs import replace
 from tests.cases import case, cases
 from tests.unit.reconcile.samples import Town, component, deployment, endpoint, needs, variant
 
@@ -23,7 +24,7 @@ def serving(town: Town, *, instances: int = 2, pinned: bool = False) -> Copy:
 def loop(town: Town, copy: Copy, restarts: int = 5) -> None:
     """The copy's process has ended so often, and is being started once more."""
     machine = town.fleet.machines[copy.instance_id]
-    machine.copies[copy.spec.id] = replace(
+    machine.copies[copy.spec.id] = dataclasses.replace(
         machine.copies[copy.spec.id],
         phase=CopyPhase.UNHEALTHY,
         restarts=restarts,

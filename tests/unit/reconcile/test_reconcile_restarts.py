@@ -1,9 +1,9 @@
 """Restarts of copies: new copies serve first if they fit. If they fail, the old ones serve."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 from tests.cases import case, cases
 from tests.unit.reconcile.life_events import drain, restart
 from tests.unit.reconcile.samples import (

@@ -1,10 +1,10 @@
 """The routes that the gateway gets, and how it gets them."""
 
 import asyncio
-from dataclasses import replace
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 from tests.unit.reconcile.samples import Town, adapter, component, deployment, endpoint, variant
 
 from hostelry.domain.component import ComponentStatus

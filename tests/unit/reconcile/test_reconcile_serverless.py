@@ -1,9 +1,9 @@
 """Serverless variants: environments start, end, are exchanged, and survive every crash."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 from tests.cases import case, cases
 from tests.unit.reconcile.samples import IMAGE, SCOPE, Town, deployment, endpoint, variant
 

@@ -1,7 +1,6 @@
 """Shadow variants start like any variant, and disturb nothing when they serve."""
 
-from dataclasses import replace
-
+from msgspec.structs import replace
 from tests.cases import case, cases
 from tests.unit.reconcile.samples import Town, deployment, endpoint, variant
 

@@ -1,11 +1,12 @@
 """Updates whose traffic moves in steps: shares, waits, alarms, failures, and a killed control."""
 
+import dataclasses
 import random
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 from tests.cases import case, cases
 from tests.selection import first_alone, numbers
 from tests.unit.reconcile.life_events import canary_endpoint, go_on, roll_endpoint
@@ -219,7 +220,7 @@ def test_a_new_copy_that_died_and_serves_again_takes_the_traffic_back(
     (copy,) = [it for it in town.copy_records(None) if it.instance_id == new.id]  # type: ignore[arg-type] # a model's
     copies = town.fleet.machines[new.id].copies
     end = LastEnd(at=town.clock.now() - ago_s, cause="killed by signal 9")
-    copies[copy.spec.id] = replace(copies[copy.spec.id], last_end=end)
+    copies[copy.spec.id] = dataclasses.replace(copies[copy.spec.id], last_end=end)
     town.fleet.set_phase(copy.spec.id, CopyPhase.READY)
     town.turn(2)
     assert (town.status() is IN_SERVICE) is goes_back

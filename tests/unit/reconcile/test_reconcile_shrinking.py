@@ -1,9 +1,9 @@
 """Fewer instances: copies start on the remaining instances before an instance ends."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 from tests.cases import case, cases
 from tests.unit.reconcile.samples import Town, component, deployment, endpoint, needs, variant
 

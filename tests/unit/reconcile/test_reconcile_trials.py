@@ -1,9 +1,9 @@
 """Guarded updates of endpoints with components: trial next to the old instances, rollback."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 from tests.cases import case, cases
 from tests.selection import numbers
 from tests.unit.reconcile.samples import (

@@ -1,7 +1,6 @@
 """Components with a specification for each instance type, devices, and zones."""
 
-from dataclasses import replace
-
+from msgspec.structs import replace
 from tests.cases import case, cases
 from tests.unit.reconcile.samples import (
     Town,

@@ -1,8 +1,7 @@
 """Endpoint updates start next to the old deployment and switch. Failures restore the old one."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 from tests.unit.reconcile.samples import (
     Town,
     component,

@@ -1,10 +1,10 @@
 """Updates that a verdict decides: taken back, or on to the next step before its time."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tests.cases import case, cases
 from tests.unit.reconcile.samples import SCOPE, Town, deployment, endpoint, variant
 from tests.unit.reconcile.test_reconcile_guards import put_alarm, set_alarm

@@ -1,8 +1,9 @@
 """Routes of names without copies, and desired copies that the routes do not show yet."""
 
-from dataclasses import replace
+import dataclasses
 
 import pytest
+from msgspec.structs import replace
 from tests.cases import case, cases
 from tests.unit.reconcile.samples import (
     IMAGE,
@@ -101,7 +102,7 @@ def test_a_reason_is_given_while_no_copy_serves(town: Town) -> None:
     (copy_id,) = town.routed_copies()
     copy = town.state.copies.get(SCOPE, copy_id)
     assert copy is not None
-    killed = replace(
+    killed = dataclasses.replace(
         copy.value.status, phase=CopyPhase.UNHEALTHY, reason="it was killed " + "x" * 500
     )
     town.state.copies.put(SCOPE, copy_id, replace(copy.value, status=killed), expect=copy.version)

@@ -2,9 +2,9 @@
 
 import random
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 from tests.selection import first_alone
 from tests.unit.reconcile.samples import (
     GB,

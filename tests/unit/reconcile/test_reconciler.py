@@ -2,8 +2,8 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 
+from msgspec.structs import replace
 from tests.cases import case, cases
 from tests.unit.reconcile.samples import (
     IMAGE,

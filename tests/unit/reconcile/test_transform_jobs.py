@@ -1,11 +1,12 @@
 """Transform jobs start with their endpoints, and end them, despite any kills."""
 
 import asyncio
+import dataclasses
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tests.cases import case, cases
 from tests.selection import numbers
 from tests.unit.reconcile.samples import IMAGE, NOW, SCOPE, model
@@ -423,6 +424,8 @@ def test_a_copy_that_is_not_ready_does_not_serve(place: TransformTown) -> None:
     machines = place.town.fleet.machines.values()
     for machine in machines:
         for copy_id, status in machine.copies.items():
-            machine.copies[copy_id] = replace(status, phase=CopyPhase.UNHEALTHY, reason="it hangs")
+            machine.copies[copy_id] = dataclasses.replace(
+                status, phase=CopyPhase.UNHEALTHY, reason="it hangs"
+            )
     place.turn(3)
     assert place.job().unserved_since is not None

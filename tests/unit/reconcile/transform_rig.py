@@ -1,8 +1,8 @@
 """A town with transform jobs. Tests move its reconcilers step by step."""
 
-from dataclasses import replace
 from typing import Any
 
+from msgspec.structs import replace
 from tests.unit.reconcile.samples import NOW, SCOPE, Town, model
 
 from hostelry.domain.endpoint import Endpoint

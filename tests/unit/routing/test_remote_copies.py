@@ -1,4 +1,4 @@
-from dataclasses import replace
+from msgspec.structs import replace
 
 from hostelry.domain.endpoint_config import RoutingStrategy
 from hostelry.domain.route_delta import EndpointDelta, RouteDelta

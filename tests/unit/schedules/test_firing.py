@@ -1,7 +1,6 @@
 """Firings of schedules and further attempts: pure decisions on plain values."""
 
-from dataclasses import replace
-
+from msgspec.structs import replace
 from tests.cases import case, cases
 
 from hostelry.domain.event_schedule import EventSchedule, ScheduledExecution, ScheduleTarget
@@ -32,7 +31,7 @@ def schedule(expression: str, **fields: object) -> EventSchedule:
         target=TARGET,
         given={},
     )
-    return replace(made, **fields)  # type: ignore[arg-type]
+    return replace(made, **fields)
 
 
 PENDING = ScheduledExecution(id="x", scheduled_at=NOW, next_at=NOW + 7, attempt=1)

@@ -3,12 +3,12 @@
 import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import reduce
 from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
+from msgspec.structs import replace
 from tests.cases import case, cases
 from tests.unit.dataplane.capture.capture_sample import AT, CAPTURE, all_records, content, spool
 from tests.unit.dataplane.routes_sample import HERE, variant

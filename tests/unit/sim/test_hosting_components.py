@@ -1,8 +1,7 @@
 """Queued, serverless and multi-model components in replays, against results known by arithmetic."""
 
-from dataclasses import replace
-
 import numpy as np
+from msgspec.structs import replace
 from tests.cases import case, cases
 
 from hostelry.domain.scaling import Dimension

@@ -5,10 +5,11 @@ is held by its leader's session and by each of its transactions, and a control t
 them all.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from hostelry.store.lease import (
     POLL_S,

@@ -1,18 +1,19 @@
 from collections import ChainMap
 from collections.abc import Mapping
-from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, get_args
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import fields, replace
 from tests.cases import case, cases
 
 from hostelry.base.errors import Conflict
 from hostelry.domain.component import InferenceComponent
 from hostelry.domain.copy import Copy, Instance
-from hostelry.domain.endpoint import Endpoint
+from hostelry.domain.endpoint import Endpoint, EndpointVariant
 from hostelry.domain.endpoint_config import EndpointConfig
 from hostelry.domain.model import Container, Model
 from hostelry.domain.scope import Scope, TagSet
@@ -46,6 +47,15 @@ def mappings(kind: Any) -> st.SearchStrategy[Any]:
 
 
 st.register_type_strategy(Mapping, mappings)
+
+
+def structs(kind: type[msgspec.Struct]) -> st.SearchStrategy[Any]:
+    """Values with every field drawn. Hypothesis takes a default's factory for a value."""
+    return st.builds(kind, **{it.name: st.from_type(it.type) for it in fields(kind)})
+
+
+for with_factory in (Container, EndpointVariant, Copy):
+    st.register_type_strategy(with_factory, structs)
 
 
 @pytest.mark.parametrize(

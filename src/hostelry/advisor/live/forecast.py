@@ -1,10 +1,12 @@
 """Forecast of the present deployment over the recorded calls, and measured figures. PURE."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from hostelry.advisor.live.records import LiveRecords, NameRecords, RecordedUnit
 from hostelry.advisor.live.stretch import Span
@@ -24,16 +26,14 @@ RECORDED = Path("recorded")  # stands for the file of the calls
 PER_COMPONENT = (HostingOption.COMPONENTS, HostingOption.ADAPTERS)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LivePrices:
+class LivePrices(msgspec.Struct, frozen=True, kw_only=True):
     """Prices of an hour by instance type, and of a GB-second. None is unknown."""
 
     per_hour: Mapping[str, float | None]
     per_gb_s: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnitFigures:
+class UnitFigures(msgspec.Struct, frozen=True, kw_only=True):
     """Figures of an endpoint. None is unknown.
 
     `cost` is for 1,000 answered calls. `starts` counts cold starts: environments of a serverless
@@ -48,8 +48,7 @@ class UnitFigures:
     starts: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnitComparison:
+class UnitComparison(msgspec.Struct, frozen=True, kw_only=True):
     """The forecast and the measured figures of an endpoint. `problem` is set without a forecast."""
 
     endpoint: str

@@ -1,8 +1,9 @@
 """Records of a running platform as values. PURE. Instants are in seconds since the epoch."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from hostelry.advisor.options import HostingOption
 from hostelry.domain.shape import NO_RESOURCES, Shape
@@ -11,31 +12,28 @@ Series = Mapping[float, float]  # a value by the start of its period. An absent 
 SHARES = (0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 1.0)
 
 
-@dataclass(frozen=True, slots=True)
-class PeriodTimes:
+class PeriodTimes(msgspec.Struct, frozen=True):
     """The times of `num` calls in one period: the values at SHARES, in seconds."""
 
     num: float
     values: tuple[float, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NameRecords:
+class NameRecords(msgspec.Struct, frozen=True, kw_only=True):
     """The records under one name: a component, an adapter, or the variant of an endpoint.
 
     `model_s` are times of the model server, `overhead_s` of the platform around it, by the start of
     periods of `times_period_s`.
     """
 
-    calls: Series = field(default_factory=dict)
-    failed: Series = field(default_factory=dict)
-    model_s: Mapping[float, PeriodTimes] = field(default_factory=dict)
-    overhead_s: Mapping[float, PeriodTimes] = field(default_factory=dict)
+    calls: Series = msgspec.field(default_factory=dict)
+    failed: Series = msgspec.field(default_factory=dict)
+    model_s: Mapping[float, PeriodTimes] = msgspec.field(default_factory=dict)
+    overhead_s: Mapping[float, PeriodTimes] = msgspec.field(default_factory=dict)
     times_period_s: float = 60.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordedModel:
+class RecordedModel(msgspec.Struct, frozen=True, kw_only=True):
     """A model that serves now.
 
     `name` is valid in a mix, `live_name` is the platform's. `records` are of its name, or of
@@ -51,7 +49,7 @@ class RecordedModel:
     framework: str = "custom"
     image: str = ""
     artifact: str = ""
-    environment: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = msgspec.field(default_factory=dict)
     memory_mb: float | None = None
     loaded_mb: float | None = None
     disk_mb: float | None = None
@@ -63,14 +61,13 @@ class RecordedModel:
     download_s: float | None = None
     load_s: float | None = None
     adapter_of: str | None = None
-    sources: Mapping[str, str] = field(default_factory=dict)
+    sources: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
 PART_S = 300.0  # the sums of usage are kept for these periods
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordedUnit:
+class RecordedUnit(msgspec.Struct, frozen=True, kw_only=True):
     """Models that share an endpoint, and the use of the endpoint.
 
     `scalings` has the requests that scale each model, or the whole endpoint if it is shared by its
@@ -89,15 +86,14 @@ class RecordedUnit:
     max_instances: int = 1
     scalings: Sequence[Sequence[Mapping[str, Any]]] = ()
     counts: Sequence[int] = ()
-    instances: Series = field(default_factory=dict)
-    starts: Series = field(default_factory=dict)
-    gb_s: Series = field(default_factory=dict)
+    instances: Series = msgspec.field(default_factory=dict)
+    starts: Series = msgspec.field(default_factory=dict)
+    gb_s: Series = msgspec.field(default_factory=dict)
     memory_mb: int = 0
     concurrency: int = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LiveRecords:
+class LiveRecords(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that was read, for periods of `period_s` in [since, until).
 
     `left_out` has the endpoints that cannot be compared, with the reason.
@@ -107,7 +103,7 @@ class LiveRecords:
     until: float
     period_s: float
     units: tuple[RecordedUnit, ...]
-    left_out: Mapping[str, str] = field(default_factory=dict)
+    left_out: Mapping[str, str] = msgspec.field(default_factory=dict)
 
     @property
     def models(self) -> tuple[RecordedModel, ...]:

@@ -5,10 +5,10 @@ without calls. The longest stretch without a hole in the records of any model is
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
 
+import msgspec
 import numpy as np
 
 from hostelry.advisor.live.records import LiveRecords, RecordedModel, Series
@@ -22,8 +22,7 @@ MAX_CALLS = 1_000_000
 MAX_SPANS, MAX_NAMES = 3, 5
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(msgspec.Struct, frozen=True):
     """A time from `since` to `until`, in seconds since the epoch."""
 
     since: float

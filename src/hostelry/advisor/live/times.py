@@ -5,8 +5,8 @@ periods with the fewest calls, which have a quarter of all calls.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from hostelry.advisor.live.records import SHARES, NameRecords, PeriodTimes
@@ -19,8 +19,7 @@ GRID = np.linspace(0.0025, 0.9975, 200)
 SPREAD_SHARES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 1.0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServiceTimes:
+class ServiceTimes(msgspec.Struct, frozen=True, kw_only=True):
     """Times of a model. `source` is their origin."""
 
     seconds: float

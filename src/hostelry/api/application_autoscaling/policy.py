@@ -2,8 +2,9 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from hostelry.api.application_autoscaling.policy_configuration import stepping_of, tracking_of
 from hostelry.api.application_autoscaling.resource import (

@@ -5,7 +5,8 @@ outside of its new bounds to the nearest bound.
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from hostelry.api.application_autoscaling.resource import (
     NAMESPACE,

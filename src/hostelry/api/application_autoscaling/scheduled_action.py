@@ -1,6 +1,6 @@
 """PutScheduledAction, DescribeScheduledActions and DeleteScheduledAction."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from hostelry.api.application_autoscaling.resource import (
     NAMESPACE,

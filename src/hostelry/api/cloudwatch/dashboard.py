@@ -11,8 +11,9 @@ provider quote them.
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from hostelry.api.cloudwatch.metric_data import invalid_value
 from hostelry.api.context import CallContext, Params, Result
@@ -56,8 +57,7 @@ ARRAYS_ONLY = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Remark:
+class Remark(msgspec.Struct, frozen=True):
     """A remark on one place of a body."""
 
     path: str

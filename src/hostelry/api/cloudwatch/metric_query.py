@@ -4,8 +4,10 @@ Source: these operations in the CloudWatch API reference.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from hostelry.api.cloudwatch.metric_data import (
     DAY_S,
@@ -43,8 +45,7 @@ TWO_WEEKS_S = 14 * 24 * 3600
 RECENTLY_S = 3 * 3600
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AnswerSeries:
+class AnswerSeries(msgspec.Struct, frozen=True, kw_only=True):
     """One series of the answer, or its points on one page. `place` orders the series."""
 
     place: str

@@ -1,6 +1,6 @@
 """Instance profiles, which are stored and listed, but give no machine a role."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from hostelry.api.context import CallContext, Params, Result
 from hostelry.api.iam.answers import (

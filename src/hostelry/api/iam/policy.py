@@ -1,8 +1,9 @@
 """Managed policies: made, listed, deleted and tagged. Their versions."""
 
-from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
+
+from msgspec.structs import replace
 
 from hostelry.api.context import CallContext, Params, Result
 from hostelry.api.iam.answers import (

@@ -1,9 +1,10 @@
 """Roles, their tags, and service-linked roles, which only their service assumes."""
 
 import json
-from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
+
+from msgspec.structs import replace
 
 from hostelry.api.context import CallContext, Params, Result
 from hostelry.api.iam.answers import (

@@ -4,7 +4,8 @@ Only the job is written: a reconciler makes the endpoints of its steps, and ends
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from hostelry.api.context import CallContext, Operation, Params, Result
 from hostelry.api.page import list_answer, passes
@@ -53,8 +54,7 @@ STATISTICS = ("p50", "p90", "p99", "mean", "max")
 MILLISECONDS, PER_SECOND = "Milliseconds", "Count/Second"
 
 
-@dataclass(frozen=True, slots=True)
-class ListedJob:
+class ListedJob(msgspec.Struct, frozen=True):
     """A job in a list: its status is AWS's."""
 
     job: RecommendationJob

@@ -1,8 +1,9 @@
 """CreateInferenceComponent, DescribeInferenceComponent, ListInferenceComponents and Delete."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from hostelry.api.context import CallContext, Params, Result, new_generation
 from hostelry.api.deregistration import deregister_component

@@ -1,8 +1,9 @@
 """UpdateInferenceComponent and UpdateInferenceComponentRuntimeConfig."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from hostelry.api.context import CallContext, Params, Result, new_generation
 from hostelry.api.sagemaker.component import (

@@ -1,6 +1,6 @@
 """CreateEndpoint, DescribeEndpoint, ListEndpoints and DeleteEndpoint."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from hostelry.api.context import CallContext, Params, Result
 from hostelry.api.deregistration import deregister_endpoint

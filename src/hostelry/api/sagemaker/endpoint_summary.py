@@ -2,8 +2,9 @@
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from hostelry.api.context import CallContext, Result
 from hostelry.api.refusals import short_reason
@@ -30,8 +31,7 @@ VARIANT_STATUS: Mapping[EndpointStatus, str] = {
 STAGE_STATUS = {ShiftStage.LEAVING: "Updating", ShiftStage.COMING: "Creating"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EndpointFleet:
+class EndpointFleet(msgspec.Struct, frozen=True, kw_only=True):
     """Instances and copies of one endpoint."""
 
     instances: tuple[Instance, ...]

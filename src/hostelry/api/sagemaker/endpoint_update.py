@@ -1,8 +1,9 @@
 """UpdateEndpoint and UpdateEndpointWeightsAndCapacities."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from hostelry.api.context import CallContext, Params, Result
 from hostelry.api.sagemaker.async_inference import notify_topics

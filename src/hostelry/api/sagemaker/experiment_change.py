@@ -1,8 +1,9 @@
 """UpdateInferenceExperiment and StopInferenceExperiment."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from hostelry.api.context import CallContext, Params, Result
 from hostelry.api.sagemaker.endpoint_update import check_keeps_scaled_variants

@@ -5,10 +5,11 @@ the text of a ValidationException.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from enum import Enum
 from types import MappingProxyType
 from typing import Any, TypeVar
+
+from msgspec.structs import replace
 
 from hostelry.api.context import CallContext
 from hostelry.api.record_kind import RecordKind

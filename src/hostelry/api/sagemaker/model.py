@@ -7,8 +7,9 @@ reference, and "Inference pipelines" and "Multi-container endpoints" in the deve
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from hostelry.api.context import CallContext, Params, Result
 from hostelry.api.iam.execution_role import check_execution_role

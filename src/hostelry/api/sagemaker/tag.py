@@ -8,7 +8,8 @@
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from hostelry.api.context import CallContext, Params, Result
 from hostelry.api.sagemaker.kinds import KIND_WORDS, KINDS, has_name

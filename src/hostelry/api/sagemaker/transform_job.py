@@ -4,8 +4,9 @@ Only the job is written: a reconciler makes its instances from it, and ends them
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from hostelry.api.context import CallContext, Params, Result
 from hostelry.api.page import list_answer, passes

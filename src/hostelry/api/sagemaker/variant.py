@@ -5,8 +5,9 @@ reference, and "Shadow variants" in the developer guide.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from hostelry.api.context import Params
 from hostelry.api.refusals import refuse_fields, unsupported

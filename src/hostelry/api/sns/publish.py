@@ -3,8 +3,9 @@
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from hostelry.api.context import CallContext, Params, Result
 from hostelry.api.sns.topic import find_topic, invalid, topic_not_found, unsupported
@@ -25,8 +26,7 @@ ENTRY_ID = re.compile(r"[A-Za-z0-9_-]{1,80}")
 STRUCTURE = "Message Structure - "
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Draft:
+class Draft(msgspec.Struct, frozen=True, kw_only=True):
     """A checked message of a request. `bodies` has `default`."""
 
     subject: str | None

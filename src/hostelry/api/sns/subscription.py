@@ -6,7 +6,8 @@ import re
 import secrets
 import uuid
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from hostelry.api.context import CallContext, Params, Result
 from hostelry.api.page import order_by_name

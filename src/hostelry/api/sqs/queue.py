@@ -3,7 +3,8 @@
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from hostelry.api.context import CallContext, Params, Result
 from hostelry.api.page import ListPaging, order_by_name

@@ -6,9 +6,10 @@ import os
 import tarfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
+
+import msgspec
 
 from hostelry.base.errors import TerminalError
 
@@ -22,8 +23,7 @@ MAX_FILES = 10_000
 OTHERS = ("__pycache__", "node_modules")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FoundFile:
+class FoundFile(msgspec.Struct, frozen=True, kw_only=True):
     """A file of a source: its name below the source, and the facts that identify its content.
 
     `path` is the local path of the file, and `modified_ns` its time of modification. A file in an
@@ -37,8 +37,7 @@ class FoundFile:
     etag: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ObjectOrder:
+class ObjectOrder(msgspec.Struct, frozen=True, kw_only=True):
     """An object that must exist: a file, or files packed into one .tar.gz.
 
     The key contains a digest of the content, so an object with this key and size is correct. Has no

@@ -3,10 +3,10 @@
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Annotated, Any
 
+import msgspec
 import typer
 
 from hostelry.base.errors import TerminalError
@@ -120,22 +120,19 @@ def read_question(once: str | None, most_bytes: int) -> str:
     return once.strip("\n")
 
 
-@dataclass(frozen=True, slots=True)
-class ShownNote:
+class ShownNote(msgspec.Struct, frozen=True):
     """A line for the user."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class AskedQuestion:
+class AskedQuestion(msgspec.Struct, frozen=True):
     """A question to the model."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class ChosenAdapter:
+class ChosenAdapter(msgspec.Struct, frozen=True):
     """The adapter to switch to, or "" for the base."""
 
     name: str
@@ -152,16 +149,15 @@ class QuitChat:
 Turn = ShownNote | AskedQuestion | ChosenAdapter | ListAdapters | QuitChat | None
 
 
-@dataclass(slots=True)
-class Conversation:
+class Conversation(msgspec.Struct):
     """The turns so far, and the settings of the next requests.
 
     `has_template` becomes False if the model has no chat template. Then requests are completions.
     """
 
     system: str = ""
-    settings: dict[str, Any] = field(default_factory=dict)
-    turns: list[tuple[str, str]] = field(default_factory=list)
+    settings: dict[str, Any] = msgspec.field(default_factory=dict)
+    turns: list[tuple[str, str]] = msgspec.field(default_factory=list)
     has_template: bool = True
 
     def take(self, line: str) -> Turn:
@@ -225,8 +221,7 @@ class Conversation:
         return settings_text(self.settings)
 
 
-@dataclass(slots=True)
-class Talk:
+class Talk(msgspec.Struct):
     """A conversation with a model on a terminal."""
 
     config: UpConfig

@@ -215,8 +215,7 @@ def add_adapter(body: bytes, adapter: str | None) -> bytes:
     return msgspec.json.encode({**given, "adapters": adapter})
 
 
-@dataclass(slots=True)
-class AnswerSink:
+class AnswerSink(msgspec.Struct):
     """The destination of an answer's bytes: standard output as they are, or memory.
 
     A terminal gets neither control characters nor bytes that are not text.

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -34,8 +33,7 @@ CONTROL_WITHIN_S = 5.0  # after this time names are taken from the routes
 NOTE = "hostelry: control does not answer; names are those of the gateway's last routes"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AnswerTimes:
+class AnswerTimes(msgspec.Struct, frozen=True, kw_only=True):
     """The times of one answer. Without text in the answer it has no `first_s`."""
 
     num_tokens: int
@@ -59,8 +57,7 @@ class AnswerTimes:
         return f"{tokens}, first after {self.first_s * 1000:.0f} ms{speed}"
 
 
-@dataclass(frozen=True, slots=True)
-class LlmCalls:
+class LlmCalls(msgspec.Struct, frozen=True):
     """Calls of one LLM. `opened(body)` is a context with the bytes of the answer."""
 
     opened: Callable[[Body], Any]
@@ -186,8 +183,7 @@ def container_text(original: str) -> str:
     return error_text(body) if isinstance(body, dict) else printable(original).strip()
 
 
-@dataclass(frozen=True, slots=True)
-class RoutedNames:
+class RoutedNames(msgspec.Struct, frozen=True):
     """The part of a SageMaker client that `find_named` uses, answered from routes."""
 
     routes: RouteSnapshot
@@ -216,8 +212,7 @@ class RoutedNames:
         return {"Specification": {"BaseInferenceComponentName": base} if base else {}}
 
 
-@dataclass(frozen=True, slots=True)
-class RoutedPages:
+class RoutedPages(msgspec.Struct, frozen=True):
     """The single page of a list operation."""
 
     member: str

@@ -11,7 +11,6 @@ import hashlib
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -62,8 +61,7 @@ BLOCK_BYTES = 8 * 1024 * 1024
 ANSWER_TIMEOUT_S = 3.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MoveOrder:
+class MoveOrder(msgspec.Struct, frozen=True, kw_only=True):
     """An endpoint, and the cell in `file` that gets it. `keep` leaves the old endpoint."""
 
     endpoint: str
@@ -72,8 +70,7 @@ class MoveOrder:
     keep: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CellEnd:
+class CellEnd(msgspec.Struct, frozen=True, kw_only=True):
     """One of the two platforms of a move."""
 
     home: Home

@@ -3,8 +3,9 @@
 In expressions, MATCH stands for the selected endpoints, and RANGE for the interval of a rate.
 """
 
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 MATCH, RANGE = "MATCH", "RANGE"
 BY_NAME, NAME = "(endpoint, component)", "{{endpoint}} {{component}}"
@@ -20,8 +21,7 @@ P99 = f"histogram_quantile(0.99, sum by (le, {BY[1:]} ({BUCKETS}))"
 LABELLED = "{{ $labels.endpoint }} {{ $labels.component }}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DashboardPanel:
+class DashboardPanel(msgspec.Struct, frozen=True, kw_only=True):
     """A panel: its queries as (expression, legend), and Grafana's id of the unit."""
 
     title: str
@@ -30,8 +30,7 @@ class DashboardPanel:
     words: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DashboardRow:
+class DashboardRow(msgspec.Struct, frozen=True, kw_only=True):
     """Panels under one title. Rows with `is_open` are shown expanded."""
 
     title: str
@@ -263,8 +262,7 @@ PLATFORM = DashboardRow(
 ROWS = (REQUESTS, CAPACITY, LANGUAGE_MODELS, ADAPTERS, FRAMEWORKS, PLATFORM)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AlertRule:
+class AlertRule(msgspec.Struct, frozen=True, kw_only=True):
     """A rule. It fires when `expression` has given a series for `for_` without interruption."""
 
     name: str

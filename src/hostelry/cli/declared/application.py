@@ -3,9 +3,12 @@
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Protocol
+
+import msgspec
+from msgspec.structs import replace
 
 from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import HostelryError, TerminalError
@@ -108,8 +111,7 @@ class AppliedEnd(Enum):
     SKIPPED = "skipped"  # a step that this step needs has failed
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AppliedStep:
+class AppliedStep(msgspec.Struct, frozen=True, kw_only=True):
     """How a step ended, its duration, and the reason if it is not done."""
 
     step: ApplyStep

@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from hostelry.base.errors import HostelryError
 from hostelry.cli.declared.document import (
     CLOUDWATCH,
@@ -133,8 +135,7 @@ def action_params(given: Given) -> dict[str, Any]:
     return {**params, "ScalableTargetAction": bounds}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WantedState:
+class WantedState(msgspec.Struct, frozen=True, kw_only=True):
     """All resources of the documents, the name of their set, and the default role.
 
     Without an `owner` no resource is marked, and resources of any set may change. `config_names`
@@ -145,7 +146,7 @@ class WantedState:
     owner: str
     role_arn: str
     resources: Mapping[ResourceKey, Wanted]
-    config_names: Mapping[str, str] = field(default_factory=dict)
+    config_names: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
 @dataclass(slots=True)

@@ -3,10 +3,11 @@
 import hashlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path as FilePath
 from typing import Any
+
+import msgspec
 
 from hostelry.base.errors import TerminalError
 from hostelry.base.files import expand_user
@@ -28,8 +29,7 @@ class UploadedAs(Enum):
     PREFIX = "prefix"  # each file below a prefix
 
 
-@dataclass(frozen=True, slots=True)
-class LocalPath:
+class LocalPath(msgspec.Struct, frozen=True):
     """A local file or folder to upload."""
 
     path: FilePath
@@ -92,11 +92,10 @@ def replace_marks(params: Any, uris: Mapping[str, str]) -> Any:
     return uris.get(params, params) if isinstance(params, str) else params
 
 
-@dataclass(frozen=True, slots=True)
-class ArtifactUploads:
+class ArtifactUploads(msgspec.Struct, frozen=True):
     """The objects of each local artifact, by the URI that documents get in place of the path."""
 
-    files: Mapping[str, Sequence[UploadedFile]] = field(default_factory=dict)
+    files: Mapping[str, Sequence[UploadedFile]] = msgspec.field(default_factory=dict)
 
     def named_in(self, params: Any) -> Iterator[str]:
         """The URIs of local artifacts in `params`."""

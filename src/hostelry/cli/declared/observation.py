@@ -2,8 +2,10 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
+
+import msgspec
+from msgspec.structs import replace
 
 from hostelry.cli.declared.aws import Aws, AwsError, pages
 from hostelry.cli.declared.document import CLOUDWATCH, SAGEMAKER, SCALING, request_names
@@ -30,12 +32,11 @@ TARGET_MEMBERS = ("MinCapacity", "MaxCapacity", "SuspendedState")
 ACTIONS = ("AlarmActions", "OKActions", "InsufficientDataActions")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ObservedState:
+class ObservedState(msgspec.Struct, frozen=True, kw_only=True):
     """Present resources by key, ARNs of policies by reference, and names of policies' alarms."""
 
     resources: Resources
-    policy_arns: Mapping[str, str] = field(default_factory=dict)
+    policy_arns: Mapping[str, str] = msgspec.field(default_factory=dict)
     made_by_policies: frozenset[str] = frozenset()
 
     def of(self, kind: ResourceKind) -> list[Observed]:

@@ -1,9 +1,10 @@
 """Values about documents: places, faults, resources, changes of fields, and steps."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
+
+import msgspec
 
 from hostelry.base.errors import TerminalError
 from hostelry.cli.artifacts.files import ObjectOrder
@@ -23,8 +24,7 @@ OLD_VERSION = "a newer version is in its place"
 """The reason of deletions of former models and configurations."""
 
 
-@dataclass(frozen=True, slots=True)
-class SourcePlace:
+class SourcePlace(msgspec.Struct, frozen=True):
     """A line of a file."""
 
     file: str
@@ -34,8 +34,7 @@ class SourcePlace:
         return f"{self.file}:{self.line}"
 
 
-@dataclass(frozen=True, slots=True)
-class DocumentFault:
+class DocumentFault(msgspec.Struct, frozen=True):
     """A fault at a place. `field` is empty if the fault concerns the whole file."""
 
     place: SourcePlace
@@ -84,8 +83,7 @@ class ResourceKind(Enum):
     CONFIG = "endpoint configuration"
 
 
-@dataclass(frozen=True, slots=True)
-class ResourceKey:
+class ResourceKey(msgspec.Struct, frozen=True):
     """A resource. For a policy or an action, `within` is the name of its target."""
 
     kind: ResourceKind
@@ -97,8 +95,7 @@ class ResourceKey:
         return f"{self.kind.value} {name.partition('|')[0] if not self.within else name}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     """A resource as the documents want it.
 
     `params` are in the form of `hostelry.cli.declared.forms`, with the documents' names of models.
@@ -113,8 +110,7 @@ class Wanted:
     only_created: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Observed:
+class Observed(msgspec.Struct, frozen=True, kw_only=True):
     """A resource as observed. Its params are in the same form as `Wanted.params`.
 
     Tags are read by `arn`. `live` has the instance counts and weights of an endpoint by
@@ -124,11 +120,11 @@ class Observed:
     key: ResourceKey
     params: Params
     arn: str = ""
-    tags: Mapping[str, str] = field(default_factory=dict)
+    tags: Mapping[str, str] = msgspec.field(default_factory=dict)
     status: str = "InService"
     reason: str = ""
     config_name: str = ""
-    live: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    live: Mapping[str, Mapping[str, Any]] = msgspec.field(default_factory=dict)
 
     @property
     def owner(self) -> str:
@@ -155,16 +151,14 @@ def split_target(name: str) -> tuple[str, str]:
     return resource_id, dimension
 
 
-@dataclass(frozen=True, slots=True)
-class Absent:
+class Absent(msgspec.Struct, frozen=True):
     """No value."""
 
 
 ABSENT = Absent()
 
 
-@dataclass(frozen=True, slots=True)
-class FieldChange:
+class FieldChange(msgspec.Struct, frozen=True):
     """A field with its values before and after. ABSENT stands for a missing value."""
 
     field: str
@@ -240,8 +234,7 @@ class Until(Enum):
     GONE = "deleted"
 
 
-@dataclass(frozen=True, slots=True)
-class UploadedFile:
+class UploadedFile(msgspec.Struct, frozen=True):
     """Objects of the local artifact at `path`, which one step uploads into `bucket`."""
 
     path: str
@@ -259,8 +252,7 @@ class UploadedFile:
         return sum(it.num_bytes for it in self.orders)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ApplyStep:
+class ApplyStep(msgspec.Struct, frozen=True, kw_only=True):
     """One call of `service`, or the upload of `file`.
 
     `needs` has the numbers of earlier steps. `params` may have references to policies
@@ -273,7 +265,7 @@ class ApplyStep:
     key: ResourceKey
     service: str = ""
     operation: str = ""
-    params: Mapping[str, Any] = field(default_factory=dict)
+    params: Mapping[str, Any] = msgspec.field(default_factory=dict)
     file: UploadedFile | None = None
     needs: Sequence[int] = ()
     until: Until | None = None
@@ -286,8 +278,7 @@ class ApplyStep:
         return self.operation in ("DeleteEndpoint", "DeleteInferenceComponent")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepPlan:
+class StepPlan(msgspec.Struct, frozen=True, kw_only=True):
     """The steps from the observed to the wanted state. Empty if both are equal.
 
     `num_same` counts resources that need no step.

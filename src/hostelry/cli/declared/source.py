@@ -2,10 +2,10 @@
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path as FilePath
 from typing import Any
 
+import msgspec
 import yaml
 
 from hostelry.base.errors import TerminalError
@@ -19,8 +19,7 @@ TEXTS = ("Environment", "Tags")
 """Fields whose values are texts, also where they look like a number: 1.10 is not 1.1."""
 
 
-@dataclass(frozen=True, slots=True)
-class DocumentSource:
+class DocumentSource(msgspec.Struct, frozen=True):
     """One document: its value, the line of each path, and the folder of its local paths."""
 
     file: str

@@ -9,9 +9,11 @@ import lzma
 import re
 import zlib
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from hostelry.base.errors import TerminalError
 from hostelry.runtimes.framework_recipes import FRAMEWORKS
@@ -59,8 +61,7 @@ INCLUDED = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelFormat:
+class ModelFormat(msgspec.Struct, frozen=True, kw_only=True):
     """The format of a model file. If unknown, `framework` is "", and `version` None.
 
     For ONNX, GGUF and safetensors the framework is the name of the format.
@@ -204,8 +205,7 @@ class Task(Enum):
         return self in (Task.CHAT, Task.TEXT)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HuggingFaceModel:
+class HuggingFaceModel(msgspec.Struct, frozen=True, kw_only=True):
     """A model by its architecture. `framework` is "" if the LLM server serves it."""
 
     architecture: str

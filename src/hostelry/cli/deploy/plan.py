@@ -2,7 +2,8 @@
 
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from hostelry.base.errors import TerminalError, UsageError
 from hostelry.cli.artifacts.files import FoundFile, ObjectOrder
@@ -48,8 +49,7 @@ FRAMEWORK_IMAGES: Mapping[str, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelOrder:
+class ModelOrder(msgspec.Struct, frozen=True, kw_only=True):
     """A model to create. `uri` is "" for an image, and an archive's address with `is_archive`."""
 
     name: str
@@ -59,8 +59,7 @@ class ModelOrder:
     is_archive: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AdapterOrder:
+class AdapterOrder(msgspec.Struct, frozen=True, kw_only=True):
     """The component of an adapter, and its archive in S3."""
 
     component: str
@@ -68,8 +67,7 @@ class AdapterOrder:
     uri: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScalingOrder:
+class ScalingOrder(msgspec.Struct, frozen=True, kw_only=True):
     """Bounds of the number of copies, and the target of concurrent requests per copy."""
 
     min_copies: int
@@ -77,8 +75,7 @@ class ScalingOrder:
     target: float = 5.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConfigOrder:
+class ConfigOrder(msgspec.Struct, frozen=True, kw_only=True):
     """An endpoint configuration to create. Its name ends in a digest of the other fields."""
 
     name: str
@@ -88,8 +85,7 @@ class ConfigOrder:
     max_instances: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelDeployment:
+class ModelDeployment(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that must exist. With `copies` None, one copy is created and its number kept."""
 
     name: str
@@ -103,8 +99,7 @@ class ModelDeployment:
     scaling: ScalingOrder | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeployOptions:
+class DeployOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The arguments of the command. None if they were not given."""
 
     source: str = ""
@@ -119,8 +114,7 @@ class DeployOptions:
     environment: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Account:
+class Account(msgspec.Struct, frozen=True, kw_only=True):
     """The account and region of the platform, and the bucket of its uploads."""
 
     region: str
@@ -132,8 +126,7 @@ class Account:
         return f"sagemaker-{self.region}-{self.account_id}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeploySource:
+class DeploySource(msgspec.Struct, frozen=True, kw_only=True):
     """A source with its adapters, and the digests of their files."""
 
     found: Found

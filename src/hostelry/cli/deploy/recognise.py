@@ -15,9 +15,10 @@ If several kinds match, or none, the error lists the files. Then --as decides.
 """
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
+
+import msgspec
 
 from hostelry.base.errors import TerminalError, UsageError
 from hostelry.base.json import decode
@@ -50,8 +51,7 @@ class DeployKind(Enum):
 AS_NAMES = ("llm", "triton", "graph", *FRAMEWORKS)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recognised:
+class Recognised(msgspec.Struct, frozen=True, kw_only=True):
     """A recognised source: its runtime, and its description.
 
     `framework` and `version` name the runtime. `code_folder` is the folder of inference.py within
@@ -66,7 +66,7 @@ class Recognised:
     code_folder: str | None = None
     task: Task | None = None
     num_features: int | None = None
-    config: Mapping[str, Any] = field(default_factory=dict)
+    config: Mapping[str, Any] = msgspec.field(default_factory=dict)
     needs_vllm: bool = False
     notes: tuple[str, ...] = ()
 
@@ -83,8 +83,7 @@ class Recognised:
         return self.task is not None and self.task.is_text and not self.needs_vllm
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Here:
+class Here(msgspec.Struct, frozen=True, kw_only=True):
     """The state of this machine: folders of installed runtimes."""
 
     runtimes: Collection[str] = ()

@@ -1,8 +1,9 @@
 """The resources that a copy reserves, and the instance type for the copies. Pure."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from hostelry.base.errors import TerminalError, UsageError
 from hostelry.cli.deploy.recognise import DeployKind, Recognised
@@ -26,8 +27,7 @@ CPU_LADDER = tuple(f"ml.m5.{it}" for it in CPU_TYPES)
 GPU_LADDER = ("ml.g5.xlarge", "ml.g5.12xlarge", "ml.g5.48xlarge")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Machine:
+class Machine(msgspec.Struct, frozen=True, kw_only=True):
     """The machine's resources. `free_bytes` is the memory that could be used now."""
 
     cpus: int
@@ -37,8 +37,7 @@ class Machine:
     free_disk_bytes: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reservation:
+class Reservation(msgspec.Struct, frozen=True, kw_only=True):
     """The resources that one copy reserves, and the purposes (`parts`) of its memory."""
 
     requirements: Requirements

@@ -5,12 +5,12 @@ import shutil
 import statistics
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import typer
+from msgspec.structs import replace
 
 from hostelry.base.errors import TerminalError, UsageError
 from hostelry.base.files import expand_user, write_whole
@@ -123,8 +123,7 @@ def run_deploy(
     return {**document, "seconds": reporter.elapsed_s, "next": dict(shown.blocks)}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PastDeployment:
+class PastDeployment(msgspec.Struct, frozen=True, kw_only=True):
     """A successful deployment: its runtime, its size and its duration."""
 
     served: str

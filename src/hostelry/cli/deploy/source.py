@@ -4,8 +4,10 @@ import hashlib
 import re
 import unicodedata
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from enum import Enum
+
+import msgspec
+from msgspec.structs import replace
 
 from hostelry.base.errors import TerminalError, UsageError
 from hostelry.cli.artifacts.files import ARCHIVE_SUFFIXES, FoundFile
@@ -137,8 +139,7 @@ class Origin(Enum):
     IMAGE = "image"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class Found(msgspec.Struct, frozen=True, kw_only=True):
     """A source with its files.
 
     `heads` has the first and last bytes of possible model files, and `texts` the content of small
@@ -149,8 +150,8 @@ class Found:
     given: str
     place: Origin
     files: tuple[FoundFile, ...] = ()
-    heads: Mapping[str, bytes] = field(default_factory=dict)
-    texts: Mapping[str, str] = field(default_factory=dict)
+    heads: Mapping[str, bytes] = msgspec.field(default_factory=dict)
+    texts: Mapping[str, str] = msgspec.field(default_factory=dict)
     archive: FoundFile | None = None
     uri: str = ""
     revision: str = ""
@@ -173,8 +174,7 @@ def is_model_name(name: str) -> bool:
     return last.endswith(MODEL_SUFFIXES) or last in XGBOOST_NAMES
 
 
-@dataclass(frozen=True, slots=True)
-class SourceText:
+class SourceText(msgspec.Struct, frozen=True):
     """A parsed SOURCE: the kind of its place, and its path, URI, id or image."""
 
     place: Origin
@@ -247,8 +247,7 @@ def _image(text: str) -> SourceText:
     return SourceText(Origin.IMAGE, text)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AdapterSource:
+class AdapterSource(msgspec.Struct, frozen=True, kw_only=True):
     """An adapter: files to pack into an archive, or `uri`, an archive in S3."""
 
     name: str

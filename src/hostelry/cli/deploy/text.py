@@ -3,8 +3,9 @@
 import json
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from hostelry.cli.deploy.model_formats import Task
 from hostelry.cli.deploy.plan import DeploySource, ModelDeployment
@@ -24,8 +25,7 @@ SIGNED = (
 PARTS = ("cpus", "memory_bytes", "accelerators")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeployPlan:
+class DeployPlan(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that is printed before a deployment begins."""
 
     source: DeploySource
@@ -152,8 +152,7 @@ def plan_document(plan: DeployPlan) -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Snippets:
+class Snippets(msgspec.Struct, frozen=True, kw_only=True):
     """Shell commands by client. A command is empty if the model has no such route."""
 
     environment: str
@@ -187,8 +186,7 @@ def next_lines(shown: Snippets, deployment: ModelDeployment) -> list[str]:
     return lines
 
 
-@dataclass(frozen=True, slots=True)
-class SampleBody:
+class SampleBody(msgspec.Struct, frozen=True):
     """A request body that the model can answer, and its content type."""
 
     body: str

@@ -1,9 +1,10 @@
 """Verdicts on a machine's abilities, each with its cost and remedy. Pure."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from enum import StrEnum
 from shlex import quote
+
+import msgspec
 
 from hostelry.cli.doctor.machine_facts import LateProblem, MachineFacts, PortFacts
 
@@ -27,8 +28,7 @@ class CheckVerdict(StrEnum):
     MISSING = "missing"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
+class Check(msgspec.Struct, frozen=True, kw_only=True):
     """A verdict: the finding, its consequence, and the remedy.
 
     With `prevents`, hostelry cannot run at all.

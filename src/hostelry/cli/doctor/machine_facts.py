@@ -1,7 +1,8 @@
 """Values for the facts that probes find about a machine. None means that a probe had no answer."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 
 class LateProblem(str):
@@ -10,8 +11,7 @@ class LateProblem(str):
     __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineModules:
+class EngineModules(msgspec.Struct, frozen=True, kw_only=True):
     """The report of the engine's own interpreter. `kernels` are instruction sets, fastest first.
 
     `no_triton` says why Triton's kernels cannot run on the first device, if there is a device.
@@ -26,8 +26,7 @@ class EngineModules:
     no_triton: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PortFacts:
+class PortFacts(msgspec.Struct, frozen=True, kw_only=True):
     """A port that `up` listens on. `is_own` is true if the platform of this home uses it."""
 
     use: str
@@ -36,8 +35,7 @@ class PortFacts:
     is_own: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HomeFacts:
+class HomeFacts(msgspec.Struct, frozen=True, kw_only=True):
     """The home folder. `is_writable` is about `parent`, the first folder that exists.
 
     `open_files` are files with keys that other users of the machine can read. `used_bytes` has the
@@ -50,11 +48,10 @@ class HomeFacts:
     is_writable: bool
     free_bytes: int
     open_files: tuple[str, ...] = ()
-    used_bytes: Mapping[str, int] = field(default_factory=dict)
+    used_bytes: Mapping[str, int] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlatformFacts:
+class PlatformFacts(msgspec.Struct, frozen=True, kw_only=True):
     """The platform of the home: its running processes, and the version that control reports.
 
     `standbys` counts the controls without the leader. None if there is a single control.
@@ -67,8 +64,7 @@ class PlatformFacts:
     standbys: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HubFacts:
+class HubFacts(msgspec.Struct, frozen=True, kw_only=True):
     """The Hugging Face hub. `skew_s` is how far this clock is ahead of the hub's."""
 
     url: str
@@ -79,8 +75,7 @@ class HubFacts:
     skew_s: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MachineFacts:
+class MachineFacts(msgspec.Struct, frozen=True, kw_only=True):
     """All facts. A field `..._problem` says why a fact is unknown.
 
     `limited` has the controllers by which the kernel can limit a control group of this process.

@@ -1,8 +1,9 @@
 """Endpoints as `observed_state` shows them: the hosting option, models and scaling of each."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from hostelry.advisor.options import HostingOption
 from hostelry.cli.declared.forms import get_base, specifications
@@ -20,19 +21,17 @@ COPY_DIMENSION = "sagemaker:inference-component:DesiredCopyCount"
 INSTANCE_DIMENSION = "sagemaker:variant:DesiredInstanceCount"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LiveModel:
+class LiveModel(msgspec.Struct, frozen=True, kw_only=True):
     """A model of an endpoint: its container, and its metrics' dimensions."""
 
     name: str
     dimensions: Mapping[str, str]
     container: Params
-    needs: Params = field(default_factory=dict)
+    needs: Params = msgspec.field(default_factory=dict)
     adapter_of: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LiveEndpoint:
+class LiveEndpoint(msgspec.Struct, frozen=True, kw_only=True):
     """An endpoint with one variant."""
 
     name: str

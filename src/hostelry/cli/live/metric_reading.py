@@ -1,9 +1,10 @@
 """Many metrics in few calls of GetMetricData."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
+
+import msgspec
 
 from hostelry.advisor.live.records import SHARES, PeriodTimes, Series
 from hostelry.cli.declared.aws import Aws
@@ -15,8 +16,7 @@ MICROSECONDS = 1e6
 Dimensions = Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(msgspec.Struct, frozen=True):
     """A metric with a statistic."""
 
     namespace: str

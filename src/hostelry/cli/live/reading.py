@@ -2,8 +2,10 @@
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
+
+import msgspec
+from msgspec.structs import replace
 
 from hostelry.advisor.live.names import MixNames
 from hostelry.advisor.live.records import (
@@ -52,8 +54,7 @@ Progress = Callable[[str], None]
 Facts = Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReadPeriod:
+class ReadPeriod(msgspec.Struct, frozen=True, kw_only=True):
     """The time to read, in periods of `step_s`, and the periods of times."""
 
     since: float
@@ -385,10 +386,9 @@ def _get_device_bytes(instance_type: str) -> int:
     return 0 if device is None else device.memory_bytes
 
 
-@dataclass(frozen=True, slots=True)
-class _MemoryUse:
+class _MemoryUse(msgspec.Struct, frozen=True):
     memory_mb: float | None
-    source: str = field(default="")
+    source: str = msgspec.field(default="")
 
 
 def _find_use(live: LiveModel, endpoint: LiveEndpoint, copies: Sequence[Facts]) -> _MemoryUse:

@@ -1,9 +1,10 @@
 """The steps of `hostelry fit --from-live` and `--against-live`."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from hostelry.advisor.live.calls import build_trace, draw_calls
 from hostelry.advisor.live.forecast import LivePrices, UnitComparison, compare_units
@@ -27,8 +28,7 @@ Progress = Callable[[str], None]
 USUAL_LAST = "7d"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LiveInput:
+class LiveInput(msgspec.Struct, frozen=True, kw_only=True):
     """The records of a platform, the time of them that is used, and notes on the rest."""
 
     records: LiveRecords

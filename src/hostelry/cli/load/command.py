@@ -1,7 +1,6 @@
 """`hostelry load`: a load test through the gateway."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -216,8 +215,7 @@ def check_options(swept: Sequence[SweptOption], options: LoadOptions, compare: P
         options.replace_values(cell.values)
 
 
-@dataclass(frozen=True, slots=True)
-class LoadOutput:
+class LoadOutput(msgspec.Struct, frozen=True):
     """The place of a result, and the earlier result that it is compared with."""
 
     before: dict[str, Any] | None
@@ -231,8 +229,7 @@ class LoadOutput:
             raise UsageError(f"--save {self.save}: there is no folder {folder}")
 
 
-@dataclass(frozen=True, slots=True)
-class LoadPlatform:
+class LoadPlatform(msgspec.Struct, frozen=True):
     """A running platform, and its models that NAME stands for."""
 
     name: str

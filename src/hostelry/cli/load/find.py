@@ -2,10 +2,10 @@
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from math import isfinite
 from typing import Annotated, Any
 
+import msgspec
 import typer
 
 from hostelry.base.errors import TerminalError, UsageError
@@ -70,8 +70,7 @@ PercentileOption = Annotated[
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class FindOptions:
+class FindOptions(msgspec.Struct, frozen=True):
     """The options of --find, as they were given. None: not given."""
 
     max_latency_ms: float | None

@@ -4,10 +4,11 @@ import asyncio
 import signal
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Protocol, TypeVar
+
+import msgspec
 
 from hostelry.base.clock import SystemClock
 from hostelry.base.printable import CLEAR_LINE
@@ -30,8 +31,7 @@ T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 
-@dataclass(frozen=True, slots=True)
-class LoadTest:
+class LoadTest(msgspec.Struct, frozen=True):
     """A test of a model, with the options that its result names."""
 
     target: str
@@ -44,8 +44,7 @@ class LoadTest:
         return result_document(tally, self.target, self.options, format_now())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoadResult:
+class LoadResult(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a test as JSON values and as text.
 
     Args:

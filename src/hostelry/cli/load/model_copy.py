@@ -11,10 +11,10 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Set
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import msgspec
 import typer
 
 from hostelry.base.clock import monotonic_s
@@ -38,8 +38,7 @@ KINDS = ("inference_component", "endpoint", "endpoint_config", "model")
 Call = tuple[str, dict[str, Any]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DescribedModel:
+class DescribedModel(msgspec.Struct, frozen=True, kw_only=True):
     """A model that is copied, as the API describes it.
 
     Args:

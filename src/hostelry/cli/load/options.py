@@ -1,8 +1,10 @@
 """The options of `hostelry load` that describe its requests, and their values in a sweep."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from hostelry.base.errors import TerminalError
 from hostelry.base.printable import plain_number
@@ -20,8 +22,7 @@ QUESTION_MEMBERS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class LoadOptions:
+class LoadOptions(msgspec.Struct, frozen=True):
     """The options of one test. With `limits` it is a search. None: not given."""
 
     adapters: str | None

@@ -1,7 +1,6 @@
 """The requests of a load test: a prompt or a file, sent to the models that a name stands for."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -26,8 +25,7 @@ PROMPT = "Write a short story about a lighthouse."
 MAX_TOKENS = 64
 
 
-@dataclass(frozen=True, slots=True)
-class LoadQuestion:
+class LoadQuestion(msgspec.Struct, frozen=True):
     """The content of each request: a prompt, or a file's bytes.
 
     With `prompt_characters` the prompt is repeated, and cut to this length.

@@ -1,11 +1,12 @@
 """The grid of `hostelry load --sweep`: its options, its cells, and the table of their results."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from math import isfinite, prod
 from typing import Any
+
+import msgspec
 
 from hostelry.base.errors import UsageError
 from hostelry.base.printable import one_line
@@ -65,8 +66,7 @@ COPY_VALUES: Mapping[str, Callable[[str], SweptValue]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class SweptOption:
+class SweptOption(msgspec.Struct, frozen=True):
     """An option with the values that a sweep tries."""
 
     name: str
@@ -78,8 +78,7 @@ class SweptOption:
         return self.name not in LOAD_VALUES
 
 
-@dataclass(frozen=True, slots=True)
-class SweepCell:
+class SweepCell(msgspec.Struct, frozen=True):
     """A value of each swept option."""
 
     values: Mapping[str, SweptValue]
@@ -95,8 +94,7 @@ class SweepCell:
         return {name: it for name, it in self.values.items() if name not in LOAD_VALUES}
 
 
-@dataclass(frozen=True, slots=True)
-class CellResult:
+class CellResult(msgspec.Struct, frozen=True):
     """The result of a cell as JSON values, and the reason why it failed. None: it did not fail."""
 
     cell: SweepCell

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass
 from itertools import groupby
 
+import msgspec
 import typer
 
 from hostelry.base.errors import TerminalError
@@ -16,8 +16,7 @@ from hostelry.cli.named import NamedModel
 Measure = Callable[[SweepCell, Sequence[NamedModel]], LoadResult]
 
 
-@dataclass(frozen=True, slots=True)
-class Sweep:
+class Sweep(msgspec.Struct, frozen=True):
     """A sweep of models. `measure` measures one cell, or raises TerminalError.
 
     `open_copies` is called if a swept option needs another deployment.

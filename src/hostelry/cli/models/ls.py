@@ -3,13 +3,13 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Annotated, Any
 
 import msgspec
 import typer
+from msgspec.structs import replace
 
 from hostelry.base.clock import SystemClock
 from hostelry.base.printable import one_line
@@ -65,8 +65,7 @@ def ls(
         typer.echo("\n".join(listing_lines(rows, now, fold=not everything)))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelRow:
+class ModelRow(msgspec.Struct, frozen=True, kw_only=True):
     """One endpoint, component or adapter.
 
     Args:

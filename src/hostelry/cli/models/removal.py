@@ -2,9 +2,11 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from hostelry.cli.models.ls import NUM_THREADS
 from hostelry.cli.named import NamedModel, NameKind, describe, list_rows
@@ -15,8 +17,7 @@ S3 = "s3://"
 MAX_SHOWN = 10  # names of one kind with a line each
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeldComponent:
+class HeldComponent(msgspec.Struct, frozen=True, kw_only=True):
     """An inference component, with the models and artifacts that it names."""
 
     name: str
@@ -26,8 +27,7 @@ class HeldComponent:
     data: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeldResources:
+class HeldResources(msgspec.Struct, frozen=True, kw_only=True):
     """All resources that matter for a removal.
 
     Args:
@@ -39,11 +39,11 @@ class HeldResources:
     """
 
     components: Sequence[HeldComponent] = ()
-    endpoints: Mapping[str, str] = field(default_factory=dict)
-    configs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    models: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    endpoints: Mapping[str, str] = msgspec.field(default_factory=dict)
+    configs: Mapping[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
+    models: Mapping[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
     targets: Sequence[str] = ()
-    model_uses: Mapping[str, str] = field(default_factory=dict)
+    model_uses: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
 def held_resources(sagemaker: Any, scaling: Any, named: Sequence[NamedModel]) -> HeldResources:
@@ -149,8 +149,7 @@ def _used_by_jobs(sagemaker: Any) -> dict[str, str]:
     return uses
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Removal:
+class Removal(msgspec.Struct, frozen=True, kw_only=True):
     """Resources to remove, in this order.
 
     `kept` has sentences about resources that stay.

@@ -2,9 +2,9 @@
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any
 
+import msgspec
 import typer
 
 from hostelry.base.clock import monotonic_s
@@ -124,8 +124,7 @@ def note_bounds(scaling: Any, model: NamedModel, variant: str | None, copies: in
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CapacityChange:
+class CapacityChange(msgspec.Struct, frozen=True, kw_only=True):
     """A number of copies, or bounds with a target load per copy."""
 
     copies: int | None = None
@@ -169,8 +168,7 @@ def find_target(scaling: Any, target_id: dict[str, str]) -> dict[str, Any] | Non
     return found[0] if found else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SeenCapacity:
+class SeenCapacity(msgspec.Struct, frozen=True, kw_only=True):
     """A model's described copies. For an endpoint, these are instances."""
 
     ready: int

@@ -2,10 +2,12 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
+
+import msgspec
+from msgspec.structs import replace
 
 AWS_HOST = re.compile(r"(^|\.)(amazonaws\.com(\.cn)?|api\.aws)$")
 S3_HOST = re.compile(r"(^|\.)s3([.-]|$)")
@@ -73,8 +75,7 @@ class Verdict(StrEnum):
     UNSERVED = "not served"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SeenCall:
+class SeenCall(msgspec.Struct, frozen=True, kw_only=True):
     """One call that a program made.
 
     `host` is the called host if it is one of AWS's own. `error` and `message` come from an error
@@ -99,8 +100,7 @@ class SeenCall:
         return Verdict.REFUSED if NOT_SUPPORTED in self.message else Verdict.FAILED
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SeenRequest:
+class SeenRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The parts of a request that identify its operation. `body` is the beginning of the body."""
 
     method: str
@@ -166,8 +166,7 @@ def parse_error(status: int, headers: Mapping[str, str], body: bytes) -> tuple[s
     return code, (text_found[1] or text_found[2] or "") if text_found else ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class Row(msgspec.Struct, frozen=True, kw_only=True):
     """Calls of one operation with the same result. `message` is the first one's."""
 
     service: str
@@ -179,11 +178,10 @@ class Row:
     message: str
 
 
-@dataclass(slots=True)
-class CallReport:
+class CallReport(msgspec.Struct):
     """The calls so far, by operation and result. Beyond `MAX_ROWS` rows calls are only counted."""
 
-    _rows: dict[tuple[str, ...], Row] = field(default_factory=dict)
+    _rows: dict[tuple[str, ...], Row] = msgspec.field(default_factory=dict)
     uncounted: int = 0
 
     def add(self, call: SeenCall) -> None:

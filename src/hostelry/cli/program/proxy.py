@@ -14,12 +14,12 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import httpcore
+import msgspec
 import uvicorn
 from starlette.types import Message, Receive, Scope, Send
 
@@ -61,8 +61,7 @@ HOP_HEADERS = frozenset({b"connection", b"keep-alive", b"transfer-encoding", b"e
 AWAY = b'{"__type":"ServiceUnavailable","message":"The hostelry does not answer."}'
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UsersProxy:
+class UsersProxy(msgspec.Struct, frozen=True, kw_only=True):
     """The user's own proxy for HTTPS. `bypass` is the user's NO_PROXY."""
 
     url: str = ""
@@ -223,8 +222,7 @@ async def copy(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None
                 sink.write_eof()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FrontAddresses:
+class FrontAddresses(msgspec.Struct, frozen=True, kw_only=True):
     """The addresses that a program uses: the proxy, files of trusted certificates, and URLs.
 
     The proxy's URL contains a secret of this run. If calls are recorded, the other URLs lead to
@@ -339,8 +337,7 @@ class Forwarder:
                 await send(_body(AWAY, more=False))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Front:
+class Front(msgspec.Struct, frozen=True, kw_only=True):
     """The servers between a program and the platform: the proxy, and servers that record calls.
 
     `folder` is private. `seen` gets each recorded call. `authorities`: PEM of the certificates with

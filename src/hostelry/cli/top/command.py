@@ -8,10 +8,10 @@ import time
 import tty
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Annotated, Any
 
 import typer
+from msgspec.structs import replace
 
 from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import UsageError

@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 Json = Mapping[str, Any]
 # Columns by sort key. True sorts the largest value first.
@@ -25,8 +26,7 @@ LABELS = re.compile(r'(component|endpoint|copy)="([^"]*)"')
 Counts = Mapping[tuple[str, str], float]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProcessUse:
+class ProcessUse(msgspec.Struct, frozen=True, kw_only=True):
     """The use of a process group since the look before. `cpu_percent` is of one CPU."""
 
     name: str
@@ -35,8 +35,7 @@ class ProcessUse:
     memory_bytes: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopLook:
+class TopLook(msgspec.Struct, frozen=True, kw_only=True):
     """The data of one look.
 
     Control reports `state` and `load`. They are missing (None) if control does not answer.
@@ -47,12 +46,11 @@ class TopLook:
     processes: Sequence[ProcessUse]
     state: Json | None
     load: Json | None
-    tokens_per_s: Mapping[str, float] = field(default_factory=dict)
-    copy_cpu: Mapping[str, float] = field(default_factory=dict)
+    tokens_per_s: Mapping[str, float] = msgspec.field(default_factory=dict)
+    copy_cpu: Mapping[str, float] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopChoice:
+class TopChoice(msgspec.Struct, frozen=True, kw_only=True):
     """The rows to show: the maximum for each table, their order, and a filter `part` of names."""
 
     sort: str = "requests"

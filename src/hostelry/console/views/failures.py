@@ -15,10 +15,11 @@ call        an error of the last minutes, by code             the newest such ca
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
 from urllib.parse import quote
+
+import msgspec
 
 from hostelry.console.platform import ApiQuery, ProcessQuery, Query
 from hostelry.console.views.endpoint import MAX_ALARM_PAGES, alarms_shown, has_no_place, tail
@@ -50,8 +51,7 @@ ORDER = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FoundFailure:
+class FoundFailure(msgspec.Struct, frozen=True, kw_only=True):
     """One failure. Failures with the same `kind` and `cause` form a group.
 
     `when` is NOW or LATELY. `at` is in seconds since the epoch. `link` is a path of the console,
@@ -64,7 +64,7 @@ class FoundFailure:
     text: str
     when: str = NOW
     at: float | None = None
-    log: Sequence[str] = field(default_factory=tuple)
+    log: Sequence[str] = msgspec.field(default_factory=tuple)
     advice: str = ""
     link: str | None = None
     command: str | None = None

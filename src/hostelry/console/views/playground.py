@@ -1,8 +1,9 @@
 """The playground: the models that may be asked, and the requests that a page may send. Pure."""
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 MAX_HEADER_CHARACTERS = 256
 MAX_MESSAGES = 500
@@ -15,16 +16,14 @@ class PlaygroundRefusedError(ValueError):
     """The page's request is not sent. The message says why."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChatAsked:
+class ChatAsked(msgspec.Struct, frozen=True, kw_only=True):
     """A chat to stream. `endpoint` is the model's endpoint, for the code that the page shows."""
 
     endpoint: str
     request: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InvocationAsked:
+class InvocationAsked(msgspec.Struct, frozen=True, kw_only=True):
     """An invocation. `parameters` are InvokeEndpoint's parameters by name, without the body."""
 
     parameters: Mapping[str, str]

@@ -10,10 +10,11 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import Any
+
+import msgspec
 
 from hostelry.containers.code.messages import (
     LENGTH,
@@ -31,12 +32,11 @@ PR_SET_PDEATHSIG = 1
 NICENESS = 5  # the engine's steps and the server have priority
 
 
-@dataclass(frozen=True, slots=True)
-class AuthorModule:
+class AuthorModule(msgspec.Struct, frozen=True):
     """The loaded module of a folder, and its hooks by name."""
 
     folder: str
-    hooks: dict[str, Callable[..., Any]] = field(default_factory=dict)
+    hooks: dict[str, Callable[..., Any]] = msgspec.field(default_factory=dict)
 
     def place(self, frames: Iterator[tuple[FrameType, int]]) -> str | None:
         """Describe the innermost of `frames` (outermost first) that is in the folder."""

@@ -20,7 +20,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -160,8 +159,7 @@ class CodeError(HostelryError):
     """The author's code failed. The message names the hook, the cause and the line."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CodeLaunch:
+class CodeLaunch(msgspec.Struct, frozen=True, kw_only=True):
     """The launch of a process: the module `program`, the code to load, and its environment.
 
     `author` names the code in messages.

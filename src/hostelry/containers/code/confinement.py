@@ -19,8 +19,9 @@ import platform
 import resource
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from hostelry.base.errors import HostelryError
 
@@ -52,8 +53,7 @@ OPEN_FILES = 256
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MachineCalls:
+class MachineCalls(msgspec.Struct, frozen=True, kw_only=True):
     """Numbers of system calls on one kind of machine, which the kernel calls `audit`."""
 
     audit: int
@@ -175,8 +175,7 @@ class FilterProgram(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("steps", ctypes.c_char_p))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Confinement:
+class Confinement(msgspec.Struct, frozen=True, kw_only=True):
     """Files and folders that a confined process may read, and folders that it may write."""
 
     readable: tuple[str, ...]

@@ -3,11 +3,12 @@
 import asyncio
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from hostelry.base.clock import Clock
 from hostelry.containers.graph.functions import DEFAULT_LIMIT_S, FunctionError, Functions
@@ -40,8 +41,7 @@ MAX_ANSWERS_BYTES = 64 * 1024 * 1024  # of all targets in one call
 TIMED_OUT, FUNCTION_FAILED, UNPROCESSABLE, FAILED_DEPENDENCY = 504, 500, 422, 424
 
 
-@dataclass(frozen=True, slots=True)
-class _CacheEntry:
+class _CacheEntry(msgspec.Struct, frozen=True):
     outcome: StepOutcome
     size_bytes: int
     ends_at: float
@@ -106,8 +106,7 @@ def estimate_size(outcome: StepOutcome) -> int:
     return text + len(outcome.body or b"")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GraphDeps:
+class GraphDeps(msgspec.Struct, frozen=True, kw_only=True):
     """The parts that all calls of a graph share. `clock` is for durations."""
 
     plan: GraphPlan
@@ -118,8 +117,7 @@ class GraphDeps:
     clock: Clock
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GraphResult:
+class GraphResult(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a call. `stream` has the answer if the last step streams.
 
     `steps` is the header with the report on the call's steps, for the gateway.

@@ -1,9 +1,9 @@
 """The steps of a graph's calls: a record of each call, and counts and times of all calls."""
 
 from collections import deque
-from dataclasses import dataclass
 from enum import Enum
 
+import msgspec
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.exposition import generate_latest
 
@@ -19,8 +19,7 @@ MAX_KEPT = 4096  # times of one step, the newest
 SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 
 
-@dataclass(slots=True)
-class _StepNote:
+class _StepNote(msgspec.Struct):
     """A step, or one item of a step. Without `ended_at` it still runs."""
 
     name: str
@@ -91,8 +90,7 @@ class StepEnd(Enum):
     FAILED = "failed"
 
 
-@dataclass(frozen=True, slots=True)
-class _Timed:
+class _Timed(msgspec.Struct, frozen=True):
     at: float
     step_s: float
     end: StepEnd

@@ -5,7 +5,6 @@ import hmac
 import time
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import sha256
 from typing import Any, Protocol
@@ -141,8 +140,7 @@ class CallTargetError(HostelryError):
         self.request_id = request_id
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GraphContext:
+class GraphContext(msgspec.Struct, frozen=True, kw_only=True):
     """The part of a graph's request that its calls pass on: the targets above it, and headers.
 
     `parent` is the gateway's id of the graph's request, `step` the step that calls.
@@ -151,11 +149,10 @@ class GraphContext:
     path: tuple[str, ...] = ()
     parent: str = ""
     step: str = ""
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TargetAnswer:
+class TargetAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """A target's whole answer, with the gateway's request id."""
 
     body: bytes

@@ -10,8 +10,9 @@ others                                -> FIXED
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
+
+import msgspec
 
 from hostelry.base.errors import HostelryError
 
@@ -45,8 +46,7 @@ class Cause(Enum):
     NO_MEMORY = "no_memory"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StatusCodes:
+class StatusCodes(msgspec.Struct, frozen=True, kw_only=True):
     """The statuses that LMI lets a deployment configure."""
 
     bad_request: int = 400

@@ -11,9 +11,10 @@ An answer does not depend on its session: the engine caches the prefixes of all 
 Source: LMI's guide of stateful sessions.
 """
 
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
+
+import msgspec
 
 from hostelry.containers.lmi.refusal import Cause, Refusal, bad_request
 
@@ -32,8 +33,7 @@ class SessionRequest(Enum):
     CLOSE = "CLOSE"
 
 
-@dataclass(frozen=True, slots=True)
-class SessionAnswer:
+class SessionAnswer(msgspec.Struct, frozen=True):
     """The header and the text of a response."""
 
     header: str

@@ -3,8 +3,9 @@
 import logging
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from hostelry.base.errors import TerminalError
 from hostelry.base.runtimes import find_installed, runtime_python, runtimes_folder, why_closed
@@ -52,8 +53,7 @@ LARGEST_PAYLOAD_MB = 2047
 LOG = logging.getLogger("hostelry.containers.predictive")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PredictiveConfig:
+class PredictiveConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The settings of one copy.
 
     `python` is the runtime's interpreter. `code_dir` has the model's code, or does not exist. With

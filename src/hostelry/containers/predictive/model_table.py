@@ -4,9 +4,10 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
+
+import msgspec
 
 from hostelry.base.clock import Clock
 from hostelry.containers.http.serving_app import RefusedRequestError
@@ -109,8 +110,7 @@ def explain_overflow(limit_bytes: int | None, used_bytes: int, model_bytes: int 
     )
 
 
-@dataclass(slots=True, eq=False)
-class ModelInMemory:
+class ModelInMemory(msgspec.Struct, eq=False):
     """A loaded model, with its memory after the load and at the last measurement.
 
     `target` is the TargetModel that the load named, or empty.

@@ -4,8 +4,9 @@ import asyncio
 import logging
 from collections import deque
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from hostelry.base.clock import Clock
 from hostelry.base.errors import HostelryError
@@ -26,8 +27,7 @@ FIRST_PAUSE_S, MAX_PAUSE_S = 0.1, 30.0
 LOG = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatchLimits:
+class BatchLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Limits of a batch: its requests, and the time that the first one waits for others."""
 
     size: int
@@ -51,8 +51,7 @@ class PoolBusyError(RefusedRequestError):
         super().__init__(message, 503)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PoolLimits:
+class PoolLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Limits of a pool."""
 
     num_workers: int
@@ -62,8 +61,7 @@ class PoolLimits:
     batch: BatchLimits
 
 
-@dataclass(slots=True, eq=False)
-class UnansweredRequest:
+class UnansweredRequest(msgspec.Struct, eq=False):
     """A request in the queue, and the future of its answer."""
 
     asked: PredictRequest

@@ -4,8 +4,9 @@ import asyncio
 import logging
 import socket
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from hostelry.base.errors import HostelryError
 from hostelry.containers.http.serving_app import RefusedRequestError
@@ -33,16 +34,14 @@ class ModelLoadError(HostelryError):
     """The model or its code cannot be loaded. The message is for their author."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PredictRequest:
+class PredictRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A request to a model: the headers that its functions see, and its body."""
 
     headers: Mapping[str, str]
     body: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prediction:
+class Prediction(msgspec.Struct, frozen=True, kw_only=True):
     """A model's answer to a request."""
 
     status: int
@@ -51,8 +50,7 @@ class Prediction:
     body: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelPlaces:
+class ModelPlaces(msgspec.Struct, frozen=True, kw_only=True):
     """The folders and the framework of a worker (see worker/model_serving.py).
 
     `environment` has variables in addition to the zygote's.

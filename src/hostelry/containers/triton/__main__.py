@@ -11,10 +11,10 @@ import os
 import shutil
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import msgspec
 import uvloop
 
 from hostelry.base.clock import Clock, MonotonicClock
@@ -55,8 +55,7 @@ RESERVED = ("hostelry_",)  # for the front's metrics, because a model's code can
 LOG = logging.getLogger("hostelry.containers.triton")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TritonPlaces:
+class TritonPlaces(msgspec.Struct, frozen=True, kw_only=True):
     """What the models of a copy share: the program, settings, and places for their files."""
 
     program: TritonProgram

@@ -10,8 +10,9 @@ import itertools
 import os
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
+
+import msgspec
 
 from hostelry.base.errors import TerminalError
 from hostelry.containers.triton.text_format import (
@@ -50,8 +51,7 @@ VERSION = re.compile(r"[1-9][0-9]{0,17}")
 MAX_PYTHON_FILES = 100
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelFolder:
+class ModelFolder(msgspec.Struct, frozen=True, kw_only=True):
     """A model's folder: its configuration, and the file names in it and in its version folders.
 
     Without the file, `config` is not set. `config_fault` is the reason why it cannot be read.
@@ -62,7 +62,7 @@ class ModelFolder:
     config: Message | None = None
     config_fault: str = ""
     files: frozenset[str] = frozenset()
-    versions: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    versions: Mapping[str, frozenset[str]] = msgspec.field(default_factory=dict)
     has_end: bool = True
 
     @property

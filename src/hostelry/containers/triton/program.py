@@ -11,8 +11,9 @@ import os
 import shutil
 import subprocess
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from hostelry.base.errors import TerminalError
 from hostelry.base.runtimes import find_installed, runtime_python, runtimes_folder
@@ -29,8 +30,7 @@ ASK = (
 ASK_S = 30.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TritonProgram:
+class TritonProgram(msgspec.Struct, frozen=True, kw_only=True):
     """A tritonserver, the folder of its backends, and its variables."""
 
     path: Path

@@ -4,7 +4,8 @@ Source: the `serve` program of AWS's image (docker/sagemaker in Triton's reposit
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from hostelry.base.errors import TerminalError
 from hostelry.containers.predictive.config import MEMORY, QUEUE_SIZE, TIMEOUT, TIMEOUT_SECONDS
@@ -32,8 +33,7 @@ MAX_SHM_BYTES = 1 << 34
 LOAD_LIMIT = f"{PREFIX}MODEL_LOAD_GPU_LIMIT"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TritonSettings:
+class TritonSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The settings of a copy.
 
     `options` are tritonserver's. `shm_bytes` is the shared memory of one instance.

@@ -6,7 +6,8 @@ Source: the specification of the text format at protobuf.dev.
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 from hostelry.base.errors import HostelryError
 
@@ -29,8 +30,7 @@ class TextFormatError(HostelryError):
     """The text is invalid. The error names the line."""
 
 
-@dataclass(frozen=True, slots=True)
-class TextPart:
+class TextPart(msgspec.Struct, frozen=True):
     """A token of the kind "string", "word", "mark" or "end", with its line."""
 
     kind: str

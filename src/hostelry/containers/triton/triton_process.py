@@ -16,7 +16,6 @@ import signal
 import subprocess
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -118,8 +117,7 @@ class TritonLostError(HostelryError):
     """The server or a model's process is gone. The message has the cause."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TritonOrder:
+class TritonOrder(msgspec.Struct, frozen=True, kw_only=True):
     """The order to start a server.
 
     `model` gets the requests. `folder` is the server's folder, relative to the working folder
@@ -139,8 +137,7 @@ class TritonOrder:
     proof_limit_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TritonAnswer:
+class TritonAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """An answer. The names of its headers are lower case."""
 
     status: int

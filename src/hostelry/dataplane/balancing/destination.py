@@ -4,7 +4,8 @@ Texts as the service words them. Source: SageMaker runtime API reference, Invoke
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from hostelry.aws.runtime import InvokeRequest
 from hostelry.base.errors import ServiceError

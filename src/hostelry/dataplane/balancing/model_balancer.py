@@ -7,10 +7,10 @@ It is given back after the last byte, or a moment later if other requests use it
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from hostelry.base.errors import HostelryError
 from hostelry.base.http import HttpRequest, HttpResponse
@@ -38,8 +38,7 @@ IDLE_S = 0.25
 MAX_AGE_S = 1.0
 
 
-@dataclass(slots=True, eq=False)
-class KeptLease:
+class KeptLease(msgspec.Struct, eq=False):
     """The lease of `model_id` for `target` on a copy, and the requests that used it."""
 
     copy: CopyRoute
@@ -177,8 +176,7 @@ class _Refusal(msgspec.Struct):
     status: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelRequest:
+class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A request to `key` for a model.
 
     `head` builds the request's head for the copy's id of the model. `leased` is called with each
@@ -205,8 +203,7 @@ class ModelRequest:
         return replace(self, chosen=chosen)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Balancers:
+class Balancers(msgspec.Struct, frozen=True, kw_only=True):
     """The balancers of requests for copies and for models.
 
     Also their counts, and the sessions that bind requests to copies.

@@ -3,7 +3,8 @@
 import math
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from hostelry.domain.load import LoadKey
 from hostelry.domain.routes import CopyRoute

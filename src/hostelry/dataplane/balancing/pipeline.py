@@ -10,8 +10,9 @@ may be between containers
 """
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from hostelry.dataplane.balancing.load_balancer import InFlightRequest
 from hostelry.domain.routes import CopyRoute
@@ -26,16 +27,14 @@ from hostelry.http1.upstream import Timeouts
 OTHERWISE = "application/octet-stream"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PipelineLimits:
+class PipelineLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Time limit of all containers together, and size limit of a body between two of them."""
 
     total_s: float
     max_body_bytes: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PipelineStep:
+class PipelineStep(msgspec.Struct, frozen=True, kw_only=True):
     """A request to a further container: the answer of the one before, and the time left."""
 
     copy: CopyRoute

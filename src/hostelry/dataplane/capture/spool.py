@@ -8,8 +8,9 @@ import fcntl
 import hashlib
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from hostelry.base.ids import new_uuid
 from hostelry.dataplane.capture.spool_file import SpoolHead, head_bytes, object_uri
@@ -24,8 +25,7 @@ JOIN_BYTES = 256 * 1024
 SCAN_S = 10.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SpoolLimits:
+class SpoolLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Limits of one file, and of the files that wait on disk.
 
     A file is closed once it is `roll_s` old or has `file_bytes`. The files of this worker have at
@@ -44,16 +44,14 @@ class SpoolLimits:
         return self.total_bytes // 4
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SpoolTarget:
+class SpoolTarget(msgspec.Struct, frozen=True, kw_only=True):
     """A variant, and how it is captured. Its requests share an object."""
 
     key: LoadKey
     capture: DataCapture
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SpoolBatch:
+class SpoolBatch(msgspec.Struct, frozen=True, kw_only=True):
     """Whole records of one target, in parts in the order of writing."""
 
     target: SpoolTarget

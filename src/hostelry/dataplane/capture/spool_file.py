@@ -11,7 +11,6 @@ the last record can be cut off by a kill, and it ends the file.
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import msgspec
@@ -29,8 +28,7 @@ class SpoolError(ValueError):
     """The file has no readable head."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SpoolHead:
+class SpoolHead(msgspec.Struct, frozen=True, kw_only=True):
     """The key and the object of all records of a file."""
 
     key: LoadKey

@@ -7,7 +7,6 @@ that llhttp leaves to its user: sizes, versions, hosts and transfer codings.
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 import httptools
 import msgspec
@@ -18,8 +17,7 @@ from hostelry.dataplane.http.request_body import RequestBody
 from hostelry.dataplane.http.states import ReadEvent, ReadState
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HttpLimits:
+class HttpLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Limits of one connection, and of all connections of one worker.
 
     After `body_grace_s`, a body must arrive at `min_body_bytes_per_s` or faster. It must not pause
@@ -41,7 +39,7 @@ class HttpLimits:
     max_waiting_requests: int = 64
     max_connections: int = 10_000
     max_unverified_bytes: int = 512 * 1024 * 1024
-    streamed_bodies: Mapping[str, int] = field(default_factory=dict)
+    streamed_bodies: Mapping[str, int] = msgspec.field(default_factory=dict)
     body_stall_s: float = 30.0
 
 

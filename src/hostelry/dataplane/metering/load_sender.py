@@ -5,9 +5,9 @@ import contextlib
 import logging
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import replace
 
 import msgspec
+from msgspec.structs import replace
 
 from hostelry.base.clock import AFTER_THE_SECOND_S, Clock
 from hostelry.base.guards import INTERNAL_KEY_HEADER

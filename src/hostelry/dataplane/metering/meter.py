@@ -5,7 +5,8 @@ clock, and a clock that never jumps measures their lengths.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+
+import msgspec
 
 from hostelry.base.clock import monotonic_ns
 from hostelry.dataplane.metering.request_counters import (
@@ -51,8 +52,7 @@ OUTCOMES = {
 JUMP_FROM_NS = SECOND_NS // 2  # a larger difference: the wall clock was set
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClosedSeconds:
+class ClosedSeconds(msgspec.Struct, frozen=True, kw_only=True):
     """The loads of seconds `first` through `through`, without names that had no load."""
 
     first: int

@@ -14,7 +14,8 @@ a message older than a received message       the message is ignored
 
 import struct
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from hostelry.base.errors import HostelryError
 from hostelry.dataplane.shared.count_table import KEY_BYTES, NUM_ROWS
@@ -35,8 +36,7 @@ class HostCountsError(HostelryError):
     """The bytes are not a message of counts."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostCounts:
+class HostCounts(msgspec.Struct, frozen=True, kw_only=True):
     """One message: requests in flight by the copy's key.
 
     `process` is the number of the sending process, `number` the number of the message, from 1. With
@@ -72,8 +72,7 @@ def decode_host_counts(body: bytes) -> HostCounts:
     return HostCounts(host_id=host_id, process=process, number=number, is_all=is_all, totals=totals)
 
 
-@dataclass(slots=True)
-class _Peer:
+class _Peer(msgspec.Struct):
     """The totals that one peer has. If `changed` is None, it must be sent all."""
 
     changed: set[bytes] | None = None
@@ -144,12 +143,11 @@ class SentCounts:
         )
 
 
-@dataclass(slots=True)
-class _Known:
+class _Known(msgspec.Struct):
     process: int
     number: int
     at: float
-    totals: dict[bytes, int] = field(default_factory=dict)
+    totals: dict[bytes, int] = msgspec.field(default_factory=dict)
 
 
 class OtherHosts:

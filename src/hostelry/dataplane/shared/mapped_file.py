@@ -12,8 +12,9 @@ import os
 import struct
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from hostelry.base.errors import HostelryError
 
@@ -29,8 +30,7 @@ class LockedError(HostelryError):
     """Another process holds the lock for longer than it ever needs it. It may hang."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
+class Layout(msgspec.Struct, frozen=True, kw_only=True):
     """Layout of a file: its kind (8 bytes), format number, two sizes, bytes after the header.
 
     A file with another header is replaced by an empty one.

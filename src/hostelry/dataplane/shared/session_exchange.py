@@ -9,7 +9,8 @@ import asyncio
 import logging
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from hostelry.base.errors import HostelryError
 from hostelry.base.guards import INTERNAL_KEY_HEADER
@@ -33,8 +34,7 @@ class SessionEntryError(HostelryError):
     """The bytes are not a session."""
 
 
-@dataclass(frozen=True, slots=True)
-class SessionEntry:
+class SessionEntry(msgspec.Struct, frozen=True):
     """The copy that holds a session, by its `mark`, until `expires_at`. `CLOSED`: no copy."""
 
     key: bytes

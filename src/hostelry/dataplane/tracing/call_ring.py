@@ -2,10 +2,11 @@
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
 from heapq import heappush, heapreplace
 from itertools import chain
 from typing import Protocol
+
+import msgspec
 
 from hostelry.base.http import HttpRequest
 from hostelry.dataplane.tracing.call_trace import (
@@ -22,8 +23,7 @@ from hostelry.dataplane.tracing.call_trace import (
 MINUTE_NS = 60 * 1_000_000_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SlowLimits:
+class SlowLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Limits of slow calls: minutes, calls `each` of an endpoint in a minute, and the total."""
 
     num_minutes: int = 15
@@ -32,12 +32,11 @@ class SlowLimits:
     max_bytes: int = 8 * 1024 * 1024
 
 
-@dataclass(slots=True)
-class _Minute:
+class _Minute(msgspec.Struct):
     """The slowest calls of a minute, by endpoint: heaps, the fastest call first."""
 
     number: int
-    heaps: dict[str, list[tuple[int, int, bytes]]] = field(default_factory=dict)
+    heaps: dict[str, list[tuple[int, int, bytes]]] = msgspec.field(default_factory=dict)
     num_calls: int = 0
     num_bytes: int = 0
 
@@ -111,23 +110,21 @@ class SlowCalls:
 # process.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RingLimits:
+class RingLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Limits of the calls of one worker."""
 
     num_calls: int = 8192
     num_failed: int = 2048
     max_bytes: int = 8 * 1024 * 1024  # of the last calls, and the same for failed calls
-    slow: SlowLimits = field(default_factory=SlowLimits)
+    slow: SlowLimits = msgspec.field(default_factory=SlowLimits)
 
 
-@dataclass(slots=True)
-class _LastCalls:
+class _LastCalls(msgspec.Struct):
     """The last calls, at most `num` and `max_bytes`."""
 
     num: int
     max_bytes: int
-    calls: deque[bytes] = field(default_factory=deque)
+    calls: deque[bytes] = msgspec.field(default_factory=deque)
     num_bytes: int = 0
 
     def add(self, call: bytes) -> None:

@@ -8,8 +8,9 @@ specification, Trace SDK (samplers), semantic conventions (HTTP, GenAI).
 import hashlib
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 NS_PER_MS, NS_PER_S = 1_000_000, 1_000_000_000
 # Versions from 01 on may have more after the flags. Version ff is invalid.
@@ -51,8 +52,7 @@ TOKENS = {
 Attributes = Mapping[str, str | int | float]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TraceIds:
+class TraceIds(msgspec.Struct, frozen=True, kw_only=True):
     """The trace of a call, the call's own span, and the client's span, if the client named one.
 
     Ids are hexadecimal. `is_parent_sampled` is None without a client's span.
@@ -68,8 +68,7 @@ class TraceIds:
         return f"00-{self.trace_id}-{self.span_id}-{int(is_sampled):02x}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TraceSampling:
+class TraceSampling(msgspec.Struct, frozen=True, kw_only=True):
     """Chooses the calls to export: a share of the traces, unless the client's span has decided."""
 
     share: float = 1.0
@@ -82,8 +81,7 @@ class TraceSampling:
         return int(ids.trace_id[16:], 16) < int(self.share * (1 << 64))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallSpan:
+class CallSpan(msgspec.Struct, frozen=True, kw_only=True):
     """One span. Times are nanoseconds since the epoch. `error` is None if it succeeded."""
 
     name: str

@@ -4,8 +4,8 @@
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy
 from numpy.typing import NDArray
 
@@ -17,8 +17,7 @@ MODULES = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down
 """A layer's linear modules. Module `m` of layer `l` has the number `l * len(MODULES) + m`."""
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class WideRows:
+class WideRows(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """An update over the vocabulary (embed_tokens or lm_head).
 
     `vocab_offsets_V` are the positions of each token's `rank` values, `hidden_offsets_R` of each
@@ -31,8 +30,7 @@ class WideRows:
     hidden_offsets_R: Int64
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class AdapterIndex:
+class AdapterIndex(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """The positions of one adapter's weights in the pool.
 
     Module `m` has rank `ranks_M[m]` (0: not targeted) and scale `scales_M[m]`. Its rank `j` has the
@@ -51,8 +49,7 @@ class AdapterIndex:
     lm_head: WideRows | None = None
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class LoraSegment:
+class LoraSegment(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """Rows [row_start, row_end) of the step belong to one adapter."""
 
     row_start: int
@@ -60,8 +57,7 @@ class LoraSegment:
     index: AdapterIndex
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class ForwardBatch:
+class ForwardBatch(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """Rows of several sequences one after another, decode and prefill alike.
 
     Sequence b has the rows [row_starts_B1[b], row_starts_B1[b + 1]). They are the last of its

@@ -11,13 +11,12 @@ dtype in both cases. Those beyond a sequence's end are left from a former owner,
 
 import mmap
 from contextlib import suppress
-from dataclasses import dataclass
 
+import msgspec
 import torch
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PoolLayout:
+class PoolLayout(msgspec.Struct, frozen=True, kw_only=True):
     """The layout of a page."""
 
     num_layers: int

@@ -1,10 +1,9 @@
 """Shards: the part of each rank, where several ranks hold a model together."""
 
-from dataclasses import dataclass
+import msgspec
 
 
-@dataclass(frozen=True, slots=True)
-class Shard:
+class Shard(msgspec.Struct, frozen=True):
     """Rank `rank` of `world_size`. Parts are contiguous, in the order of ranks, sizes differ by 1.
 
     Raises ValueError for a rank that is not below the world size.
@@ -35,8 +34,7 @@ WHOLE = Shard()
 """The only rank, which holds everything."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModuleShare:
+class ModuleShare(msgspec.Struct, frozen=True, kw_only=True):
     """A rank's share of an adapter's module.
 
     `down_rows` and `down_columns` are of A (R, I), `up_rows` of B (O, R). In the rank's

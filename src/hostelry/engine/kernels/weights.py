@@ -4,24 +4,22 @@
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
+import msgspec
 import torch
 
 Activation = Literal["silu", "gelu_tanh"]
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Projection:
+class Projection(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """One product. Modules that read the same input are fused. `bias_O` may be absent."""
 
     weight_OI: torch.Tensor
     bias_O: torch.Tensor | None = None
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class LayerWeights:
+class LayerWeights(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """One decoder layer. Norm weights are final: an architecture that computes 1 + w stores 1 + w.
 
     h += attn_out_norm(o(attention(rope(q_norm(q)), rope(k_norm(k)), v)))
@@ -45,16 +43,14 @@ class LayerWeights:
     rope: int
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class RopeTables:
+class RopeTables(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """Cosines and sines by position, fp32 (P, D / 2). Element i turns with element i + D / 2."""
 
     cos_PD: torch.Tensor
     sin_PD: torch.Tensor
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class DecoderWeights:
+class DecoderWeights(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """All weights of a decoder.
 
     `lm_head_VH` may be the embedding itself (tied). `layer(i)` reads layer i when it is called, so

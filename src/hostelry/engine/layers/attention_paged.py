@@ -5,9 +5,9 @@
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy
 import torch
 from numpy.typing import NDArray
@@ -18,8 +18,7 @@ from hostelry.engine.kernels.pool import PoolTensor
 _BLOCK_ROWS = 256  # of a long prompt at once, so that scores take little memory
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class RowGroup:
+class RowGroup(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """Rows attended together: one of each of several sequences, or several of one sequence."""
 
     rows_BR: torch.Tensor
@@ -28,8 +27,7 @@ class RowGroup:
     pages_BP: torch.Tensor
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class AttentionRows:
+class AttentionRows(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """The slots and groups of a step's rows, equal for all layers."""
 
     pages_T: torch.Tensor

@@ -9,10 +9,10 @@ Sources: Megatron-LM (arXiv:1909.08053), and S-LoRA (arXiv:2311.03285), section 
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Protocol
 
 import torch
+from msgspec.structs import replace
 from torch import distributed
 
 from hostelry.engine.kernels.shard import WHOLE, Shard

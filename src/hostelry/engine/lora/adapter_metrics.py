@@ -1,13 +1,13 @@
 """Metrics of adapters, as values: by name for billing, in total for monitoring."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from hostelry.engine.lora.loader import StorageTier
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AdapterMetrics:
+class AdapterMetrics(msgspec.Struct, frozen=True, kw_only=True):
     """Metrics of one name since its first registration.
 
     `hits` are requests by the tier in which they found the adapter. Loads (into host memory, by the
@@ -29,8 +29,7 @@ class AdapterMetrics:
     is_in_host: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AdapterTotals:
+class AdapterTotals(msgspec.Struct, frozen=True, kw_only=True):
     """Sums over all registered names."""
 
     num_requests: int
@@ -39,8 +38,7 @@ class AdapterTotals:
     hits: Mapping[StorageTier, int]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoreStats:
+class StoreStats(msgspec.Struct, frozen=True, kw_only=True):
     """Metrics of all adapters: present bytes and their bounds (disk: the cache)."""
 
     num_adapters: int
@@ -58,22 +56,20 @@ class StoreStats:
     num_failed_loads: int
 
 
-@dataclass(slots=True)
-class NameCounts:
+class NameCounts(msgspec.Struct):
     """Counters of the requests under one name."""
 
     num_requests: int = 0
     num_prompt_tokens: int = 0
     num_generated_tokens: int = 0
-    hits: dict[StorageTier, int] = field(default_factory=dict)
+    hits: dict[StorageTier, int] = msgspec.field(default_factory=dict)
 
 
-@dataclass(slots=True)
-class ContentCounts:
+class ContentCounts(msgspec.Struct):
     """Counters of the loads and uploads of one content."""
 
-    num_loads: dict[StorageTier, int] = field(default_factory=dict)
-    load_s: dict[StorageTier, float] = field(default_factory=dict)
+    num_loads: dict[StorageTier, int] = msgspec.field(default_factory=dict)
+    load_s: dict[StorageTier, float] = msgspec.field(default_factory=dict)
     num_failed_loads: int = 0
     num_uploads: int = 0
     upload_s: float = 0.0

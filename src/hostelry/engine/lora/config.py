@@ -7,9 +7,10 @@ import json
 import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
+
+import msgspec
 
 from hostelry.engine.lora.errors import AdapterError
 from hostelry.engine.lora.folder import find_regular_file
@@ -98,8 +99,7 @@ _MAX_PATTERNS = 2000  # in one table. The largest models have fewer modules
 _MAX_LAYERS = 10_000
 
 
-@dataclass(frozen=True, slots=True)
-class ModuleNames:
+class ModuleNames(msgspec.Struct, frozen=True):
     """Modules named by a field of the configuration: by one pattern, or a set of names."""
 
     pattern: Pattern | None = None
@@ -117,8 +117,7 @@ class ModuleNames:
         return not self.names.isdisjoint(_iterate_ends(path))
 
 
-@dataclass(frozen=True, slots=True)
-class PatternTable(Generic[T]):
+class PatternTable(msgspec.Struct, Generic[T], frozen=True):
     """Values by pattern of a path's end. The first pattern that matches decides."""
 
     rows: Sequence[tuple[Pattern, T]] = ()
@@ -128,8 +127,7 @@ class PatternTable(Generic[T]):
         return next((value for pattern, value in self.rows if pattern.match(path)), default)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AdapterConfig:
+class AdapterConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The fields of a LoRA adapter that decide its result.
 
     `base_name` and `base_revision` name the model it was trained on and decide nothing.
@@ -397,8 +395,7 @@ _LAYER = r"\.(?P<layer>\d+)\."
 _ANY_LAYER = compile_pattern("layers_pattern", r".*?\.[^.]*", "{}" + _LAYER)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BaseIdentity:
+class BaseIdentity(msgspec.Struct, frozen=True, kw_only=True):
     """Names of the base (hub name, folder), and its revision. Empty and None: unknown."""
 
     names: tuple[str, ...] = ()

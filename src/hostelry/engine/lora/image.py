@@ -6,8 +6,8 @@ Host memory keeps adapters in this form, so that loading one into the pool copie
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy
 import torch
 
@@ -125,8 +125,7 @@ class PageImage:
         return self.elements.as_strided((run.count, run.width), (run.width, 1), start)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AdapterSummary:
+class AdapterSummary(msgspec.Struct, frozen=True, kw_only=True):
     """Properties of an adapter's content, under any name.
 
     `rank` is the largest of its modules, `content_id` a hash of its weights and their use: equal
@@ -141,8 +140,7 @@ class AdapterSummary:
     num_pages: int
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class HostAdapter:
+class HostAdapter(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """A checked adapter. `warnings` name differences from its author's intent."""
 
     summary: AdapterSummary

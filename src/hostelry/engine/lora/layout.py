@@ -10,8 +10,8 @@ of `hidden` values for each rank.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy
 from numpy.typing import NDArray
 
@@ -20,8 +20,7 @@ from hostelry.engine.lora.errors import AdapterError
 from hostelry.engine.lora.targets import TargetModule, TargetModules
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AdapterRanks:
+class AdapterRanks(msgspec.Struct, frozen=True, kw_only=True):
     """The rank of each linear module by number, and of the two modules of the vocabulary.
 
     0 for a module that is not targeted.
@@ -37,8 +36,7 @@ class AdapterRanks:
         return max(*self.linears, self.embedding, self.lm_head)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AdapterScales:
+class AdapterScales(msgspec.Struct, frozen=True, kw_only=True):
     """The scale of each module's B A x, in the numbering of `AdapterRanks`."""
 
     linears: tuple[float, ...]
@@ -46,8 +44,7 @@ class AdapterScales:
     lm_head: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(msgspec.Struct, frozen=True):
     """`count` adjacent rows of `width` elements, from `element` of the page on.
 
     `row` is the number of the first row within its half of the module.
@@ -64,8 +61,7 @@ Runs = tuple[Run, ...]
 """All rows of one half of a module, in order."""
 
 
-@dataclass(frozen=True, slots=True)
-class ModuleRuns:
+class ModuleRuns(msgspec.Struct, frozen=True):
     """Both halves of a module: A and B of a linear one, vocabulary and hidden of a wide one."""
 
     first: Runs
@@ -99,8 +95,7 @@ class RowOffsets:
         return offsets
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class WideLayout:
+class WideLayout(msgspec.Struct, frozen=True, eq=False):
     """An update over the vocabulary: V rows of `rank` values and `rank` rows of hidden values."""
 
     rank: int
@@ -109,8 +104,7 @@ class WideLayout:
     hidden: RowOffsets
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class AdapterLayout:
+class AdapterLayout(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """The layout of an adapter.
 
     Adapters of equal ranks share one. `fills_P` are the used elements of each page, from its start

@@ -3,10 +3,11 @@
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Protocol
+
+import msgspec
 
 from hostelry.base.clock import Clock
 from hostelry.engine.lora.disk_cache import DiskCache
@@ -65,8 +66,7 @@ class FolderReader(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Prepared:
+class Prepared(msgspec.Struct, frozen=True, eq=False):
     """An adapter that was read and checked in `load_s`, and can be registered."""
 
     adapter: HostAdapter
@@ -201,8 +201,7 @@ def _check_same(adapter: HostAdapter, content_id: str) -> None:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class LoadedToHost:
+class LoadedToHost(msgspec.Struct, frozen=True):
     """The content is in host memory, read from `tier` in `load_s`."""
 
     content_id: str
@@ -210,38 +209,33 @@ class LoadedToHost:
     load_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class LoadFailed:
+class LoadFailed(msgspec.Struct, frozen=True):
     """The content was requested and cannot be loaded now. A later request tries again."""
 
     content_id: str
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Uploaded:
+class Uploaded(msgspec.Struct, frozen=True):
     """The content is in its pages of the pool."""
 
     content_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class UploadFailed:
+class UploadFailed(msgspec.Struct, frozen=True):
     """The content could not be copied. Its pages hold nothing usable."""
 
     content_id: str
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class LeftHost:
+class LeftHost(msgspec.Struct, frozen=True):
     """The content was evicted from host memory."""
 
     content_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class Dropped:
+class Dropped(msgspec.Struct, frozen=True):
     """No name and no request needs the content any longer: its pages can be released."""
 
     content_id: str

@@ -19,9 +19,10 @@ Belongs to the engine's thread. The work runs on executors.
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Protocol
+
+import msgspec
 
 from hostelry.engine.lora.errors import AdapterError
 from hostelry.engine.lora.loader import Prepared, StorageTier
@@ -78,8 +79,7 @@ class ThreadJobExecutor:
             job()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoadLimits:
+class LoadLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Bounds of loading: seconds, and concurrent loads for each tier loaded from.
 
     A load that takes longer than its time-out has failed. Another thread replaces its thread,
@@ -104,8 +104,7 @@ class LoadLimits:
         return self.num_disk if tier is StorageTier.DISK else self.num_remote
 
 
-@dataclass(frozen=True, slots=True)
-class LoadOutcome:
+class LoadOutcome(msgspec.Struct, frozen=True):
     """The end of a load: an adapter, or the reason of the failure."""
 
     content_id: str
@@ -113,15 +112,13 @@ class LoadOutcome:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class _Flight:
+class _Flight(msgspec.Struct, frozen=True):
     content_id: str
     tier: StorageTier
     started_at: float
 
 
-@dataclass(frozen=True, slots=True)
-class _Failure:
+class _Failure(msgspec.Struct, frozen=True):
     reason: str
     num_in_row: int
     retry_at: float

@@ -6,10 +6,9 @@ Sums are fp32 and rounded once to the model's dtype.
 # O out-features, I in-features, R rank, V vocabulary, H hidden
 """
 
-from dataclasses import replace
-
 import numpy
 import torch
+from msgspec.structs import replace
 
 from hostelry.engine.kernels.batch import MODULES
 from hostelry.engine.kernels.weights import DecoderWeights, LayerWeights, Projection

@@ -2,9 +2,9 @@
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 import numpy
 import torch
 
@@ -31,8 +31,7 @@ _WIDEST_BYTES = 8  # of a number in the file
 _IMAGE = "image"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BaseModel:
+class BaseModel(msgspec.Struct, frozen=True, kw_only=True):
     """The base model that adapters are checked against.
 
     `vocabulary` gives the base's weights (V, H) of the embedding or of lm_head by path. PEFT saves
@@ -47,8 +46,7 @@ class BaseModel:
     has_lm_head: bool = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AdapterRules:
+class AdapterRules(msgspec.Struct, frozen=True, kw_only=True):
     """Rules of acceptance. `strict_base`: only adapters that name this very base."""
 
     max_rank: int = 64
@@ -56,8 +54,7 @@ class AdapterRules:
     strict_base: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PageForm:
+class PageForm(msgspec.Struct, frozen=True, kw_only=True):
     """The form that adapters are read into. `is_pinned`: a GPU copies from host memory."""
 
     page_elements: int

@@ -3,8 +3,7 @@
 Source: PEFT 0.21, module matching and weight tying of its LoRA tuner.
 """
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy
 
 from hostelry.engine.lora.config import AdapterConfig
@@ -15,8 +14,7 @@ from hostelry.engine.lora.targets import TargetModule, TargetModules
 _LARGEST_SCALE = float(numpy.finfo(numpy.float32).max)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Selection:
+class Selection(msgspec.Struct, frozen=True, kw_only=True):
     """The targeted modules' ranks and scales.
 
     `ties_vocabulary`: lm_head has the embedding's A and B, transposed and exchanged.

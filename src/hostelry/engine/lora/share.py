@@ -8,11 +8,12 @@ page.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 
+import msgspec
 import numpy
 import torch
+from msgspec.structs import replace
 
 from hostelry.engine.kernels.batch import AdapterIndex, Int64, WideRows
 from hostelry.engine.kernels.pool import PoolTensor
@@ -24,8 +25,7 @@ from hostelry.engine.lora.reader import AdapterReader
 from hostelry.engine.lora.targets import TargetModule, TargetModules
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class _ModuleOffsets:
+class _ModuleOffsets(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """Positions of both halves of one module: elements from the start of the share.
 
     Negative for another rank's row. `first` and `second` as in `layout.ModuleRuns`.
@@ -35,8 +35,7 @@ class _ModuleOffsets:
     second: Int64
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class SharePlan:
+class SharePlan(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """The layout of a rank's share of an adapter of these ranks."""
 
     shard: Shard

@@ -2,10 +2,11 @@
 
 import stat
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 from urllib.parse import unquote, urlsplit
+
+import msgspec
 
 from hostelry.engine.lora.errors import AdapterError
 
@@ -21,8 +22,7 @@ class Fetcher(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class LocalSource:
+class LocalSource(msgspec.Struct, frozen=True):
     """A folder on this machine."""
 
     folder: Path
@@ -32,8 +32,7 @@ class LocalSource:
         return str(self.folder)
 
 
-@dataclass(frozen=True, slots=True)
-class RemoteSource:
+class RemoteSource(msgspec.Struct, frozen=True):
     """A remote URI. The fetcher of its scheme handles it."""
 
     uri: str

@@ -8,9 +8,10 @@ until it is in the pool, or for `hold_s`.
 import heapq
 import threading
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+
+import msgspec
 
 from hostelry.base.clock import Clock
 from hostelry.engine.lora.adapter_metrics import (
@@ -50,8 +51,7 @@ _UPLOAD_BYTES_PER_S = 2e9  # a guess for the first upload of a content
 _DEFAULT_LOADS = LoadLimits()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoreLimits:
+class StoreLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Bounds of the tiers. See also `disk_cache.DiskCache`."""
 
     host_bytes: int
@@ -59,8 +59,7 @@ class StoreLimits:
     loads: LoadLimits = _DEFAULT_LOADS
 
 
-@dataclass(frozen=True, slots=True)
-class StoreExecutors:
+class StoreExecutors(msgspec.Struct, frozen=True):
     """The executors of loads and uploads."""
 
     disk: JobExecutor
@@ -82,8 +81,7 @@ class StoreExecutors:
             executor.close()
 
 
-@dataclass(frozen=True, slots=True)
-class RegisteredAdapter:
+class RegisteredAdapter(msgspec.Struct, frozen=True):
     """A name, its adapter, and the warnings from reading it."""
 
     version: AdapterVersion
@@ -93,15 +91,16 @@ class RegisteredAdapter:
     num_requests: int
 
 
-@dataclass(slots=True)
-class _Content:
+class _Content(msgspec.Struct):
     """The record of a content while any version has it."""
 
     summary: AdapterSummary
     warnings: tuple[str, ...]
     sources: list[Source]
-    load_s: dict[StorageTier, float] = field(default_factory=dict)  # the last one from each tier
-    counts: ContentCounts = field(default_factory=ContentCounts)
+    load_s: dict[StorageTier, float] = msgspec.field(
+        default_factory=dict
+    )  # the last one from each tier
+    counts: ContentCounts = msgspec.field(default_factory=ContentCounts)
 
 
 class AdapterStore:

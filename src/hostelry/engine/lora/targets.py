@@ -1,8 +1,9 @@
 """The modules of a base model that an adapter may change: linear ones, embedding, lm_head."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from hostelry.engine.kernels.batch import MODULES
 
@@ -28,8 +29,7 @@ class DecoderSizes(Protocol):
     def tie_embeddings(self) -> bool: ...  # noqa: D102
 
 
-@dataclass(frozen=True, slots=True)
-class TargetModule:
+class TargetModule(msgspec.Struct, frozen=True):
     """A module by its dotted path in the Hugging Face model, y (out) = f(x (in))."""
 
     path: str
@@ -37,8 +37,7 @@ class TargetModule:
     out_features: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TargetModules:
+class TargetModules(msgspec.Struct, frozen=True, kw_only=True):
     """All modules of the base that an adapter may change.
 
     `linears` lie by module number (see `kernels.batch.MODULES`). The embedding goes from the

@@ -5,10 +5,11 @@
 
 import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from enum import Enum
 
+import msgspec
 import torch
+from msgspec.structs import replace
 
 from hostelry.engine.lora.config import AdapterConfig
 from hostelry.engine.lora.errors import AdapterError
@@ -26,8 +27,7 @@ class Kind(Enum):
     LM_HEAD = "lm_head"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModuleTensors:
+class ModuleTensors(msgspec.Struct, frozen=True, kw_only=True):
     """One targeted module's A and B as in the file. `number` counts linear modules."""
 
     target: TargetModule

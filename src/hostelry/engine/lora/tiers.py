@@ -10,14 +10,14 @@ however long it takes to reload.
 Source: greedy dual size with frequency, Cherkasova 1998 (HPL-98-69R1).
 """
 
-from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
+
+import msgspec
 
 from hostelry.engine.lora.image import HostAdapter
 
 
-@dataclass(slots=True)
-class _Entry:
+class _Entry(msgspec.Struct):
     """An adapter's entry. `adapter` is set once it is loaded into its reserved room."""
 
     num_bytes: int

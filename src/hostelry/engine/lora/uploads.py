@@ -6,9 +6,9 @@ Belongs to the engine's thread. An executor copies page by page, without the int
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
+import msgspec
 import torch
 
 from hostelry.base.clock import Clock
@@ -73,8 +73,7 @@ class PoolUploader:
         done.synchronize()
 
 
-@dataclass(frozen=True, slots=True)
-class UploadOutcome:
+class UploadOutcome(msgspec.Struct, frozen=True):
     """The end of an upload after `upload_s`. `reason` is empty if it succeeded."""
 
     content_id: str

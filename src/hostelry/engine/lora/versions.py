@@ -6,13 +6,13 @@ requests, and the old version lives until its last request has ended.
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from hostelry.engine.lora.errors import AdapterError
 
 
-@dataclass(frozen=True, slots=True)
-class AdapterVersion:
+class AdapterVersion(msgspec.Struct, frozen=True):
     """A name's adapter at the time of a look-up. Later versions have greater numbers."""
 
     name: str
@@ -20,8 +20,7 @@ class AdapterVersion:
     content_id: str
 
 
-@dataclass(slots=True)
-class _Use:
+class _Use(msgspec.Struct):
     """The number of requests that hold a version, and whether it is its name's current one."""
 
     num_requests: int = 0

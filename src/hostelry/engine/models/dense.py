@@ -1,8 +1,9 @@
 """The parts of config.json that all dense decoders share."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from hostelry.engine.models.fields import ConfigFields, quote
 from hostelry.engine.models.rope_fields import read_rope
@@ -12,8 +13,7 @@ _MOST_LAYERS = 1000
 FULL, SLIDING = "full_attention", "sliding_attention"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Defaults:
+class Defaults(msgspec.Struct, frozen=True, kw_only=True):
     """Defaults of transformers for absent fields.
 
     `num_kv_heads` None is the number of heads, `head_dim` None the hidden size / heads.

@@ -1,8 +1,10 @@
 """Encoders of the BERT family, described by their config.json. Each family is a row of a table."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Any, Literal
+
+import msgspec
+from msgspec.structs import replace
 
 from hostelry.engine.models.dense import read_dtype
 from hostelry.engine.models.fields import ConfigFields
@@ -32,8 +34,7 @@ _HARMLESS = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EncoderFamily:
+class EncoderFamily(msgspec.Struct, frozen=True, kw_only=True):
     """Names of one family: of fields in config.json, and of tensors within the model.
 
     `prefix` comes before every name in a checkpoint with a head. `layer` holds "{}" for the number.
@@ -140,8 +141,7 @@ MPNET = EncoderFamily(
 FAMILIES = (BERT, ROBERTA, XLM_ROBERTA, DISTILBERT, MPNET)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EncoderSpec:
+class EncoderSpec(msgspec.Struct, frozen=True, kw_only=True):
     """An encoder's shape and constants.
 
     Lengths are in tokens, `dtype` is of the stored weights. `num_positions` counts rows of the

@@ -4,9 +4,9 @@
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 import torch
 
 from hostelry.engine.kernels.weights import Projection
@@ -24,16 +24,14 @@ _UNUSED = (  # buffers, the pooler that no head stands on, and heads for masked 
 _UNUSED_STARTS = ("cls.", "lm_head.", "vocab_transform.", "vocab_layer_norm.", "vocab_projector.")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class LayerNormWeights:
+class LayerNormWeights(msgspec.Struct, frozen=True, eq=False):
     """Weight and bias of a layer norm, fp32 (H,)."""
 
     weight_H: torch.Tensor
     bias_H: torch.Tensor
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class EncoderLayerWeights:
+class EncoderLayerWeights(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """One layer: h = norm(h + out(attention(qkv(h)))), then h = norm(h + down(act(up(h))))."""
 
     qkv: Projection
@@ -44,8 +42,7 @@ class EncoderLayerWeights:
     out_norm: LayerNormWeights
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class EncoderWeights:
+class EncoderWeights(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """All weights: linear weights and tables in the computing dtype, the rest in fp32.
 
     `types_H` is the table of token types, if any. `head` are the dense layer and the output of the

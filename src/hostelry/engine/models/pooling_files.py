@@ -16,9 +16,10 @@ is its last token's, divided by its length, as in vLLM.
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
+
+import msgspec
 
 from hostelry.engine.config import PooledTask
 from hostelry.engine.models.encoder_spec import CLASSIFIER, EncoderFamily, find_encoder_family
@@ -40,8 +41,7 @@ _ACTIVATIONS: Mapping[str, ClassActivation] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DenseFiles:
+class DenseFiles(msgspec.Struct, frozen=True, kw_only=True):
     """A dense layer after pooling: its folder, sizes and activation."""
 
     folder: Path
@@ -51,8 +51,7 @@ class DenseFiles:
     activation: Literal["identity", "tanh"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PoolingSpec:
+class PoolingSpec(msgspec.Struct, frozen=True, kw_only=True):
     """How vectors are pooled: by `modes` side by side, then by the `dense` layers.
 
     `family` None: a decoder. `max_len` None: the model's own length.

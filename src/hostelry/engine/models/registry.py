@@ -2,11 +2,11 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from msgspec.structs import replace
 
 from hostelry.engine.kernels.weights import DecoderWeights, RopeTables
 from hostelry.engine.layers.rotary import build_rope_tables, compute_inverse_frequencies

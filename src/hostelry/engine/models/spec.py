@@ -1,8 +1,8 @@
 """A model's shape, whatever its architecture."""
 
-from dataclasses import dataclass
 from typing import Protocol
 
+import msgspec
 import torch
 
 from hostelry.engine.kernels.weights import Activation
@@ -25,8 +25,7 @@ class ServedSpec(Protocol):
     def dtype(self) -> str: ...  # noqa: D102
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RopeSpec:
+class RopeSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Rotary embedding. `kind` is default, linear or llama3. The rest is as in config.json."""
 
     theta: float
@@ -37,8 +36,7 @@ class RopeSpec:
     original_max_len: int = 8192
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelSpec:
+class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
     """A model's shape and constants.
 
     Lengths are in tokens, `dtype` is of the stored weights. Layer i sees the last `windows[i]`

@@ -4,8 +4,8 @@
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
+import msgspec
 import torch
 
 from hostelry.engine.kernels.weights import LayerWeights, Projection
@@ -20,8 +20,7 @@ _Q_NORM, _K_NORM = "self_attn.q_norm.weight", "self_attn.k_norm.weight"
 _INPUT_NORM = "input_layernorm.weight"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NormNames:
+class NormNames(msgspec.Struct, frozen=True, kw_only=True):
     """The norms of an architecture's layer.
 
     None: no norm at that place. `offset` is added to the stored weights (Gemma stores w and

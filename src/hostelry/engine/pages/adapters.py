@@ -14,7 +14,6 @@ adapter that was dropped keeps its reservation.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import Enum
 
 from hostelry.engine.pages.eviction import Candidate, EvictionOrder
@@ -48,8 +47,7 @@ class PinBudgetError(Exception):
         self.budget = budget
 
 
-@dataclass(slots=True, eq=False, kw_only=True)
-class PooledAdapter(Candidate):
+class PooledAdapter(Candidate, eq=False, kw_only=True):
     """An adapter that has pages."""
 
     key: str

@@ -29,7 +29,8 @@ and Irani 1997). Frequency, recency and size to keep adapters in idle KV memory:
 
 import heapq
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+import msgspec
 
 HALF_LIFE_S = 300.0
 """After this long a use counts half."""
@@ -37,8 +38,7 @@ HALF_LIFE_S = 300.0
 _SLACK = 64
 
 
-@dataclass(slots=True, eq=False, kw_only=True)
-class Candidate:
+class Candidate(msgspec.Struct, eq=False, kw_only=True):
     """A prefix page or adapter, as the order sees it, whether idle or not."""
 
     cost_per_page_s: float

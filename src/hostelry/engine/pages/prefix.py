@@ -17,7 +17,8 @@ content occupies two pages longer than tables use both.
 import hashlib
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from hostelry.engine.pages.eviction import Candidate, EvictionOrder
 
@@ -71,8 +72,7 @@ def hash_page(parent: PrefixKey, token_ids: Sequence[int]) -> PrefixKey:
     return hashlib.blake2b(parent + tokens, digest_size=_KEY_BYTES).digest()
 
 
-@dataclass(slots=True, eq=False, kw_only=True)
-class PrefixPage(Candidate):
+class PrefixPage(Candidate, eq=False, kw_only=True):
     """One cached page. `num_users` tables hold it. It is idle without users."""
 
     key: PrefixKey
@@ -80,7 +80,9 @@ class PrefixPage(Candidate):
     parent: "PrefixPage | None"
     num_users: int = 1
     num_children: int = 0
-    spares: dict[int, None] = field(default_factory=dict)  # pages of equal content, one user each
+    spares: dict[int, None] = msgspec.field(
+        default_factory=dict
+    )  # pages of equal content, one user each
 
 
 class PrefixIndex:

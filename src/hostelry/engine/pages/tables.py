@@ -2,21 +2,21 @@
 
 from array import array
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from hostelry.engine.pages.prefix import PrefixIndex, PrefixPage
 
 
-@dataclass(slots=True, eq=False)
-class PageTable:
+class PageTable(msgspec.Struct, eq=False):
     """A sequence's pages, in order.
 
     `published[i]` is the cached content of `pages[i]`. Only the first pages are published. Each of
     them is the shared page of its content, or a spare.
     """
 
-    pages: list[int] = field(default_factory=list)
-    published: list[PrefixPage] = field(default_factory=list)
+    pages: list[int] = msgspec.field(default_factory=list)
+    published: list[PrefixPage] = msgspec.field(default_factory=list)
 
     def unshared_pages(self) -> list[int]:
         """The pages that only this table holds: spares and unpublished pages."""
@@ -63,8 +63,7 @@ FREE, SEQUENCE, IDLE_PREFIX, FIRST_ADAPTER = 0, 1, 2, 3
 _LAST = 2**16 - 1
 
 
-@dataclass(frozen=True, slots=True)
-class PageOwners:
+class PageOwners(msgspec.Struct, frozen=True):
     """A code for each page.
 
     Adapter `adapters[i]` has the code FIRST_ADAPTER + i. SEQUENCE pages are in tables of requests,
@@ -80,8 +79,7 @@ def get_adapter_code(number: int) -> int:
     return min(FIRST_ADAPTER + number, _LAST)
 
 
-@dataclass(slots=True)
-class PoolCounts:
+class PoolCounts(msgspec.Struct):
     """Events since the start. Only the pool itself writes them."""
 
     num_prefix_hits: int = 0  # pages that `begin` found
@@ -95,8 +93,7 @@ class PoolCounts:
     num_evicted_adapter_pages: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PoolStats:
+class PoolStats(msgspec.Struct, frozen=True, kw_only=True):
     """Pages by use now, and counts since the start.
 
     `num_pages` = `num_free` + `num_sequence_pages` + `num_idle_prefix_pages` + `num_adapter_pages`.

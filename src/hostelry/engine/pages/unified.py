@@ -21,7 +21,8 @@ Invariants, checked by `check_integrity()`:
 import math
 from array import array
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from hostelry.engine.pages.adapters import AdapterPageTable, AdapterState, PinBudgetError
 from hostelry.engine.pages.eviction import EvictionOrder

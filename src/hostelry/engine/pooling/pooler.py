@@ -7,11 +7,12 @@ the normed hidden states, or the classes.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Protocol
 
+import msgspec
 import numpy
 import torch
+from msgspec.structs import replace
 
 from hostelry.engine.kernels.batch import ForwardBatch
 from hostelry.engine.kernels.decoder import Decoder, LogitsDecoder
@@ -23,8 +24,7 @@ from hostelry.engine.runner.rows import SequenceRows, build_batch
 from hostelry.engine.sampling.sampler import Sampled
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class PartialSum:
+class PartialSum(msgspec.Struct, frozen=True, eq=False):
     """The sum of hidden states of a text's first `num_tokens`, (H,) fp32."""
 
     num_tokens: int

@@ -4,8 +4,8 @@
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 import torch
 from torch.nn import functional
 
@@ -17,8 +17,7 @@ from hostelry.engine.sampling.sampler import Sampled
 NOT_FINITE = "the model's hidden states are not finite"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class DenseLayer:
+class DenseLayer(msgspec.Struct, frozen=True, eq=False):
     """A dense layer after pooling."""
 
     projection: Projection

@@ -9,7 +9,6 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -57,8 +56,7 @@ class FollowerJob(msgspec.Struct, frozen=True, kw_only=True):
     num_threads: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class RankDeps:
+class RankDeps(msgspec.Struct, frozen=True):
     """One rank's decoder and pool, and the reader and placer of its part of adapters."""
 
     decoder: TorchDecoder

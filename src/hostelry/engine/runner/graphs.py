@@ -17,9 +17,9 @@ to call CUDA meanwhile.
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
+import msgspec
 import torch
 
 from hostelry.base.clock import Clock
@@ -106,8 +106,7 @@ class CudaCapture:
         return sum(it["total_size"] for it in segments if tuple(it["segment_pool_id"]) == own)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GraphLimits:
+class GraphLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Steps of at most `max_batch_size` rows, adapters of at most `max_lora_rank` in any module.
 
     Capturing stops once the graphs take `max_bytes`, or took `max_capture_s` to capture.
@@ -129,8 +128,7 @@ class GraphLimits:
         return next((it for it in self.buckets if it >= num_rows), None)
 
 
-@dataclass(frozen=True, slots=True)
-class GraphKind:
+class GraphKind(msgspec.Struct, frozen=True):
     """The steps that a graph was captured for."""
 
     bucket: int

@@ -10,7 +10,6 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Protocol
@@ -204,8 +203,7 @@ class TorchChannel:
         distributed.broadcast(tensor, group=self._group, group_src=0)
 
 
-@dataclass(frozen=True, slots=True)
-class RankConnections:
+class RankConnections(msgspec.Struct, frozen=True):
     """A process' connections to the other ranks. Steps and adapters have separate channels."""
 
     collective: TorchCollective

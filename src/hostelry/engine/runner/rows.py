@@ -4,8 +4,8 @@
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy
 
 from hostelry.engine.kernels.batch import AdapterIndex, ForwardBatch, Int32, LoraSegment
@@ -41,8 +41,7 @@ class PageRow:
         self._length = 0
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class SequenceRows:
+class SequenceRows(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """One request's part of a step: its next tokens, their first position, all of its pages.
 
     `adapter` is its adapter's content, empty for the base model. `index` has the adapter's

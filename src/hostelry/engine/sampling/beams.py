@@ -2,9 +2,11 @@
 
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
 from math import fsum
 from typing import Literal
+
+import msgspec
+from msgspec.structs import replace
 
 from hostelry.engine.request import MAX_LOGPROBS, Request, TokenLogprob
 from hostelry.engine.sampling.draw import derive_seed
@@ -60,8 +62,7 @@ def best(logprobs: Sequence[Sequence[float]], count: int) -> list[int]:
 EarlyStopping = bool | Literal["never"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BeamParams:
+class BeamParams(msgspec.Struct, frozen=True, kw_only=True):
     """Parameters of a search, with transformers' names and meanings."""
 
     num_beams: int
@@ -69,8 +70,7 @@ class BeamParams:
     early_stopping: EarlyStopping = False
 
 
-@dataclass(frozen=True, slots=True)
-class Beam:
+class Beam(msgspec.Struct, frozen=True):
     """A sequence: the sum of its logprobs, its last token, and the beam before that."""
 
     logprob: float = 0.0

@@ -10,7 +10,6 @@ import resource
 import struct
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
@@ -33,8 +32,7 @@ _LENGTH = struct.Struct(">I")
 _READ_BYTES = 1 << 16
 
 
-@dataclass(frozen=True, slots=True)
-class CompileLimits:
+class CompileLimits(msgspec.Struct, frozen=True):
     """Bounds on compiling one structure.
 
     `start_s` bounds the start of the process. `compiled_bytes` bounds the result, and with it the

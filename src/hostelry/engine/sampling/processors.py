@@ -9,8 +9,8 @@ in the OpenAI API reference, over the tokens generated so far.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from hostelry.engine.sampling.history import TokenHistory
@@ -19,8 +19,7 @@ from hostelry.engine.sampling.truncate import Floats, Ints
 _LARGEST = np.finfo(np.float32).max
 
 
-@dataclass(frozen=True, slots=True)
-class LogitPositions:
+class LogitPositions(msgspec.Struct, frozen=True):
     """Positions in an (R, V) array, with one value for each."""
 
     rows_C: Ints

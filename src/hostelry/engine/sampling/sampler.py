@@ -8,8 +8,8 @@ The others are computed on the host a few rows at once, small enough for the CPU
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -38,8 +38,7 @@ NONE_ALLOWED = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Sampled:
+class Sampled(msgspec.Struct, frozen=True):
     """The chosen token, and logarithms of probabilities before penalties and truncation.
 
     Without a token `error` has the reason, with `is_refused` if the request's own limits leave

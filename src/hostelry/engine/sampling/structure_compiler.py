@@ -4,7 +4,6 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -23,8 +22,7 @@ from hostelry.engine.sampling.xgrammar_binding import CompiledStructure, check_i
 MAX_CHOICES = 1024
 
 
-@dataclass(frozen=True, slots=True)
-class StructureLimits:
+class StructureLimits(msgspec.Struct, frozen=True):
     """Bounds on structures and on the cache of compiled ones.
 
     `text_bytes` is of a structure in the request, `tag_bytes` of one that joins several,
@@ -37,7 +35,7 @@ class StructureLimits:
     num_waiting: int = 16
     num_kept: int = 256
     kept_bytes: int = 128 << 20
-    compiling: CompileLimits = field(default_factory=CompileLimits)
+    compiling: CompileLimits = msgspec.field(default_factory=CompileLimits)
 
 
 class StructureCompiler:

@@ -7,8 +7,7 @@ first), so that only candidates are ordered: tokens above a bound that no kept t
 # N candidates of the row with most
 """
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -24,8 +23,7 @@ BLOCK_TOKENS = 256
 _STEEPEST = 1e30  # inverse temperatures above are as good as greedy
 
 
-@dataclass(frozen=True, slots=True)
-class Mass:
+class Mass(msgspec.Struct, frozen=True):
     """exp((x - max x) / temperature) of every token: the most likely token has mass 1.
 
     `mass_RBE` holds V tokens of each row in blocks, the last one filled up with zeros. `sums_RB`
@@ -92,8 +90,7 @@ def _find_first(flags_RN: npt.NDArray[np.bool_]) -> Ints:
     return first_R
 
 
-@dataclass(frozen=True, slots=True)
-class TruncationLimits:
+class TruncationLimits(msgspec.Struct, frozen=True):
     """Each row's top_k (0: off), top_p (1: off) and min_p (0: off)."""
 
     top_k_R: Ints
@@ -101,8 +98,7 @@ class TruncationLimits:
     min_p_R: Doubles
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
+class Kept(msgspec.Struct, frozen=True):
     """Each row's kept tokens, most likely first.
 
     `tokens_RN` beyond `num_R` are padding. `sums_RN` are running sums of masses.

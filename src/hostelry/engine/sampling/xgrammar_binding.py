@@ -12,7 +12,6 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from time import process_time
 from types import ModuleType
@@ -279,8 +278,7 @@ class _WrittenTokenizer(msgspec.Struct, frozen=True):
     surrogates: SurrogateTokens
 
 
-@dataclass(frozen=True, slots=True)
-class ReadTokenizer:
+class ReadTokenizer(msgspec.Struct, frozen=True):
     """The library's view of a vocabulary, and tokens that it wrongly takes for text."""
 
     info: Any

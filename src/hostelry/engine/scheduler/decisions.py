@@ -1,8 +1,9 @@
 """Inputs and outputs of the scheduler, its budgets and refusals: plain integers."""
 
 import math
-from dataclasses import dataclass
 from typing import NamedTuple
+
+import msgspec
 
 # Refusals of a request at submission. The caller may retry after both.
 #
@@ -34,8 +35,7 @@ class ServerFullError(Exception):
         self.retry_after_s = retry_after_s
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SchedulerLimits:
+class SchedulerLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Budgets. Raises ValueError if one is out of range or two contradict each other.
 
     - `max_batch_size`: requests that own pages and advance each step.
@@ -97,8 +97,7 @@ class SchedulerLimits:
         return -(-num_tokens // self.page_tokens)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Submission:
+class Submission(msgspec.Struct, frozen=True, kw_only=True):
     """A request in the scheduler's form.
 
     Raises ValueError for numbers out of range. `adapter` is a content id, or None for the base
@@ -165,8 +164,7 @@ class Upload(NamedTuple):
     pages: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """A step.
 
     `chunks` has decoding requests first, then prompts in order of admission. `preempted` requests

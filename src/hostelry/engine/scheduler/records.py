@@ -2,9 +2,10 @@
 
 import heapq
 from collections import deque
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import Generic, Protocol, TypeVar
+
+import msgspec
 
 from hostelry.engine.pages.adapters import AdapterState
 from hostelry.engine.scheduler.decisions import Chunk, Submission, Upload
@@ -112,8 +113,7 @@ class RequestStatus(Enum):
     ENDED = "ended"
 
 
-@dataclass(slots=True, eq=False, kw_only=True)
-class Tenant:
+class Tenant(msgspec.Struct, eq=False, kw_only=True):
     """A tenant. `counter` is its service so far: charged tokens divided by its weight."""
 
     name: str
@@ -125,11 +125,11 @@ class Tenant:
     num_waiting: int = 0
     num_running: int = 0
     num_departed: int = 0  # requests that left its queues so far, to run or for good
-    flows: "dict[str | None, Flow]" = field(default_factory=dict)
-    waiting: "CounterHeap[Flow]" = field(default_factory=CounterHeap)  # flows with requests
+    flows: "dict[str | None, Flow]" = msgspec.field(default_factory=dict)
+    waiting: "CounterHeap[Flow]" = msgspec.field(default_factory=CounterHeap)  # flows with requests
     last_flow: "Flow | None" = None  # the last to have become empty
     prune_at: int = 64
-    completion_interval: CompletionInterval = field(default_factory=CompletionInterval)
+    completion_interval: CompletionInterval = msgspec.field(default_factory=CompletionInterval)
 
     @property
     def num_in_flight(self) -> int:
@@ -137,8 +137,7 @@ class Tenant:
         return self.num_waiting + self.num_running
 
 
-@dataclass(slots=True, eq=False, kw_only=True)
-class ScheduledAdapter:
+class ScheduledAdapter(msgspec.Struct, eq=False, kw_only=True):
     """An adapter that a request waits for or runs with, or that is being moved.
 
     The pool may have evicted a `RESIDENT` adapter meanwhile. `Residency.is_evicted` finds out.
@@ -148,14 +147,13 @@ class ScheduledAdapter:
     num_pages: int
     reload_cost_s: float
     state: AdapterState
-    flows: "dict[Flow, None]" = field(default_factory=dict)  # with waiting requests
+    flows: "dict[Flow, None]" = msgspec.field(default_factory=dict)  # with waiting requests
     num_running: int = 0
     is_held: bool = False  # kept in the pool for the request it was loaded for
     promised_pages: int = 0  # kept free for the KV cache of that request
 
 
-@dataclass(slots=True, eq=False, kw_only=True)
-class Flow:
+class Flow(msgspec.Struct, eq=False, kw_only=True):
     """The requests of one tenant for one adapter, first come, first served."""
 
     tenant: Tenant
@@ -163,7 +161,7 @@ class Flow:
     counter: float = 0.0
     number: int = 0
     adapter: ScheduledAdapter | None = None
-    requests: "deque[Sequence]" = field(default_factory=deque)  # may hold ended ones
+    requests: "deque[Sequence]" = msgspec.field(default_factory=deque)  # may hold ended ones
     num_waiting: int = 0
     num_running: int = 0
     queue: "FairOrder[Tenant, Flow] | None" = None  # of `Residency`, None while its adapter moves
@@ -179,8 +177,7 @@ class Flow:
         return self.tenant.counter, self.tenant.number, self.counter, self.number
 
 
-@dataclass(slots=True, eq=False, kw_only=True)
-class Sequence:
+class Sequence(msgspec.Struct, eq=False, kw_only=True):
     """A request, as counts of tokens and pages."""
 
     id: str
@@ -202,14 +199,13 @@ class Sequence:
     failed_num_pages: int = -1  # pages that were available when its start failed for pages
 
 
-@dataclass(slots=True, eq=False, kw_only=True)
-class StepDraft:
+class StepDraft(msgspec.Struct, eq=False, kw_only=True):
     """The step being planned: remaining budget, decisions so far."""
 
     now: float
     budget: int  # rows left
     scored_budget: int  # of these, of requests whose prompt is scored
-    chunks: list[Chunk] = field(default_factory=list)
-    preempted: list[str] = field(default_factory=list)
-    uploads: list[Upload] = field(default_factory=list)
+    chunks: list[Chunk] = msgspec.field(default_factory=list)
+    preempted: list[str] = msgspec.field(default_factory=list)
+    uploads: list[Upload] = msgspec.field(default_factory=list)
     num_started: int = 0

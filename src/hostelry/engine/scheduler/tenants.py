@@ -11,7 +11,8 @@ level may fall below zero, as output tokens are taken once they are generated. `
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 MIN_RETRY_S = 1.0
 _NEW_SHARE = 0.3
@@ -78,8 +79,7 @@ MIN_WEIGHT, MAX_WEIGHT = 1e-3, 1e3
 """Weights between these keep a counter exact to a token for over 10^9 tokens of service."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TenantPolicy:
+class TenantPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """A tenant's share and quotas.
 
     Raises ValueError for values out of range. A backlogged tenant gets service in proportion to
@@ -110,12 +110,11 @@ class TenantPolicy:
                 raise ValueError(f"{name} is {value}; it must be at least 1, or None")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TenantPolicies:
+class TenantPolicies(msgspec.Struct, frozen=True, kw_only=True):
     """The policies of the tenants named in `table`, and of all others."""
 
-    default: TenantPolicy = field(default_factory=TenantPolicy)
-    table: Mapping[str, TenantPolicy] = field(default_factory=dict)
+    default: TenantPolicy = msgspec.field(default_factory=TenantPolicy)
+    table: Mapping[str, TenantPolicy] = msgspec.field(default_factory=dict)
 
     def of(self, tenant: str) -> TenantPolicy:
         """The policy of `tenant`."""

@@ -7,8 +7,9 @@ import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from hostelry.base.errors import RetryableError, TerminalError
 from hostelry.domain.copy import AdapterPhase, AdapterPlacement, AdapterStatus
@@ -25,8 +26,7 @@ FIRST_RETRY_S = 0.5
 MAX_ENDS = 3  # of model server processes while one adapter was being registered
 
 
-@dataclass(frozen=True, slots=True)
-class AdapterMount:
+class AdapterMount(msgspec.Struct, frozen=True):
     """The folder of one copy that its container sees at /opt/ml/models from its start on.
 
     Adapters and models are hard-linked into it. So they take no further disk space, and the
@@ -87,8 +87,7 @@ def _link(source: str, target: str) -> None:
         shutil.copy2(source, target)  # another file system, or too many links
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AdapterPlan:
+class AdapterPlan(msgspec.Struct, frozen=True, kw_only=True):
     """The changes that bring a model server to the desired adapters."""
 
     register: tuple[AdapterPlacement, ...] = ()

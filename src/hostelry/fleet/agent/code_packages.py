@@ -9,8 +9,9 @@ import os
 import stat
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
+
+import msgspec
 
 from hostelry.base.clock import Clock, SystemClock, monotonic_s
 from hostelry.base.errors import TerminalError
@@ -36,8 +37,7 @@ MAX_STEPS = 100  # that a copy gets which begins to wait later
 Report = Callable[[str], None]
 
 
-@dataclass(frozen=True, slots=True)
-class CodePlace:
+class CodePlace(msgspec.Struct, frozen=True):
     """The folder of a copy's code, the variables that name it, and the artifacts' folders."""
 
     copy: CopyFolder
@@ -45,21 +45,19 @@ class CodePlace:
     artifacts: Sequence[str] = ()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Listener:
+class Listener(msgspec.Struct, frozen=True, eq=False):
     """A copy that waits. `note` takes each step, `report_wait` the text for its status."""
 
     note: Report
     report_wait: Report
 
 
-@dataclass(slots=True)
-class Flight:
+class Flight(msgspec.Struct):
     """An installation that is under way, and the copies that wait for it."""
 
     began_s: float
-    listeners: list[Listener] = field(default_factory=list)
-    steps: deque[str] = field(default_factory=lambda: deque(maxlen=MAX_STEPS))
+    listeners: list[Listener] = msgspec.field(default_factory=list)
+    steps: deque[str] = msgspec.field(default_factory=lambda: deque(maxlen=MAX_STEPS))
     task: "asyncio.Task[Path | None] | None" = None
 
     def add(self, listener: Listener) -> None:

@@ -4,10 +4,12 @@ The status is in memory and changes all the time. The record is also on disk, so
 finds the copy's process, or the reason why it has none.
 """
 
+import dataclasses
 import logging
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from hostelry.domain.copy import CopyPhase, CopySpec, CopyStatus, LastEnd
 from hostelry.fleet.agent.deps import CopyDeps
@@ -26,7 +28,7 @@ ENDED = (CopyPhase.FAILED, CopyPhase.UNHEALTHY)
 def replace_members(status: CopyStatus, **members: Any) -> CopyStatus:
     """The status with `members`. It is the same object if nothing differs."""
     is_same = all(getattr(status, name) == value for name, value in members.items())
-    return status if is_same else replace(status, **members)
+    return status if is_same else dataclasses.replace(status, **members)
 
 
 def hide_status_paths(status: CopyStatus, hide_paths: Callable[[str], str]) -> CopyStatus:
@@ -92,14 +94,14 @@ class CopyState:
 
     def amend(self, **members: Any) -> None:
         """Change members of the status without waking callers. The next report has them."""
-        self._status = replace(self._status, **members)
+        self._status = dataclasses.replace(self._status, **members)
 
     def remember(self, **members: Any) -> None:
         """Change members of the record, also on disk.
 
         A full disk does not stop the copy. Without a record it is found by its environment.
         """
-        self.record = replace(self.record, **members)
+        self.record = dataclasses.replace(self.record, **members)
         try:
             self._folder.save(self.record)
         except OSError as error:

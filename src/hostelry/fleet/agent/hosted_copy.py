@@ -5,9 +5,11 @@ process ends. lifecycle.py decides the next step, and this module carries it out
 """
 
 import asyncio
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import TerminalError
@@ -279,7 +281,7 @@ class HostedCopy:
         place = build_place(self.spec, self._folder, self._deps, self._get_desired())
         self._report_left_out(rule)
         order = build_launch_order(self.spec, rule, place, substitutes, operator)
-        order = replace(order, environment={**order.environment, **packages})
+        order = dataclasses.replace(order, environment={**order.environment, **packages})
         self._log.note(f"starting {describe_order(order)} on port {place.port}")
         self._started_at = monotonic_s()
         process = await self._deps.launcher.start(order)

@@ -6,18 +6,17 @@ known forms of DescribeEndpoint's FailureReason. Components have the same with t
 
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
 from enum import Enum
 
 import msgspec
+from msgspec.structs import replace
 
 from hostelry.domain.copy import CopySpec, LastEnd
 from hostelry.fleet.artifacts.sources import find_hub_model
 from hostelry.fleet.rules.images import PROBE_BODY, PROBE_CONTENT_TYPE, ImageRule
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CopyPolicy:
+class CopyPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """Timeouts and limits of an agent. Source of `ping_timeout_s`: SageMaker's container contract.
 
     A ready copy is pinged every `ping_every_s`, from the start of one ping to the next start. It
@@ -47,8 +46,7 @@ class CopyPolicy:
     last_end_reported_s: float = 3600.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StartLimit:
+class StartLimit(msgspec.Struct, frozen=True, kw_only=True):
     """The time a process may take from its start to READY, and the steps in that time."""
 
     seconds: float
@@ -100,8 +98,7 @@ class EndKind(Enum):
     HUNG = "hung"  # stopped answering pings, and was killed by the agent
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ending:
+class Ending(msgspec.Struct, frozen=True, kw_only=True):
     """The end of one process. `ready_for_s` is `None` if it never became ready."""
 
     kind: EndKind
@@ -109,8 +106,7 @@ class Ending:
     ready_for_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Attempts:
+class Attempts(msgspec.Struct, frozen=True, kw_only=True):
     """History of a copy's processes.
 
     `failed_starts` counts ends before the copy's first readiness, `crashes` ends after it since
@@ -122,15 +118,13 @@ class Attempts:
     crashes: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RestartCopy:
+class RestartCopy(msgspec.Struct, frozen=True, kw_only=True):
     """The decision to start the copy again after `delay_s`."""
 
     delay_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FailCopy:
+class FailCopy(msgspec.Struct, frozen=True, kw_only=True):
     """The decision that the copy has failed for good."""
 
 
@@ -192,8 +186,7 @@ class PingVerdict(Enum):
     HUNG = "hung"  # to be killed
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PingHealth:
+class PingHealth(msgspec.Struct, frozen=True, kw_only=True):
     """Pings missed in a row, and seconds of silence since the last answer.
 
     The seconds are time that the agent spent waiting, not clock time. The copy is not to blame if
@@ -240,8 +233,7 @@ def ping_verdict(health: PingHealth, policy: CopyPolicy) -> PingVerdict:
     return PingVerdict.HEALTHY
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CopyPlan:
+class CopyPlan(msgspec.Struct, frozen=True, kw_only=True):
     """The changes that bring an instance to its desired copies."""
 
     start: tuple[CopySpec, ...] = ()

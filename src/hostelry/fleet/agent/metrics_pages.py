@@ -13,7 +13,9 @@ its turn did not come within TOTAL_S           down
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from hostelry.base.metrics_page import MetricsPage, parse_page
 from hostelry.base.proc import ProcessIdentity
@@ -32,8 +34,7 @@ OF_CONTROL = "hostelry_copy_metrics_"
 OURS = "hostelry_"  # servers that are not ours may not use it
 
 
-@dataclass(frozen=True, slots=True)
-class MetricsSource:
+class MetricsSource(msgspec.Struct, frozen=True):
     """A ready copy. `process` distinguishes a server from its successor."""
 
     copy_id: str

@@ -4,9 +4,10 @@ import asyncio
 import contextlib
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
+
+import msgspec
 
 from hostelry.base.errors import RetryableError, TerminalError
 from hostelry.base.proc import sizes
@@ -20,8 +21,7 @@ from hostelry.fleet.artifacts.sources import container_sources, find_hub_model, 
 NOTHING: Mapping[str, ArtifactSource] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelFiles:
+class ModelFiles(msgspec.Struct, frozen=True, kw_only=True):
     """Fetches the artifacts that `spec` names. `model` is the path that the model server sees.
 
     `note` takes progress lines from any thread. `report_wait` takes the cause of each retry.

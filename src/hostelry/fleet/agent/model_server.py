@@ -6,7 +6,6 @@ routes of the package model-hosting-container-standards take a JSON body. Both a
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -73,8 +72,7 @@ def is_model_failure(status: int | None, body: bytes) -> bool:
         return False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a call. `fault` is `None` on success.
 
     `name_taken` is True if an adapter that we must not remove has the name.

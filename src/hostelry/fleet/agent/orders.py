@@ -2,8 +2,9 @@
 
 import secrets
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from hostelry.base.errors import TerminalError
 from hostelry.base.operator_secrets import SecretPurpose

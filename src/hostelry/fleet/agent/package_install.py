@@ -6,9 +6,9 @@ import signal
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 from uv import find_uv_bin
 
 from hostelry.base.clock import Clock, monotonic_s
@@ -96,8 +96,7 @@ LOOK_EVERY_S = 1.0
 Say = Callable[[str], None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WantedPackages:
+class WantedPackages(msgspec.Struct, frozen=True, kw_only=True):
     """The requirements of a set. `python` is the runtime's interpreter, `settings` are pip's."""
 
     key: str

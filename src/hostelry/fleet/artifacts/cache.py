@@ -12,7 +12,6 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -26,8 +25,7 @@ MAKING = ".making-"
 MAX_SINGLE_SYNCS = 1000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ArtifactEntry:
+class ArtifactEntry(msgspec.Struct, frozen=True, kw_only=True):
     """entry.json: an artifact's source, and each file's path and size."""
 
     key: str

@@ -11,9 +11,10 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from hostelry.base.clock import monotonic_s
 from hostelry.fleet.artifacts.protocol import ArtifactError, ArtifactUnavailableError
@@ -29,8 +30,7 @@ RETRYABLE_CODES = frozenset(
 STREAM_BYTES = 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ObjectFacts:
+class ObjectFacts(msgspec.Struct, frozen=True, kw_only=True):
     """One version of an object, pinned by `etag`. `md5` is its digest if S3 gives it."""
 
     bucket: str

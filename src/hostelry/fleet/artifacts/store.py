@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
+
 from hostelry.base.archive import ArchiveLimits, unpack
 from hostelry.base.files import FileTree, UnsafeFilesError, check_lengths, quote
 from hostelry.domain.model import ArtifactSource, SourceKind
@@ -53,8 +55,7 @@ class Version:
         return sum(facts.size_bytes for facts in self.objects)
 
 
-@dataclass(slots=True)
-class _SharedFetch:
+class _SharedFetch(msgspec.Struct):
     """A download in progress, and the number of requests that wait for it."""
 
     work: "asyncio.Future[Path]"

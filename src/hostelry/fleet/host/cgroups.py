@@ -11,8 +11,9 @@ import contextlib
 import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from hostelry.fleet.rules.limits import CopyLimits
 
@@ -28,8 +29,7 @@ REMOVE_PAUSE_S = 0.05
 CONTROLLERS = ("memory", "cpu", "pids")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CgroupParent:
+class CgroupParent(msgspec.Struct, frozen=True, kw_only=True):
     """A folder of the hierarchy `version` below which groups with `controllers` may be created."""
 
     folder: Path
@@ -37,8 +37,7 @@ class CgroupParent:
     controllers: frozenset[str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CopyGroup:
+class CopyGroup(msgspec.Struct, frozen=True, kw_only=True):
     """One copy's group: a folder in each hierarchy. `memory` is the one with the memory limit."""
 
     folders: tuple[Path, ...]

@@ -13,10 +13,11 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Generic, TypeVar
+
+import msgspec
 
 from hostelry.base.clock import monotonic_s, thread_cpu_s
 from hostelry.base.proc import (
@@ -43,8 +44,7 @@ SETTLED_S = 60.0  # a process without a marker by then has run its program, and 
 _markers: dict[tuple[int, int], str | None] = {}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProcessRow:
+class ProcessRow(msgspec.Struct, frozen=True, kw_only=True):
     """One line of the process table."""
 
     pid: int

@@ -8,8 +8,9 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from hostelry.base.proc import (
     ESTABLISHED,
@@ -33,8 +34,7 @@ HELD_BY_SHARE = (b"Pss_Anon", b"Pss_Shmem", b"SwapPss")
 HELD_AT_MOST = (b"RssAnon", b"RssShmem", b"VmSwap")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryUse:
+class MemoryUse(msgspec.Struct, frozen=True, kw_only=True):
     """Memory of some processes together, in bytes.
 
     *Resident* memory includes mapped weights. Each shared page is divided by the processes that

@@ -8,8 +8,9 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path, PurePath, PurePosixPath
+
+import msgspec
 
 from hostelry.base.errors import TerminalError
 from hostelry.fleet.host.processes import MARKER_VARIABLE
@@ -40,8 +41,7 @@ REFERENCE = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineFacts:
+class EngineFacts(msgspec.Struct, frozen=True, kw_only=True):
     """A container engine that answered.
 
     kind: "podman" or "docker".
@@ -68,8 +68,7 @@ class EngineFacts:
         return [self.program, *runtime]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImageFacts:
+class ImageFacts(msgspec.Struct, frozen=True, kw_only=True):
     """An image on this machine. `id` identifies its content."""
 
     id: str
@@ -86,8 +85,7 @@ class ImageFacts:
         return self.labels.get(MODELS_LABEL, "").lower() == "true"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ContainerState:
+class ContainerState(msgspec.Struct, frozen=True, kw_only=True):
     """The engine's view of a container. `pid` is `None` once it has ended."""
 
     running: bool
@@ -97,8 +95,7 @@ class ContainerState:
     error: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ContainerPlan:
+class ContainerPlan(msgspec.Struct, frozen=True, kw_only=True):
     """One container: its order, its copy's folder, its arguments and variables."""
 
     order: ContainerOrder

@@ -8,8 +8,9 @@ import resource
 import shutil
 import signal
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from hostelry.base.errors import TerminalError
 from hostelry.fleet.launch.container_arguments import (
@@ -32,8 +33,7 @@ WAYS_OUT = (
 UNIFIED_CGROUPS = Path("/sys/fs/cgroup/cgroup.controllers")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommandResult:
+class CommandResult(msgspec.Struct, frozen=True, kw_only=True):
     """The result of an engine's command. `code` is `None` if it timed out."""
 
     code: int | None

@@ -7,8 +7,9 @@ opened for appending, so it can be truncated while the server writes.
 import contextlib
 import os
 import re
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from hostelry.domain.trouble import NOTE
 
@@ -58,8 +59,7 @@ class CopyLog:
         return True
 
 
-@dataclass(frozen=True, slots=True)
-class Heading:
+class Heading(msgspec.Struct, frozen=True):
     """The heading of a log that was cut: its length, and the position of the byte after it.
 
     Positions count the bytes of all output, including the bytes that were cut.

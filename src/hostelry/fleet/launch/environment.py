@@ -8,9 +8,11 @@ promises to a model server.
 
 import os
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
+
+from msgspec.structs import replace
 
 from hostelry.base.guards import COPY_KEY_VARIABLE as KEY_VARIABLE
 from hostelry.base.operator_secrets import HUB_VARIABLES, SecretPurpose, shown_variables

@@ -15,10 +15,10 @@ import shutil
 import signal
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from hostelry.base.concurrency import run_periodically
 from hostelry.base.files import write_whole
@@ -61,8 +61,7 @@ MAX_OPEN_FILES = 65_536
 PR_SET_NO_NEW_PRIVS = 38
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LimitRecord:
+class LimitRecord(msgspec.Struct, frozen=True, kw_only=True):
     """limits.json in a copy's folder: its limits, for the next agent."""
 
     max_memory_bytes: int | None = None
@@ -99,12 +98,11 @@ class LimitRecord:
         return "cgroup" if self.memory_group else "watched"
 
 
-@dataclass(slots=True)
-class _Measured:
+class _Measured(msgspec.Struct):
     """The latest measurements of a copy."""
 
-    known: list[ProcessIdentity] = field(default_factory=list)
-    evidence: MemoryEvidence = field(default_factory=MemoryEvidence)
+    known: list[ProcessIdentity] = msgspec.field(default_factory=list)
+    evidence: MemoryEvidence = msgspec.field(default_factory=MemoryEvidence)
     machine_kills: int = 0
     over_disk_bytes: int = 0  # bytes written, if it was killed for them
 

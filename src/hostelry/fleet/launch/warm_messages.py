@@ -1,13 +1,11 @@
 """Messages between a process and its warm interpreter: JSON, one message per line."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import msgspec
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ForkOrder:
+class ForkOrder(msgspec.Struct, frozen=True, kw_only=True):
     """Fork a process that runs `main()` of `module` as if `argv` had been started.
 
     The answer repeats `number`, because an earlier order may have been cancelled. The variable
@@ -29,8 +27,7 @@ class ForkOrder:
     fds: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToParent:
+class ToParent(msgspec.Struct, frozen=True, kw_only=True):
     """A process to fork, the pid of a forked process that may run, or a lent stream.
 
     With `lend` comes the descriptor of a socket, from which further orders are read, too.
@@ -41,8 +38,7 @@ class ToParent:
     lend: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FromParent:
+class FromParent(msgspec.Struct, frozen=True, kw_only=True):
     """Readiness, the pid of a forked process, a refusal to fork, or the pid of an ended process.
 
     `number` is the answered order's. `exit_code` belongs to `ended`. Negative: the signal.

@@ -22,7 +22,6 @@ import sys
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 
 import msgspec
 
@@ -54,16 +53,15 @@ PR_SET_NO_NEW_PRIVS = 38
 EXIT_ABANDONED = 0
 
 
-@dataclass(slots=True, eq=False, kw_only=True)
-class OrderStream:
+class OrderStream(msgspec.Struct, eq=False, kw_only=True):
     """A stream of orders, with its descriptors, and its forks that wait for `go`."""
 
     connection: socket.socket
     is_lent: bool
     received: bytes = b""
-    given_fds: list[int] = field(default_factory=list)
-    next_fds: list[int] = field(default_factory=list)
-    gates: dict[int, int] = field(default_factory=dict)
+    given_fds: list[int] = msgspec.field(default_factory=list)
+    next_fds: list[int] = msgspec.field(default_factory=list)
+    gates: dict[int, int] = msgspec.field(default_factory=dict)
 
     def fileno(self) -> int:
         """The descriptor to select."""
@@ -219,8 +217,7 @@ class WarmProcess:
                 self._end(stream)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ForkedChild:
+class ForkedChild(msgspec.Struct, frozen=True, kw_only=True):
     """A process that was just forked: its order, and the pipe on which it waits for its owner."""
 
     order: ForkOrder

@@ -17,7 +17,6 @@ import importlib
 import logging
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -65,8 +64,7 @@ POLL_S = 0.1
 TRIES = 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RayNode:
+class RayNode(msgspec.Struct, frozen=True, kw_only=True):
     """A living node with its total and free resources. Memory is in bytes."""
 
     id: str
@@ -81,8 +79,7 @@ class RayNode:
         return next(((key, self.labels[key]) for key in ZONE_LABELS if key in self.labels), None)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RayDemand:
+class RayDemand(msgspec.Struct, frozen=True, kw_only=True):
     """Resources by Ray's name. `zone` is the label that its node must have."""
 
     resources: Mapping[str, float]
@@ -235,8 +232,7 @@ def get_actor_state(ray: Any, actor: Any) -> str:
     return str(ray._private.state.actors(actor._actor_id.hex()).get("State", DEAD))
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
+class Start(msgspec.Struct, frozen=True):
     """An actor that was asked to start its instance, and its future answer.
 
     `had_room` says whether a node had room for it when it was made.

@@ -5,7 +5,6 @@ import secrets
 import stat
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +23,7 @@ ID_LETTERS = 8  # of ids in paths, because paths of sockets must be short
 PASSAGE = 0o711  # copies of other users pass through, but cannot list it
 
 
-@dataclass(frozen=True, slots=True)
-class NodeHome:
+class NodeHome(msgspec.Struct, frozen=True):
     """Paths of one instance's home on its node."""
 
     root: Path

@@ -12,7 +12,8 @@ import hashlib
 import json
 import re
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from hostelry.base.errors import HostelryError, TerminalError
 from hostelry.base.pip_settings import is_plain, requirement_lines
@@ -33,8 +34,7 @@ class NotSharedError(HostelryError):
     """Only the copy itself may install the packages. The message has the reason."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PackageLimits:
+class PackageLimits(msgspec.Struct, frozen=True, kw_only=True):
     """The limits of the shared packages of an instance.
 
     An unused set is removed after `kept_s`, or sooner if room is needed. An installation ends once
@@ -49,8 +49,7 @@ class PackageLimits:
     locks: int = 1000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InstalledSet:
+class InstalledSet(msgspec.Struct, frozen=True, kw_only=True):
     """Installed packages: their size, and the time at which a copy last used them."""
 
     key: str

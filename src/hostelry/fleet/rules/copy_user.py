@@ -6,9 +6,10 @@ with a separate user id it cannot signal another copy.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
+
+import msgspec
 
 # Ids that neither distributions nor container managers assign.
 # Source: systemd's "Users, Groups, UIDs and GIDs on systemd Systems", the table of ranges.
@@ -37,8 +38,7 @@ OPERATORS_PLACES = frozenset({"HF_HOME", "HF_HUB_CACHE", "HF_TOKEN_PATH"})
 OFFLINE = "HF_HUB_OFFLINE"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CopyUser:
+class CopyUser(msgspec.Struct, frozen=True, kw_only=True):
     """The unprivileged user of copies. `name` is the value of USER and LOGNAME.
 
     Without `uid` each copy has a separate user id.
@@ -51,8 +51,7 @@ class CopyUser:
 EACH_ITS_OWN = CopyUser(uid=None, name="copy")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunAs:
+class RunAs(msgspec.Struct, frozen=True, kw_only=True):
     """The ids of one copy's processes, and `work`, the only folder that it may write."""
 
     user: CopyUser
@@ -83,8 +82,7 @@ class RunAs:
         }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FolderMode:
+class FolderMode(msgspec.Struct, frozen=True, kw_only=True):
     """A folder, its owner and its permission bits."""
 
     path: Path

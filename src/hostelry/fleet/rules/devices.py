@@ -13,7 +13,8 @@ agent/models/loading.py has a model's own declaration.
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from hostelry.base.errors import TerminalError
 
@@ -24,8 +25,7 @@ MB = 1 << 20
 NVIDIA_NODE = re.compile(r"nvidia(\d+)")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AcceleratorMemory:
+class AcceleratorMemory(msgspec.Struct, frozen=True, kw_only=True):
     """A container's declaration. `capacity_bytes` is `None` if nothing is counted."""
 
     capacity_bytes: int | None = None

@@ -10,7 +10,8 @@ Source: SageMaker's registry paths of prebuilt images, and the SDK's image_uris.
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from hostelry.runtimes.framework_recipes import split_version
 from hostelry.runtimes.recipes import known_versions, runtime_folder
@@ -65,8 +66,7 @@ CUSTOM_CODE = "HOSTELRY_CUSTOM_CODE"
 TRUSTED = "trusted"
 
 
-@dataclass(frozen=True, slots=True)
-class FrameworkImage:
+class FrameworkImage(msgspec.Struct, frozen=True):
     """The framework that serves an image, with the versions of its runtime and of the image."""
 
     framework: str

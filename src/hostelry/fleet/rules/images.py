@@ -36,12 +36,12 @@ readiness. For a container without a probe, an answer below 500 to an empty obje
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from hostelry.base.errors import TerminalError
 from hostelry.base.json import convert
@@ -74,8 +74,7 @@ TRITON_REPOSITORY = re.compile(r"(^|[-_./])tritonserver$")
 TRITON_COMMAND = (*PYTHON, "-m", "hostelry.containers.triton")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Probe:
+class Probe(msgspec.Struct, frozen=True, kw_only=True):
     """A real request to /invocations that proves readiness.
 
     The answer must be 200. With `json_field` it must be JSON with this field, at the top or in the
@@ -94,8 +93,7 @@ class Probe:
     ping_alone: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImageRule:
+class ImageRule(msgspec.Struct, frozen=True, kw_only=True):
     """How copies of an image are started (`argv`) and proven (`probe`).
 
     kind: "lmi", "predictive", "triton", "graph", "drill", "operator" or "container".

@@ -5,7 +5,8 @@ limited_process.py and cgroups.py enforce them.
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+import msgspec
 
 from hostelry.domain.copy import CopySpec
 from hostelry.domain.shape import Requirements, Shape
@@ -30,8 +31,7 @@ THREAD_VARIABLES = (
 WAIT_VARIABLES = {"GOMP_SPINCOUNT": "5000", "KMP_BLOCKTIME": "0"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CopyLimits:
+class CopyLimits(msgspec.Struct, frozen=True, kw_only=True):
     """A copy's CPU weight, in CPUs of the declared shape, and its threads.
 
     It is killed above `max_memory_bytes` (`None` for no limit) or `max_disk_bytes`.
@@ -119,8 +119,7 @@ def is_over_limit(held_bytes: int, limit_bytes: int | None) -> bool:
     return limit_bytes is not None and held_bytes > limit_bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryEvidence:
+class MemoryEvidence(msgspec.Struct, frozen=True, kw_only=True):
     """Observations of a copy's memory up to its end.
 
     over_limit_bytes: memory held when the agent killed it for its limit, otherwise 0.

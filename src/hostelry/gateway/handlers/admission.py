@@ -1,7 +1,8 @@
 """Carries out the pending queue's decisions until a request is on a copy."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from hostelry.dataplane.balancing.load_balancer import InFlightRequest
 from hostelry.dataplane.metering.meter import Measurement
@@ -13,8 +14,7 @@ from hostelry.http1.reply import ConnectError
 Send = Callable[[Destination, Measurement], Awaitable[InFlightRequest]]
 
 
-@dataclass(frozen=True, slots=True)
-class SentRequest:
+class SentRequest(msgspec.Struct, frozen=True):
     """A request that is on a copy. Its owner closes `in_flight` and ends `measured`."""
 
     destination: Destination

@@ -1,9 +1,9 @@
 """Runtime API: InvokeEndpointAsync, which hands requests to the jobs process."""
 
-from dataclasses import dataclass, replace
 from typing import Protocol
 
 import msgspec
+from msgspec.structs import replace
 
 from hostelry.aws.runtime import (
     AsyncInvokeRequest,
@@ -155,8 +155,7 @@ ROUTES_LOOK_S = 0.05
 ROUTES_LOOKS = 100
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AsyncRuntimeHandler:
+class AsyncRuntimeHandler(msgspec.Struct, frozen=True, kw_only=True):
     """Serves ``/endpoints/NAME/async-invocations``."""
 
     callers: Callers

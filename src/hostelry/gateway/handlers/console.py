@@ -4,7 +4,7 @@ Only that process knows who has signed in. A stream of events ends when its brow
 goes away.
 """
 
-from dataclasses import dataclass
+import msgspec
 
 from hostelry.base.errors import ServiceError
 from hostelry.base.guards import INTERNAL_KEY_HEADER
@@ -50,8 +50,7 @@ ANSWERED = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsoleHandler:
+class ConsoleHandler(msgspec.Struct, frozen=True, kw_only=True):
     """Serves ``/console``: passes requests on to the process at `address`.
 
     `internal_key` proves to that process that the gateway asks. `is_secure` means that browsers

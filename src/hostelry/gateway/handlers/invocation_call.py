@@ -1,9 +1,9 @@
 """One invocation on its way to a copy, observed by data capture and shadow variants."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 
+import msgspec
 from msgspec import structs
 
 from hostelry.aws.runtime import InvokeRequest
@@ -23,8 +23,7 @@ from hostelry.gateway.mirroring.port import MirrorPort, TapDefects
 from hostelry.http1.upstream import Timeouts
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestTaps:
+class RequestTaps(msgspec.Struct, frozen=True, kw_only=True):
     """Data capture and shadow variants, which get requests too and never delay them.
 
     `not_mirrored` counts a request that a shadow did not get. `calls` keeps the trace of each call.
@@ -185,8 +184,7 @@ class TappedInvocation:
         return capture.begin(destination, asked)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InvocationCall:
+class InvocationCall(msgspec.Struct, frozen=True, kw_only=True):
     """Sends an invocation to copies.
 
     `timeouts` limit all containers of a pipeline together. `max_answer_bytes` is the limit of each

@@ -3,7 +3,7 @@
 A file is passed on while it comes in, and while it is read: no worker holds it whole.
 """
 
-from dataclasses import dataclass
+import msgspec
 
 from hostelry.base.errors import ServiceError
 from hostelry.base.http import HttpRequest, HttpResponse
@@ -24,8 +24,7 @@ TIMEOUTS = Timeouts(total_s=3600.0, connect_s=1.0)  # of a large file on a slow 
 PASSED = ("content-type",)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OpenAiBatchHandler:
+class OpenAiBatchHandler(msgspec.Struct, frozen=True, kw_only=True):
     """Serves ``/v1/files`` and ``/v1/batches`` for the account of the OpenAI key.
 
     `address` is the jobs process. `internal_key` is the key of calls between processes.

@@ -3,9 +3,10 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import closing, suppress
-from dataclasses import dataclass, replace
 
+import msgspec
 from msgspec import structs
+from msgspec.structs import replace
 
 from hostelry.aws.eventstream import payload_part, stream_exception
 from hostelry.aws.runtime import (
@@ -79,8 +80,7 @@ WHOLE_API, STREAM_API = "InvokeEndpoint", "InvokeEndpointWithResponseStream"
 PARENT = "x-hostelry-parent-request"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InvocationLimits:
+class InvocationLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Limits of an answer's size and of a container's time."""
 
     max_answer_bytes: int = 25 * 1024 * 1024
@@ -98,8 +98,7 @@ class InvocationLimits:
         return Timeouts(total_s=self.stream_timeout_s)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallLimits:
+class CallLimits(msgspec.Struct, frozen=True, kw_only=True):
     """The limits of one invocation: its container's time, and the bytes of a whole answer."""
 
     timeouts: Timeouts

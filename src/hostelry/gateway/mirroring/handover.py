@@ -17,8 +17,9 @@ import logging
 import socket
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
+
+import msgspec
 
 from hostelry.dataplane.route_table import Shadow
 from hostelry.domain.load import LoadKey
@@ -36,8 +37,7 @@ EARLY_FROM = 32  # when this number of frames waits, they are sent after EARLY_S
 EARLY_S = 0.002
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HandoverLimits:
+class HandoverLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Limits of one worker on unsent messages, and on answers that are compared.
 
     The messages of `batch_s` are sent together, and many messages earlier. The answers to

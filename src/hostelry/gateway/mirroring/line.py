@@ -3,8 +3,9 @@
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
+
+import msgspec
 
 from hostelry.dataplane.capture.capture import CapturedRequest, RequestCapture
 from hostelry.dataplane.route_table import Shadow
@@ -95,8 +96,7 @@ MAX_HELD_BYTES = 64 * 1024 * 1024  # requests beyond this limit are sent early
 MAX_OPEN_PAIRS = 256  # pairs that wait for production's answer, each with at most 64 KiB
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MirrorEnd:
+class MirrorEnd(msgspec.Struct, frozen=True, kw_only=True):
     """The part of a mirror process that all its lines share.
 
     `dropped` counts a request that a shadow does not get. Bodies have at most `max_body_bytes`. A

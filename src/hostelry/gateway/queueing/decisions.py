@@ -4,7 +4,8 @@ The pending queue calls them, and a handler carries the decisions out (`handlers
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from hostelry.base.errors import ServiceError
 from hostelry.dataplane.balancing.destination import NoCopyError, UnknownNameError
@@ -32,8 +33,7 @@ class EnvironmentNotReadyError(ServiceError):
         super().__init__("ModelNotReadyException", message, 429)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wait:
+class Wait(msgspec.Struct, frozen=True, kw_only=True):
     """The request joins the queue for `destination`.
 
     `wakes` asks control to start a copy. The request stays at least until `not_before_s`, unless
@@ -45,16 +45,14 @@ class Wait:
     not_before_s: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AskControl:
+class AskControl(msgspec.Struct, frozen=True, kw_only=True):
     """Ask if control knows of copies for `key` that the routes lack. If not, fail with `error`."""
 
     key: LoadKey
     error: NoCopyError | UnknownNameError
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Refuse:
+class Refuse(msgspec.Struct, frozen=True, kw_only=True):
     """The request fails with `error`."""
 
     error: ServiceError | ConnectError

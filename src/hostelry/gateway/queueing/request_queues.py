@@ -7,15 +7,15 @@ import heapq
 import itertools
 from bisect import insort
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import Enum
+
+import msgspec
 
 from hostelry.base.errors import HostelryError
 from hostelry.domain.load import LoadKey
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueueLimits:
+class QueueLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Limits of waiting requests, in all and for each name.
 
     Without `limit_s`, each request brings its own time limit. A request of any size may wait if no

@@ -2,11 +2,11 @@
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from hostelry.base.printable import plain_number
 from hostelry.dataplane.route_table import Destination
@@ -51,8 +51,7 @@ PERCENTILE = 95.0  # of the times that have a limit
 SECONDS_PER_MINUTE = 60.0
 
 
-@dataclass(frozen=True, slots=True)
-class TimedStep:
+class TimedStep(msgspec.Struct, frozen=True):
     """A step of the search, and when it ended."""
 
     step: SearchStep

@@ -1,6 +1,6 @@
 """Finds out how a model wants its prompts: as chats or texts, and how many tokens a word has."""
 
-from dataclasses import dataclass
+import msgspec
 
 from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import HostelryError
@@ -24,8 +24,7 @@ class UnfitModelError(HostelryError):
     """The model cannot be measured. The message is the reason."""
 
 
-@dataclass(frozen=True, slots=True)
-class PromptForm:
+class PromptForm(msgspec.Struct, frozen=True):
     """The number of tokens of words, and whether the model has a chat template."""
 
     scale: TokenScale

@@ -2,8 +2,9 @@
 
 import json
 import random
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from hostelry.domain.ai_benchmark_job import AiWorkload
 
@@ -24,8 +25,7 @@ TEXT = (
 WORDS = tuple(TEXT.split())
 
 
-@dataclass(frozen=True, slots=True)
-class TokenScale:
+class TokenScale(msgspec.Struct, frozen=True):
     """How many tokens a prompt of n words has: `base` + n * `per_word`."""
 
     base: float

@@ -10,8 +10,10 @@ import functools
 import logging
 import os
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
 from typing import IO, TypeVar
+
+import msgspec
+from msgspec.structs import replace
 
 from hostelry.base.clock import Clock
 from hostelry.base.concurrency import run_guarded
@@ -57,8 +59,7 @@ Result = TypeVar("Result")
 RESULT_SUFFIXES = {"output": "output.jsonl", "error": "error.jsonl"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatchDeps:
+class BatchDeps(msgspec.Struct, frozen=True, kw_only=True):
     """Dependencies of all batches. `max_line_bytes` is the largest body that a copy takes."""
 
     rows: BatchRows

@@ -9,7 +9,6 @@ import contextlib
 import functools
 import logging
 from collections.abc import Coroutine, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -197,8 +196,7 @@ STATES = {
 """The states of asynchronous requests that stand for the statuses of batches."""
 
 
-@dataclass(frozen=True, slots=True)
-class BatchOverview:
+class BatchOverview(msgspec.Struct, frozen=True):
     """Batches of all accounts, for operators: finds and cancels them."""
 
     rows: BatchRows

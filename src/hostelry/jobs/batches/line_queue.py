@@ -3,7 +3,8 @@
 import asyncio
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+
+import msgspec
 
 from hostelry.base.errors import ServiceError
 from hostelry.base.http import HttpRequest
@@ -68,8 +69,7 @@ TROUBLES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class LineAnswer:
+class LineAnswer(msgspec.Struct, frozen=True):
     """The answer to a line. For 2xx `trouble` is empty (None)."""
 
     status: int

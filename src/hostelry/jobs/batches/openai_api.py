@@ -17,7 +17,6 @@ import secrets
 import threading
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qsl, unquote
 
@@ -124,8 +123,7 @@ MOST_ON_PAGE = {FILES: 10_000, BATCHES: 100}
 Fields = Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OpenAiFilesApi:
+class OpenAiFilesApi(msgspec.Struct, frozen=True, kw_only=True):
     """The handlers."""
 
     rows: BatchRows

@@ -6,7 +6,6 @@ see only the rows of their account.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -89,8 +88,7 @@ class BatchClaimLostError(RetryableError):
     """Another host runs the batch now. Nothing was written."""
 
 
-@dataclass(frozen=True, slots=True)
-class BatchClaim:
+class BatchClaim(msgspec.Struct, frozen=True):
     """The right to run a batch, until it is claimed again, with a higher fence.
 
     A run checks its fence in each transaction in which it writes. After another host has claimed
@@ -101,8 +99,7 @@ class BatchClaim:
     fence: int
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimsSeen:
+class ClaimsSeen(msgspec.Struct, frozen=True):
     """The rows of the batches that a host still has, and the pools of other hosts' batches."""
 
     kept: Mapping[str, LlmBatch]

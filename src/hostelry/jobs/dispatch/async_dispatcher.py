@@ -3,7 +3,8 @@
 import asyncio
 import logging
 from contextlib import closing
-from dataclasses import dataclass
+
+import msgspec
 
 from hostelry.base.clock import Clock
 from hostelry.base.concurrency import for_each, run_guarded
@@ -33,8 +34,7 @@ DEFECT = "An internal error ended the attempt; the log of the jobs process has i
 QueueOf = tuple[Scope, str]  # scope and name of an endpoint
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DispatchDeps:
+class DispatchDeps(msgspec.Struct, frozen=True, kw_only=True):
     """Dependencies of the dispatcher. `owner` names this process in its claims."""
 
     commits: QueueCommits

@@ -5,8 +5,9 @@ import logging
 import os
 import random
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from hostelry.aws.s3_signing import OwnKey
 from hostelry.base.clock import Clock, monotonic_s
@@ -39,8 +40,7 @@ WATCH_S = 1.0
 IDLE_S = 20.0  # how long connections to the object store and to control may be idle
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkPlaces:
+class WorkPlaces(msgspec.Struct, frozen=True, kw_only=True):
     """Addresses and keys of the object store and of control.
 
     `host` names this host if jobs processes of several hosts share the queue. `to_control` sends

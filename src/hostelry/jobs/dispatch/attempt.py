@@ -2,7 +2,8 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
+
+import msgspec
 
 from hostelry.base.errors import HostelryError
 from hostelry.dataplane.balancing.load_balancer import InFlightRequest, head_end, skip_count
@@ -65,8 +66,7 @@ class AttemptFailedError(HostelryError):
         self.trouble = trouble
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptDeps:
+class AttemptDeps(msgspec.Struct, frozen=True, kw_only=True):
     """Dependencies of attempts. `pool` has connections to copies, and `now_s` never goes back."""
 
     store: ObjectStore

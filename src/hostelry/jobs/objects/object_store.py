@@ -8,11 +8,12 @@ import asyncio
 import hashlib
 import re
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 from urllib.parse import urlsplit
 from xml.etree import ElementTree
 from xml.sax.saxutils import escape
+
+import msgspec
 
 from hostelry.aws.s3_signing import OwnKey, object_target, signed_request_head
 from hostelry.base.errors import HostelryError
@@ -84,16 +85,14 @@ def _find_text(pattern: "re.Pattern[bytes]", body: bytes) -> str:
     return "" if found is None else found.group(1).decode("utf-8", "replace")
 
 
-@dataclass(frozen=True, slots=True)
-class ListedObject:
+class ListedObject(msgspec.Struct, frozen=True):
     """An object's key and size."""
 
     key: str
     size_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class ListedPage:
+class ListedPage(msgspec.Struct, frozen=True):
     """A page of objects by key. `after` asks for the next page. None on the last page."""
 
     objects: tuple[ListedObject, ...]
@@ -137,8 +136,7 @@ BUCKET_KNOWN_S = 30.0  # until the existence of a bucket is checked again
 MAX_BUCKETS = 1000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OutputSettings:
+class OutputSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Metadata of an output object."""
 
     content_type: str | None = None

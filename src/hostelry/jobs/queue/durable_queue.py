@@ -12,7 +12,6 @@ failed     waiting                  an operator's retry (`request_rows`)
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -75,15 +74,14 @@ ANY_LETTER = sa.select(OUTBOX.c.id).limit(1)
 FORGET_LETTER = sa.delete(OUTBOX).where(OUTBOX.c.id == sa.bindparam("letter_id"))
 
 
-@dataclass(slots=True)
-class _Commit:
+class _Commit(msgspec.Struct):
     """A transaction under way: new rows, and the sizes of requests that it adds and ends."""
 
     connection: Connection
-    new_requests: list[dict[str, Any]] = field(default_factory=list)
-    new_letters: list[dict[str, Any]] = field(default_factory=list)
-    taken: list[int] = field(default_factory=list)  # bytes of each request
-    given_back: list[int] = field(default_factory=list)
+    new_requests: list[dict[str, Any]] = msgspec.field(default_factory=list)
+    new_letters: list[dict[str, Any]] = msgspec.field(default_factory=list)
+    taken: list[int] = msgspec.field(default_factory=list)  # bytes of each request
+    given_back: list[int] = msgspec.field(default_factory=list)
 
     def flush(self) -> None:
         """Keep new rows, all in one statement."""

@@ -7,8 +7,9 @@ number that no other claim of the request has. Writes with an older fence change
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
+
+import msgspec
 
 from hostelry.base.concurrency import GroupedCalls
 from hostelry.domain.async_request import AsyncRequest
@@ -18,8 +19,7 @@ from hostelry.store.protocol import StoreUnavailable
 LOG = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
+class Claim(msgspec.Struct, frozen=True, kw_only=True):
     """A request that its owner may process. `attempt` counts from 1."""
 
     request: AsyncRequest
@@ -27,28 +27,24 @@ class Claim:
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
-class RequestCompleted:
+class RequestCompleted(msgspec.Struct, frozen=True):
     """The output object is written."""
 
 
-@dataclass(frozen=True, slots=True)
-class RequestFailed:
+class RequestFailed(msgspec.Struct, frozen=True):
     """The request failed for good, for `reason`."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class RequestExpired:
+class RequestExpired(msgspec.Struct, frozen=True):
     """The request was not begun in time."""
 
 
 Outcome = RequestCompleted | RequestFailed | RequestExpired
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Notification:
+class Notification(msgspec.Struct, frozen=True, kw_only=True):
     """A message for a topic. Repeats have the same `id`."""
 
     id: str
@@ -59,16 +55,14 @@ class Notification:
     endpoint_name: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PendingNotification:
+class PendingNotification(msgspec.Struct, frozen=True, kw_only=True):
     """A notification that control has not taken yet. `attempts` counts the failed attempts."""
 
     notification: Notification
     attempts: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Backlog:
+class Backlog(msgspec.Struct, frozen=True, kw_only=True):
     """The unfinished requests of one endpoint. `oldest_at` is when the oldest waiting one came."""
 
     scope: Scope

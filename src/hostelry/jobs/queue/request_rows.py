@@ -1,10 +1,10 @@
 """Rows of requests for operators: lists, retries and drops requests, and removes old rows."""
 
-from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
 import sqlalchemy as sa
+from msgspec.structs import replace
 from sqlalchemy import Row
 
 from hostelry.base.errors import HostelryError
@@ -33,8 +33,7 @@ class RequestStateError(HostelryError):
     """The state of the request does not allow this. The message names the state."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestRow:
+class RequestRow(msgspec.Struct, frozen=True, kw_only=True):
     """A request and its state. `reason` is the reason of the last failed attempt, or of its end."""
 
     sequence: int
@@ -55,8 +54,7 @@ class RequestRow:
     failure_uri: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FinishedCount:
+class FinishedCount(msgspec.Struct, frozen=True, kw_only=True):
     """The number of an endpoint's requests that ended in a period."""
 
     scope: Scope
@@ -64,8 +62,7 @@ class FinishedCount:
     number: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RowFilter:
+class RowFilter(msgspec.Struct, frozen=True, kw_only=True):
     """Selects rows. None matches any endpoint or state. `before` is a row's `sequence`."""
 
     endpoint_name: str | None = None

@@ -8,8 +8,9 @@ import io
 import tarfile
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import PurePosixPath
+
+import msgspec
 
 from hostelry.base.errors import HostelryError
 from hostelry.domain.recommendation_job import SamplePayload
@@ -37,8 +38,7 @@ class SampleError(HostelryError):
     """The sample payload cannot be used. The message says why."""
 
 
-@dataclass(frozen=True, slots=True)
-class SampleRequest:
+class SampleRequest(msgspec.Struct, frozen=True):
     """The body of a request, and its content type."""
 
     body: bytes

@@ -1,8 +1,9 @@
 """Keys of a transform job: the objects of its manifest, and the objects of its output."""
 
 import json
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from hostelry.jobs.records.splitting import RecordError
 
@@ -10,8 +11,7 @@ SUFFIX = ".out"
 MAX_MANIFEST_BYTES = 64 * 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class InputObject:
+class InputObject(msgspec.Struct, frozen=True):
     """An object to read. `relative` is its key below the folder of the job's input."""
 
     uri: str

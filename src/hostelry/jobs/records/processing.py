@@ -27,8 +27,9 @@ import json
 import re
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from hostelry.domain.transform_job import TransformProcessing
 from hostelry.domain.transform_rules import CSV, JSON_PATH
@@ -39,15 +40,13 @@ STEPS = re.compile(STEP_PATTERN)
 QUOTED = re.compile(r"'([^']+)'")
 
 
-@dataclass(frozen=True, slots=True)
-class Members:
+class Members(msgspec.Struct, frozen=True):
     """Selects members by name. Without names it selects all of an object or array."""
 
     names: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Elements:
+class Elements(msgspec.Struct, frozen=True):
     """Selects elements by index, or by a range (first, end)."""
 
     indexes: tuple[int | tuple[int | None, int | None], ...]
@@ -56,8 +55,7 @@ class Elements:
 Step = Members | Elements
 
 
-@dataclass(frozen=True, slots=True)
-class JsonPath:
+class JsonPath(msgspec.Struct, frozen=True):
     """A parsed path."""
 
     text: str
@@ -159,8 +157,7 @@ OUTPUT, INPUT = "SageMakerOutput", "SageMakerInput"
 INFERENCE_ID, INFERENCE_TIME = "SageMakerInferenceId", "SageMakerInferenceTime"
 
 
-@dataclass(frozen=True, slots=True)
-class InferenceMark:
+class InferenceMark(msgspec.Struct, frozen=True):
     """An answer's id and time, which are added to the output."""
 
     id: str
@@ -286,8 +283,7 @@ def _row_text(row: list[Any]) -> bytes:
     return made.getvalue().encode()
 
 
-@dataclass(frozen=True, slots=True)
-class NumberText:
+class NumberText(msgspec.Struct, frozen=True):
     """The text of a JSON number that a double would change."""
 
     text: str

@@ -12,8 +12,9 @@ Sources: MXNet's RecordIO (dmlc-core/recordio.h), TensorFlow's TFRecord.
 
 import struct
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from hostelry.base.errors import HostelryError
 from hostelry.domain.transform_job import BatchStrategy, SplitType
@@ -59,8 +60,7 @@ TF_HEAD = struct.Struct("<QI")
 TF_FRAME_BYTES = TF_HEAD.size + 4
 
 
-@dataclass(frozen=True, slots=True)
-class SplitRecord:
+class SplitRecord(msgspec.Struct, frozen=True):
     """A record: its bytes in the object, and its content without ending, framing and padding."""
 
     raw: bytes
@@ -295,8 +295,7 @@ class TFRecordFrames:
         """Do nothing, because each frame is a record."""
 
 
-@dataclass(frozen=True, slots=True)
-class Payload:
+class Payload(msgspec.Struct, frozen=True):
     """Records that are sent at once. `first_number` is the first record's, from 1."""
 
     records: tuple[SplitRecord, ...]

@@ -21,7 +21,9 @@ old                      none             old is busy                   old, lat
 
 import heapq
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from hostelry.domain.async_request import AsyncRequest
 from hostelry.domain.routes import CopyRoute, EndpointRoute, VariantRoute
@@ -49,8 +51,7 @@ def was_accepted_before(request: AsyncRequest, endpoint: EndpointRoute) -> bool:
 OLD, NEW = 0, 1  # fleets
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CopyUse:
+class CopyUse(msgspec.Struct, frozen=True, kw_only=True):
     """Requests in flight by copy, and until when copies that refused connections are paused.
 
     `positions` has the next request's position, by name of a variant whose traffic shifts.
@@ -58,11 +59,10 @@ class CopyUse:
 
     in_flight: Mapping[str, int]
     blocked_until: Mapping[str, float]
-    positions: Mapping[str, float] = field(default_factory=dict)
+    positions: Mapping[str, float] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChosenCopy:
+class ChosenCopy(msgspec.Struct, frozen=True, kw_only=True):
     """The copy that gets a request, and its variant."""
 
     variant_name: str
@@ -155,8 +155,7 @@ MAX_AT_ONCE = 1024
 HELD = 4  # requests that wait for a copy of a model without copies
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelQueue:
+class ModelQueue(msgspec.Struct, frozen=True, kw_only=True):
     """A model's requests of one batch: the numbers of waiting lines, and the requests in flight.
 
     `pool` names the model's copies, which a base shares with its adapters. None without copies.

@@ -12,8 +12,9 @@ the input is missing, denied, too large                  -       Failed
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
+
+import msgspec
 
 MAX_ATTEMPTS = 3
 RETRY_PAUSES_S = (1.0, 5.0)  # after the first attempt, and after the second
@@ -43,16 +44,14 @@ WAITS_S: Mapping[Trouble, float] = {
 REPEATED = frozenset({Trouble.MODEL_FAILED, Trouble.TIMED_OUT, Trouble.NO_OUTPUT})
 
 
-@dataclass(frozen=True, slots=True)
-class Later:
+class Later(msgspec.Struct, frozen=True):
     """Try again at `at`. `counts` is True if the attempt was one of `MAX_ATTEMPTS`."""
 
     at: float
     counts: bool
 
 
-@dataclass(frozen=True, slots=True)
-class End:
+class End(msgspec.Struct, frozen=True):
     """The request has failed."""
 
 

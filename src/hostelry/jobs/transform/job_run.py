@@ -13,8 +13,9 @@ import contextlib
 import logging
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import TypeVar
+
+import msgspec
 
 from hostelry.base.clock import Clock
 from hostelry.base.concurrency import run_guarded
@@ -68,8 +69,7 @@ Found = TypeVar("Found")
 DEFECT = "An internal error; the log of the jobs process has its cause."
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunDeps:
+class RunDeps(msgspec.Struct, frozen=True, kw_only=True):
     """Dependencies of all jobs."""
 
     store: ObjectStore

@@ -7,9 +7,9 @@ kill between the output and its row, the object is done again, with the same key
 import asyncio
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
+import msgspec
 import sqlalchemy as sa
 
 from hostelry.domain.transform_job import TransformCapture, TransformInputKind, TransformJob
@@ -49,8 +49,7 @@ OBJECTS = sa.Table(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class NumberedObject:
+class NumberedObject(msgspec.Struct, frozen=True):
     """An object of a job. `number` is its place in the list, from 1."""
 
     number: int
@@ -59,8 +58,7 @@ class NumberedObject:
     size_bytes: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ObjectTotals:
+class ObjectTotals(msgspec.Struct, frozen=True, kw_only=True):
     """Sums of a job. `first_failed` is the reason of the first failed object."""
 
     objects: int

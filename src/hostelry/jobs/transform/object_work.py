@@ -6,9 +6,10 @@ import zlib
 from collections import deque
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
+
+import msgspec
 
 from hostelry.domain.routes import CopyRoute
 from hostelry.domain.transform_job import AssembleWith, TransformInput, TransformJob
@@ -76,8 +77,7 @@ class Inflater:
             raise RecordError(f"{self._uri} is not whole: its gzip data ends early.")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ObjectDeps:
+class ObjectDeps(msgspec.Struct, frozen=True, kw_only=True):
     """Dependencies of the objects of one job."""
 
     job: TransformJob

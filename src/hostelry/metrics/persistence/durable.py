@@ -17,9 +17,10 @@ import logging
 import math
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from hostelry.base.clock import Clock
 from hostelry.base.errors import RetryableError
@@ -55,8 +56,7 @@ REMEDIES: Mapping[int, str] = {
 UNKNOWN_REMEDY = "look at its disk and at the system's log"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outage:
+class Outage(msgspec.Struct, frozen=True, kw_only=True):
     """An outage. `began_at` and `tried_at`, the last attempt, are in seconds since the epoch."""
 
     reason: str
@@ -97,8 +97,7 @@ TAKEN_OVER_AT_ONCE = 100
 SNAPSHOT_RETRY_S = 300.0  # each attempt begins a segment
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JournalStats:
+class JournalStats(msgspec.Struct, frozen=True, kw_only=True):
     """State of the journal.
 
     `is_taking` while `record` succeeds. `is_behind` while emitted samples are in memory only.

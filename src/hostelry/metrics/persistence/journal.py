@@ -8,7 +8,6 @@ import os
 import struct
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -102,8 +101,7 @@ _DECODER = msgspec.msgpack.Decoder()
 Placed = Sequence[tuple[Series, Sample]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SeriesId:
+class SeriesId(msgspec.Struct, frozen=True, kw_only=True):
     """Identity of a series. A number in a segment stands for it."""
 
     scope: Scope
@@ -111,8 +109,7 @@ class SeriesId:
     unit: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JournalEntry:
+class JournalEntry(msgspec.Struct, frozen=True, kw_only=True):
     """Samples that were recorded together at the instant `at`."""
 
     sequence: int
@@ -120,8 +117,7 @@ class JournalEntry:
     samples: Sequence[tuple[SeriesId, Sample]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JournalPart:
+class JournalPart(msgspec.Struct, frozen=True, kw_only=True):
     """A segment or snapshot for recovery. `frames` raises OSError or RetryableError."""
 
     number: int
@@ -278,8 +274,7 @@ class PartKind(StrEnum):
     UNFINISHED = "unfinished"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartsOf:
+class PartsOf(msgspec.Struct, frozen=True, kw_only=True):
     """The parts, from 0, of the segment or snapshot `number`."""
 
     kind: PartKind

@@ -17,7 +17,6 @@ import contextlib
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -114,8 +113,7 @@ def read_snapshot(part: JournalPart) -> Iterator[Dumped]:
         )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recovered:
+class Recovered(msgspec.Struct, frozen=True, kw_only=True):
     """Result of a recovery: numbers of the last file and the last entry, and sizes."""
 
     number: int

@@ -18,9 +18,10 @@ import logging
 import math
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
+
+import msgspec
 
 from hostelry.base.clock import Clock, monotonic_s
 from hostelry.base.errors import HostelryError, RetryableError
@@ -59,8 +60,7 @@ MAX_WAITING = 200_000  # samples, some 60 MB
 Placed = list[tuple[Series, Sample]]
 
 
-@dataclass(slots=True)
-class _Entry:
+class _Entry(msgspec.Struct):
     """Samples that are in memory, and wait for their commit."""
 
     sequence: int
@@ -68,15 +68,14 @@ class _Entry:
     placed: Placed
 
 
-@dataclass(slots=True)
-class _Record:
+class _Record(msgspec.Struct):
     """Samples that wait for their commit, and are in memory after it."""
 
     scope: Scope
     samples: Sequence[Sample]
     buckets: Sequence[Bucket | None]
     at: float
-    ended: threading.Event = field(default_factory=threading.Event)
+    ended: threading.Event = msgspec.field(default_factory=threading.Event)
     refusal: str | None = None
 
 

@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
+
+import msgspec
 
 from hostelry.domain.metric import Metric
 from hostelry.metrics.query.math_functions import REDUCERS
@@ -36,8 +37,7 @@ _TOKEN = re.compile(
 _SELECT = re.compile(r"\s*select(?:\s|$)", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
-class Condition:
+class Condition(msgspec.Struct, frozen=True):
     """Requires a label's value or, without `is_equal`, another value.
 
     Instead of a value, None stands for the caller's account.
@@ -48,8 +48,7 @@ class Condition:
     is_equal: bool = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Insights:
+class Insights(msgspec.Struct, frozen=True, kw_only=True):
     """A query. Without SCHEMA it has no `labels`, and selects metrics of all dimensions."""
 
     function: str
@@ -63,8 +62,7 @@ class Insights:
     limit: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Token:
+class _Token(msgspec.Struct, frozen=True):
     kind: str
     text: str
     at: int

@@ -6,9 +6,10 @@ for metric math.
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import accumulate, pairwise
+
+import msgspec
 
 from hostelry.metrics.query.math_syntax import (
     Apply,
@@ -50,8 +51,7 @@ MAX_GRID_POINTS = 100_800
 EMPTY = TimeSeries("", 0, {})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EvaluationContext:
+class EvaluationContext(msgspec.Struct, frozen=True, kw_only=True):
     """Further inputs of a function, in addition to its arguments.
 
     With `is_rounded` the period that contains `start` is included. `metrics` are the request's own
@@ -65,7 +65,7 @@ class EvaluationContext:
     period_s: int | None
     metrics: Mapping[str, SeriesArray]
     search: Callable[[str, str, int | None], SeriesArray]
-    work: Work = field(default_factory=Work)
+    work: Work = msgspec.field(default_factory=Work)
 
 
 Arguments = Sequence[Value]

@@ -5,8 +5,9 @@ Source: CloudWatch user guide, "Using math expressions with CloudWatch metrics".
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
+
+import msgspec
 
 MAX_CHARACTERS = 2048
 MAX_DEPTH = 40
@@ -32,36 +33,31 @@ class ExpressionError(ValueError):
     """What is wrong with an expression, in words for its author."""
 
 
-@dataclass(frozen=True, slots=True)
-class Number:
+class Number(msgspec.Struct, frozen=True):
     """A number as it stands there."""
 
     value: float
 
 
-@dataclass(frozen=True, slots=True)
-class Text:
+class Text(msgspec.Struct, frozen=True):
     """A quoted text, without its quotes."""
 
     value: str
 
 
-@dataclass(frozen=True, slots=True)
-class Name:
+class Name(msgspec.Struct, frozen=True):
     """The id of a query, or a function's own word as REPEAT."""
 
     value: str
 
 
-@dataclass(frozen=True, slots=True)
-class Negative:
+class Negative(msgspec.Struct, frozen=True):
     """Minus its operand."""
 
     of: "Node"
 
 
-@dataclass(frozen=True, slots=True)
-class Binary:
+class Binary(msgspec.Struct, frozen=True):
     """An operator between two operands."""
 
     sign: str
@@ -69,15 +65,13 @@ class Binary:
     right: "Node"
 
 
-@dataclass(frozen=True, slots=True)
-class Listed:
+class Listed(msgspec.Struct, frozen=True):
     """Operands in brackets."""
 
     items: tuple["Node", ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Apply:
+class Apply(msgspec.Struct, frozen=True):
     """A function and its arguments."""
 
     function: str
@@ -87,8 +81,7 @@ class Apply:
 Node = Number | Text | Name | Negative | Binary | Listed | Apply
 
 
-@dataclass(frozen=True, slots=True)
-class _Token:
+class _Token(msgspec.Struct, frozen=True):
     kind: str
     text: str
 

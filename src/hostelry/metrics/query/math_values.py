@@ -15,7 +15,8 @@ out, as on CloudWatch.
 import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from hostelry.domain.metric import MetricStat
 from hostelry.metrics.query.math_syntax import ExpressionError
@@ -23,8 +24,7 @@ from hostelry.metrics.query.math_syntax import ExpressionError
 MAX_WORK_POINTS = 2_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class TimeSeries:
+class TimeSeries(msgspec.Struct, frozen=True):
     """A time series: value by instant, oldest first. A series of one metric has its `stat`.
 
     `has_dropped` is True if a point was left out because its value was not a number.
@@ -37,8 +37,7 @@ class TimeSeries:
     has_dropped: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Word:
+class Word(msgspec.Struct, frozen=True):
     """A keyword in a function's arguments, such as REPEAT or ASC."""
 
     text: str

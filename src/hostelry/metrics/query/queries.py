@@ -2,8 +2,10 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
+
+import msgspec
+from msgspec.structs import replace
 
 from hostelry.base.errors import ServiceError
 from hostelry.domain.metric import Datapoint, Metric, MetricQuery, MetricStat
@@ -94,8 +96,7 @@ READ_WORK = 20
 _ID = re.compile(r"[a-z][A-Za-z0-9_]{0,254}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResultSeries:
+class ResultSeries(msgspec.Struct, frozen=True, kw_only=True):
     """One series of a query's result. `points` are oldest first, without empty periods.
 
     `has_dropped` is True if points were left out because their values are not numbers.
@@ -107,8 +108,7 @@ class ResultSeries:
     has_dropped: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Results:
+class Results(msgspec.Struct, frozen=True, kw_only=True):
     """Series by query id. `cut` has the ids of searches with more results than they return."""
 
     series: Mapping[str, tuple[ResultSeries, ...]]

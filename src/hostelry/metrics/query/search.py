@@ -10,8 +10,9 @@ Source: CloudWatch user guide, "CloudWatch search expression syntax".
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
+
+import msgspec
 
 from hostelry.domain.metric import Metric
 from hostelry.metrics.protocol import MetricFilter
@@ -33,8 +34,7 @@ _TOKEN = re.compile(
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z][a-z]+|[a-z]+|\d+")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Search:
+class Search(msgspec.Struct, frozen=True, kw_only=True):
     """The question for a store, and a filter of its answers."""
 
     namespace: str | None

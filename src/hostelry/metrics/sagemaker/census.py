@@ -4,7 +4,9 @@ A plain value. `reconcile/census.py` builds it from the records.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from hostelry.domain.copy import GpuUse
 from hostelry.domain.load import LoadKey
@@ -29,8 +31,7 @@ def move_to_period(scoped: ScopedSample, period_s: int) -> ScopedSample:
 DEFAULT_METRICS = MetricsConfig()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Resources:
+class Resources(msgspec.Struct, frozen=True, kw_only=True):
     """Declared resources of a copy's reservation, or of an instance."""
 
     cpus: float = 0.0
@@ -38,8 +39,7 @@ class Resources:
     accelerators: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CopyUsage:
+class CopyUsage(msgspec.Struct, frozen=True, kw_only=True):
     """Usage of one copy: CPU seconds since its process began, memory, and accelerators.
 
     `cpu_s` is measured at `cpu_at` of its machine's monotonic clock. None stands for values that
@@ -59,8 +59,7 @@ class CopyUsage:
     setup: tuple[int, float] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InstanceCapacity:
+class InstanceCapacity(msgspec.Struct, frozen=True, kw_only=True):
     """A running instance, and the resources that copies reserve on it.
 
     `config_name` is its endpoint configuration.
@@ -73,8 +72,7 @@ class InstanceCapacity:
     reserved: Resources = Resources()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ComponentCensus:
+class ComponentCensus(msgspec.Struct, frozen=True, kw_only=True):
     """A component in service. The copies of an adapter are the copies that have it registered.
 
     `base` is an adapter's base, None for a base. `reserved` is the reservation of each copy of a
@@ -88,8 +86,7 @@ class ComponentCensus:
     copies: tuple[CopyUsage, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VariantCensus:
+class VariantCensus(msgspec.Struct, frozen=True, kw_only=True):
     """A variant in service. `copies` has all copies on its instances.
 
     While its traffic shifts, these are copies of both fleets, and `new_config_name` is the
@@ -116,16 +113,15 @@ class VariantCensus:
         return (self.config_name,) if new in (None, self.config_name) else (self.config_name, new)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Census:
+class Census(msgspec.Struct, frozen=True, kw_only=True):
     """Everything in service at one instant. `disk_use` is the use of the home's disk, from 0 to 1.
 
     `transforms` are the instances of transform jobs, which get no requests from clients.
     """
 
-    variants: Mapping[LoadKey, VariantCensus] = field(default_factory=dict)
-    components: Mapping[LoadKey, ComponentCensus] = field(default_factory=dict)
-    transforms: Mapping[LoadKey, VariantCensus] = field(default_factory=dict)
+    variants: Mapping[LoadKey, VariantCensus] = msgspec.field(default_factory=dict)
+    components: Mapping[LoadKey, ComponentCensus] = msgspec.field(default_factory=dict)
+    transforms: Mapping[LoadKey, VariantCensus] = msgspec.field(default_factory=dict)
     disk_use: float | None = None
 
 

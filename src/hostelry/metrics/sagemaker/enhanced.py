@@ -9,7 +9,9 @@ and "Deploy to multiple instance types with instance pools".
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from hostelry.domain.load import CopyOutcomes, LoadKey, SecondLoad
 from hostelry.domain.metric import MODEL_NAMESPACE, Metric, Sample, StatisticSet
@@ -32,8 +34,7 @@ WHOLE_LATENCIES = LATENCIES[:2]  # latencies of whole answers
 ACCELERATOR_NAMES = ("AcceleratorId", "GpuId")
 
 
-@dataclass(frozen=True, slots=True)
-class ServingLocation:
+class ServingLocation(msgspec.Struct, frozen=True):
     """A place where requests are served: a component's container, or an instance.
 
     With `instance_type` it is all instances of that type together, with `config_name` the fleet of

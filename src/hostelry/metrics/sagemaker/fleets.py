@@ -10,7 +10,8 @@ Source: SageMaker developer guide, "Deploy to multiple instance types with insta
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from hostelry.domain.load import LoadKey, SecondLoad
 from hostelry.domain.metric import MODEL_NAMESPACE, Metric, Sample

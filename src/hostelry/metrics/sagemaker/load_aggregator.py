@@ -18,7 +18,9 @@ import math
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+
+import msgspec
+from msgspec.structs import fields, replace
 
 from hostelry.base.errors import HostelryError
 from hostelry.domain import load as config_load
@@ -50,15 +52,16 @@ class ReportError(HostelryError):
     """A report has impossible numbers."""
 
 
-@dataclass(slots=True, kw_only=True)
-class _Worker:
+class _Worker(msgspec.Struct, kw_only=True):
     """The last report of one worker, identified by its start, and when it arrived."""
 
     started_at: float
     sequence: int
     through: int
     came_at: float
-    open: deque[tuple[int, int]] = field(default_factory=deque)  # reports: sequence, last second
+    open: deque[tuple[int, int]] = msgspec.field(
+        default_factory=deque
+    )  # reports: sequence, last second
     idle_s: float = 0.0  # until the next report, if no request comes
     receipt: int = 0  # sequence of the last report whose seconds are all closed
 

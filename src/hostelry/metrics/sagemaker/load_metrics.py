@@ -4,7 +4,9 @@ Source: SageMaker developer guide, "Monitor Amazon SageMaker AI with Amazon Clou
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from hostelry.domain.data_capture import CaptureCounts
 from hostelry.domain.load import ConfigLoad, LoadKey, SecondLoad, add_configs, subtract
@@ -29,8 +31,7 @@ MICROSECONDS = "Microseconds"
 Dimensions = tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class MetricField:
+class MetricField(msgspec.Struct, frozen=True):
     """A metric and the field of a load that it is taken from."""
 
     name: str
@@ -179,8 +180,7 @@ def invocations_per_copy(loads: Iterable[SecondLoad], census: Census) -> Iterato
         yield from _per_copy(key, second, count, census)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InFlight:
+class InFlight(msgspec.Struct, frozen=True, kw_only=True):
     """Requests in flight over a period. A base's requests include its adapters' requests."""
 
     mean: float = 0.0
@@ -221,8 +221,7 @@ def concurrency_sample(metric: Metric, period: int, seen: InFlight, divisor: int
     return Sample(metric=metric, at=period, statistics=found, resolution_s=1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Activity:
+class Activity(msgspec.Struct, frozen=True, kw_only=True):
     """Events of one name in a period, so that its other metrics are published as zeros.
 
     `arrived_on_copies` includes requests of its adapters.

@@ -10,7 +10,9 @@ counts that arrive after their second was closed    at once, for that second, wi
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from hostelry.domain.load import LoadKey, SecondLoad
 from hostelry.domain.load_sums import one_after_the_other
@@ -56,15 +58,14 @@ MAX_NAMES_AT_ONCE = 50  # names whose counts are published each second
 COUNT_PERIODS_S = (10, 30, 60)  # request periods. A minute is the default
 
 
-@dataclass(slots=True)
-class _Gauge:
+class _Gauge(msgspec.Struct):
     """Requests in flight of one name, over the seconds of a period in which it had any."""
 
     num_seconds: int = 0
     mean_sum: float = 0.0
     least: float = float("inf")
     most: float = 0
-    most_by_copy: dict[str, list[int]] = field(default_factory=dict)  # of each second
+    most_by_copy: dict[str, list[int]] = msgspec.field(default_factory=dict)  # of each second
 
     def note(self, mean: float, least: float, most: float) -> None:
         """Add a second."""
@@ -74,27 +75,27 @@ class _Gauge:
         self.most = max(self.most, most)
 
 
-@dataclass(slots=True)
-class _Period:
+class _Period(msgspec.Struct):
     """A gauge period, of which `num_seconds` were reported."""
 
     start: int
     num_seconds: int = 0
-    gauges: dict[LoadKey | ServingLocation, _Gauge] = field(default_factory=dict)
+    gauges: dict[LoadKey | ServingLocation, _Gauge] = msgspec.field(default_factory=dict)
 
 
-@dataclass(slots=True)
-class _Counts:
+class _Counts(msgspec.Struct):
     """Names and locations with counts in a period. Others in service get zeros."""
 
     start: int
-    arrived: set[LoadKey] = field(default_factory=set)
-    arrived_on_copies: set[LoadKey] = field(default_factory=set)
-    finished: set[LoadKey] = field(default_factory=set)
-    refused: set[LoadKey] = field(default_factory=set)
-    busy: set[ServingLocation] = field(default_factory=set)
-    busy_types: set[ServingLocation] = field(default_factory=set)  # of a base by adapters, too
-    ended: set[ServingLocation] = field(default_factory=set)
+    arrived: set[LoadKey] = msgspec.field(default_factory=set)
+    arrived_on_copies: set[LoadKey] = msgspec.field(default_factory=set)
+    finished: set[LoadKey] = msgspec.field(default_factory=set)
+    refused: set[LoadKey] = msgspec.field(default_factory=set)
+    busy: set[ServingLocation] = msgspec.field(default_factory=set)
+    busy_types: set[ServingLocation] = msgspec.field(
+        default_factory=set
+    )  # of a base by adapters, too
+    ended: set[ServingLocation] = msgspec.field(default_factory=set)
 
 
 class Publication:

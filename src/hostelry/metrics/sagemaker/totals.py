@@ -3,8 +3,10 @@
 import threading
 from bisect import bisect_left
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
 from itertools import accumulate
+
+import msgspec
+from msgspec.structs import replace
 
 from hostelry.domain.load import Distribution, LoadKey, SecondLoad
 
@@ -17,11 +19,10 @@ US_PER_S = 1e6
 OTHERS = "(others)"
 
 
-@dataclass(slots=True)
-class Histogram:
+class Histogram(msgspec.Struct):
     """A histogram: counts of values per bucket of `BOUNDS_S`, the last without end, and the sum."""
 
-    counts: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS_S) + 1))
+    counts: list[int] = msgspec.field(default_factory=lambda: [0] * (len(BOUNDS_S) + 1))
     sum_s: float = 0.0
 
     def add(self, seen: Distribution) -> None:
@@ -36,8 +37,7 @@ class Histogram:
         return list(accumulate(self.counts))
 
 
-@dataclass(slots=True)
-class Total:
+class Total(msgspec.Struct):
     """Counters of one name. `in_flight` and `held` are gauges of the newest second."""
 
     arrivals: int = 0
@@ -53,8 +53,8 @@ class Total:
     in_flight: float = 0.0
     held: int = 0
     second: int = 0
-    model_latency: Histogram = field(default_factory=Histogram)
-    first_chunk_latency: Histogram = field(default_factory=Histogram)
+    model_latency: Histogram = msgspec.field(default_factory=Histogram)
+    first_chunk_latency: Histogram = msgspec.field(default_factory=Histogram)
 
     def add(self, load: SecondLoad) -> None:
         """Add the counts of a second."""

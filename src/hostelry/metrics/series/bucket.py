@@ -1,14 +1,14 @@
 """Summary of the samples of one period, which can be merged with another."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from hostelry.domain.metric import Sample
 from hostelry.metrics.series import sketch
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bucket:
+class Bucket(msgspec.Struct, frozen=True, kw_only=True):
     """A summary of samples. Without a `sketch` some came as statistic sets."""
 
     count: float

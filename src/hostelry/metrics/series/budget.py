@@ -14,7 +14,8 @@ kept 3 hours, 60 s 15 days, 300 s 63 days, 3600 s 455 days.
 """
 
 import math
-from dataclasses import dataclass
+
+import msgspec
 
 DEFAULT_MAX_BYTES = 256 * 1024 * 1024
 HARD_SHARE = 1.1
@@ -31,8 +32,7 @@ RETENTION_S = (3 * HOUR_S, 15 * DAY_S, 63 * DAY_S, 455 * DAY_S)
 LAST = len(WIDTHS_S) - 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pressure:
+class Pressure(msgspec.Struct, frozen=True, kw_only=True):
     """Limits in seconds: for each width's buckets, for percentiles, and for silence of a series.
 
     `targets` are the widths, as indices of WIDTHS_S, that older buckets move to. None drops them.

@@ -7,8 +7,9 @@ winsorized means tm and wm, trimmed count tc and sum ts, IQM, percentile rank PR
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
+
+import msgspec
 
 from hostelry.metrics.series.bucket import Bucket
 from hostelry.metrics.series.sketch import weighted_values
@@ -33,8 +34,7 @@ _KNOWN = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Bound:
+class Bound(msgspec.Struct, frozen=True):
     """An end of an interval: a share of the samples from 0 to 1, or a value."""
 
     at: float

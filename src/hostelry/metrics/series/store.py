@@ -3,7 +3,8 @@
 import threading
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from hostelry.base.clock import Clock
 from hostelry.domain.metric import Datapoint, Metric, MetricStat, Sample
@@ -31,8 +32,7 @@ Family = tuple[Series, ...]  # one metric's series, by unit
 Names = dict[str, dict[str, dict[Dimensions, Family]]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MetricStoreStats:
+class MetricStoreStats(msgspec.Struct, frozen=True, kw_only=True):
     """Sizes of the store. `pressure` is 0 while samples are kept as long as on AWS.
 
     Else it is the degree of `budget.DEGREES` at which the last shortage of memory ended.
@@ -46,8 +46,7 @@ class MetricStoreStats:
     num_dropped_series: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Share:
+class Share(msgspec.Struct, frozen=True, kw_only=True):
     """Usage of one account's metrics."""
 
     num_series: int

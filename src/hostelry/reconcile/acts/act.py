@@ -1,8 +1,9 @@
 """An act of the operator, decided but not recorded yet."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
+
+import msgspec
 
 from hostelry.base.errors import ServiceError
 from hostelry.domain.copy import Instance
@@ -30,8 +31,7 @@ class Way(Enum):
     STAYS = "stays"  # it fits nowhere else now, and serves on until it does
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ActStep:
+class ActStep(msgspec.Struct, frozen=True, kw_only=True):
     """The effect of an act on one copy. `text` describes the effect for people."""
 
     copy: str
@@ -41,8 +41,7 @@ class ActStep:
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedAct:
+class PlannedAct(msgspec.Struct, frozen=True, kw_only=True):
     """The effects of an act, and the record that asks for it (None: it is asked for already)."""
 
     act: str

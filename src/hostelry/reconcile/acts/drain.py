@@ -5,7 +5,7 @@ desires as many as before. Its copies are replaced on that instance, or on other
 The drained instance ends once no copy serves from it and the last requests are done.
 """
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from hostelry.domain.copy import Copy, Instance, InstanceState
 from hostelry.domain.endpoint import Endpoint, EndpointVariant

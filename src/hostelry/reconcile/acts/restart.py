@@ -11,7 +11,8 @@ that is not over
 """
 
 import math
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from hostelry.domain.component import ComponentStatus
 from hostelry.domain.copy import Copy

@@ -18,7 +18,8 @@ Deleting             no copy reports it, or FORGET_S passed       removed
 """
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from hostelry.base.parts import changed_names
 from hostelry.domain.component import AdapterSpec, ComponentStatus, InferenceComponent

@@ -10,7 +10,9 @@ Stopping     any                                    Stopped
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from hostelry.domain.ai_benchmark_job import AiBenchmarkEnd, AiBenchmarkJob, AiBenchmarkStatus
 from hostelry.domain.component import ComponentStatus, InferenceComponent
@@ -25,8 +27,7 @@ NO_RUNNER = (
 TOO_LATE = "The job did not end within {:.0f} s. Its log stream shows its last step."
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BenchmarkTarget:
+class BenchmarkTarget(msgspec.Struct, frozen=True, kw_only=True):
     """What there is of a job's target: the endpoint, and its components by name.
 
     `asked_at` is when a process last asked for the jobs to be run, or began to be able to.

@@ -19,7 +19,9 @@ a restart does not prolong the way back.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from hostelry.domain.copy import Instance, InstanceState, complete_sets
 from hostelry.domain.endpoint import Deployment, Endpoint, EndpointVariant, Shift, ShiftStage
@@ -29,8 +31,7 @@ from hostelry.reconcile.plan.endpoint_state import EndpointState, is_routable
 NO_BATCH = Shift(step=0, since=0.0, stage=ShiftStage.COMING)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RollingFleets:
+class RollingFleets(msgspec.Struct, frozen=True, kw_only=True):
     """The instances of one variant, old and new, in a rolling update."""
 
     old: EndpointVariant

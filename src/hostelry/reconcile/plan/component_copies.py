@@ -21,7 +21,8 @@ any other                                    needs another instance (`growth`)
 import itertools
 import operator
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from hostelry.domain.component import ComponentStatus, InferenceComponent
 from hostelry.domain.copy import Copy, CopyPhase, CopySpec, Instance

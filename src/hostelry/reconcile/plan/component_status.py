@@ -16,7 +16,8 @@ Deleting                     deadline passed                        Failed
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from hostelry.domain.component import ComponentStatus, InferenceComponent, Rollout
 from hostelry.domain.copy import Copy, CopyPhase, Instance

@@ -12,7 +12,8 @@ to), on an instance that stays and is reachable, and not restarting. All *others
 """
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from hostelry.domain.component import (
     ComponentSpec,
@@ -26,8 +27,7 @@ from hostelry.domain.endpoint import Deployment
 from hostelry.reconcile.plan.endpoint_state import EndpointState, PlanContext, is_routable
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DesiredCopies:
+class DesiredCopies(msgspec.Struct, frozen=True, kw_only=True):
     """Copies that a component should have on one deployment, and the copies that it has.
 
     `count` copies of `spec` and, until those serve, `keep` others. If a new copy has no room,

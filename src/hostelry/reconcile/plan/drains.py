@@ -15,7 +15,8 @@ DRAIN_S covers the routes: until every gateway has the new ones, requests still 
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from hostelry.domain.copy import Copy, CopyPhase
 from hostelry.reconcile.plan.endpoint_state import DRAIN_S, EndpointState, PlanContext, stop_copy

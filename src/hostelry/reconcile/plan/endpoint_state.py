@@ -4,11 +4,15 @@ A plan is a function from an EndpointState to the next one to record. `reconcile
 difference.
 """
 
+import dataclasses
 import operator
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeVar
+
+import msgspec
+from msgspec.structs import replace
 
 from hostelry.base.parts import apply_changes, apply_to_parts, changed_names
 from hostelry.comparison.fleet_verdict import StepVerdict
@@ -34,16 +38,14 @@ SERVING_COMPONENT = LIVE_COMPONENT - {ComponentStatus.CREATING}
 SERVING_ENDPOINT = frozenset({EndpointStatus.IN_SERVICE, EndpointStatus.UPDATING})
 
 
-@dataclass(frozen=True, slots=True)
-class GroupKey:
+class GroupKey(msgspec.Struct, frozen=True):
     """An endpoint's identity. Everything on an endpoint is planned together."""
 
     scope: Scope
     endpoint_name: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InstanceFacts:
+class InstanceFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Facts about an instance's agent, gathered since this process started.
 
     `applied` names the copies that the agent was given before it made `observation`. `attempts`
@@ -68,8 +70,7 @@ class InstanceFacts:
 NOTHING_KNOWN = InstanceFacts()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlanContext:
+class PlanContext(msgspec.Struct, frozen=True, kw_only=True):
     """Inputs of a plan besides the state: the time, fresh ids, declared shapes, and settings.
 
     `pace` divides the waits that last minutes on AWS (cooldowns, bakes, provisioning time-outs).
@@ -86,7 +87,7 @@ class PlanContext:
     pace: float = 1.0
     max_drain_s: float = MAX_DRAIN_S
     zone_letters: str = ZONE_LETTERS
-    alarms: Mapping[str, AlarmState] = field(default_factory=dict)
+    alarms: Mapping[str, AlarmState] = msgspec.field(default_factory=dict)
     watched_since: float = 0.0
     alarm_view_s: float = 0.0
     verdict: StepVerdict | None = None
@@ -206,7 +207,11 @@ class EndpointState:
 
     def replace_endpoint(self, endpoint: Endpoint | None) -> "EndpointState":
         """Return this state with `endpoint`, and all families dirty. The same object if equal."""
-        return self if self.endpoint == endpoint else replace(self, endpoint=endpoint, dirty=None)
+        return (
+            self
+            if self.endpoint == endpoint
+            else dataclasses.replace(self, endpoint=endpoint, dirty=None)
+        )
 
     def replace_components(self, components: Iterable[InferenceComponent]) -> "EndpointState":
         """Return this state with `components` replaced. The same object if none differs."""
@@ -220,7 +225,7 @@ class EndpointState:
         if not changes:
             return self
         touched = (it for name in changes for it in (self.components.get(name), changes[name]))
-        return replace(
+        return dataclasses.replace(
             self,
             component_set=self.component_set.change(changes),
             dirty=self._mark_dirty(family_name(it) for it in touched if it is not None),
@@ -243,7 +248,7 @@ class EndpointState:
         if not changes:
             return self
         after = InstanceSet(apply_changes(self.instances, changes))
-        return replace(self, instance_set=after, dirty=None)
+        return dataclasses.replace(self, instance_set=after, dirty=None)
 
     def remove_instances(self, instance_ids: Iterable[str]) -> "EndpointState":
         """Return this state without these instances, and all families dirty.
@@ -254,14 +259,14 @@ class EndpointState:
         if not changes:
             return self
         after = InstanceSet(apply_changes(self.instances, changes))
-        return replace(self, instance_set=after, dirty=None)
+        return dataclasses.replace(self, instance_set=after, dirty=None)
 
     def _change_copies(self, changes: Mapping[str, Copy | None]) -> "EndpointState":
         changes = _only_changes(self.copies, changes)
         if not changes:
             return self
         touched = (it for name in changes for it in (self.copies.get(name), changes[name]))
-        return replace(
+        return dataclasses.replace(
             self,
             copy_set=self.copy_set.change(changes),
             dirty=self._mark_dirty(it.component_name for it in touched if it is not None),

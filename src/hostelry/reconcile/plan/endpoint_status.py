@@ -14,7 +14,7 @@ A shadow variant counts as any other until its deployment serves, and not afterw
 ends a change of the others' counts.
 """
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from hostelry.domain.copy import InstanceState
 from hostelry.domain.endpoint import Deployment, Endpoint, EndpointStatus, EndpointVariant

@@ -33,8 +33,10 @@ Stopping   missing, Failed, Deleting, or changed       Cancelled
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Protocol
+
+import msgspec
+from msgspec.structs import replace
 
 from hostelry.domain.endpoint import Deployment, Endpoint, EndpointStatus
 from hostelry.domain.endpoint_config import EndpointConfig
@@ -66,8 +68,7 @@ NAME_TAKEN = "The endpoint could not be made: one has its name in another case o
 BY_HAND = "The endpoint was changed while the experiment was {}: it has configuration {} now."
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExperimentFleet:
+class ExperimentFleet(msgspec.Struct, frozen=True, kw_only=True):
     """The state of an experiment's endpoint when the experiment is planned.
 
     `shadow_serves`: every instance of the shadow has a copy that serves. `shadow_failure` says why
@@ -84,8 +85,7 @@ class ExperimentFleet:
     generation: int = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExperimentStep:
+class ExperimentStep(msgspec.Struct, frozen=True, kw_only=True):
     """What is to be written: the experiment, or a configuration and the endpoint that has it."""
 
     experiment: InferenceExperiment

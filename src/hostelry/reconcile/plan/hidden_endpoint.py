@@ -2,7 +2,9 @@
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from hostelry.domain.copy import Copy, CopyPhase
 from hostelry.domain.endpoint import Deployment, Endpoint, EndpointStatus, EndpointVariant
@@ -15,8 +17,7 @@ from hostelry.reconcile.plan.endpoint_state import is_routable
 from hostelry.reconcile.plan.status import describe_copy_failure
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HiddenFleet:
+class HiddenFleet(msgspec.Struct, frozen=True, kw_only=True):
     """What there is of an endpoint: its record, whether a copy serves, and why none does.
 
     `asked_at` is when a process last asked for the jobs to be run, or began to be able to.
@@ -28,8 +29,7 @@ class HiddenFleet:
     asked_at: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HiddenSpec:
+class HiddenSpec(msgspec.Struct, frozen=True, kw_only=True):
     """The only variant of a hidden endpoint."""
 
     scope: Scope

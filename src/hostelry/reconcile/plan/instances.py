@@ -20,7 +20,8 @@ cordoned: draining, or replaced for a copy's restart          not counted, so th
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from hostelry.domain.copy import Instance, InstanceState, complete_sets
 from hostelry.domain.endpoint import Deployment, EndpointStatus, EndpointVariant, PassedOver

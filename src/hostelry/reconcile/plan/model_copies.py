@@ -19,7 +19,8 @@ missing                                  started
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from hostelry.domain.copy import (
     AdapterPlacement,

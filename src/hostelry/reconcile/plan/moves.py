@@ -12,7 +12,8 @@ Copies move to free instances (`scale_in`), or, decided here, when they crash-lo
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from hostelry.domain.component import ComponentStatus, InferenceComponent
 from hostelry.domain.copy import Copy, CopyPhase, Instance

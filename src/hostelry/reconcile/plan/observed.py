@@ -11,8 +11,10 @@ not yet applied by the agent                      as recorded
 A copy on another host is reached through that host's node proxy, as its agent is (`base.address`).
 """
 
+import dataclasses
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from hostelry.base.address import on_host
 from hostelry.domain.copy import (
@@ -120,7 +122,9 @@ def _set_addresses(status: CopyStatus, agent_address: str | None) -> CopyStatus:
     models = status.models_address
     if models is not None:
         models = f"{agent_address}/{models.partition('://')[2].partition('/')[2]}"
-    return replace(status, address=on_host(agent_address, status.id), models_address=models)
+    return dataclasses.replace(
+        status, address=on_host(agent_address, status.id), models_address=models
+    )
 
 
 def _keep_if_steady(status: CopyStatus, known: CopyStatus) -> CopyStatus:
@@ -131,7 +135,7 @@ def _keep_if_steady(status: CopyStatus, known: CopyStatus) -> CopyStatus:
     if status == known:
         return known
     both_open = known.open_connections and status.open_connections
-    unmoved = replace(
+    unmoved = dataclasses.replace(
         status,
         memory_bytes=known.memory_bytes,
         peak_memory_bytes=known.peak_memory_bytes,

@@ -1,7 +1,9 @@
 """Inputs of placement for one endpoint: its instances, what copies hold, the copies to place."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from hostelry.domain.component import ComponentSpec, ComponentStatus, InferenceComponent
 from hostelry.domain.copy import Copy, Instance
@@ -29,8 +31,7 @@ from hostelry.reconcile.plan.endpoint_state import (
 HOSTS_NAMED = 3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unplaced:
+class Unplaced(msgspec.Struct, frozen=True, kw_only=True):
     """A missing copy that fits nowhere: its component, its request, and the reason."""
 
     desired: DesiredCopies

@@ -18,7 +18,9 @@ is, and else FAILED.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from hostelry.domain.endpoint import Endpoint, EndpointStatus
 from hostelry.domain.recommendation_job import (
@@ -52,8 +54,7 @@ TOO_LATE = "The {:g} s of the job were over before the step {}."
 IN_PROGRESS = RecommendationStatus.IN_PROGRESS
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BenchmarkFleet:
+class BenchmarkFleet(msgspec.Struct, frozen=True, kw_only=True):
     """What there is of a job: the endpoint of each step by its number, and whether it has a model.
 
     `asked_at` is when a process last asked for the loads to be sent, or began to be able to.

@@ -15,7 +15,9 @@ any other                                               waits
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from hostelry.domain.component import ComponentStatus
 from hostelry.domain.copy import Copy, CopyPhase, Instance, InstanceState, complete_sets
@@ -39,8 +41,7 @@ from hostelry.reconcile.plan.status import (
 UPDATED = "An update of the endpoint began, which replaces copies itself."
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RestartGroup:
+class RestartGroup(msgspec.Struct, frozen=True, kw_only=True):
     """A restart's group without the copies that are being replaced.
 
     `num_ready` counts the copies that serve, or the instances of a model that has whole instances.

@@ -13,7 +13,8 @@ the component is not Updating, or desires no copy    no rollout
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from hostelry.domain.component import ComponentStatus, InferenceComponent, Rollout
 from hostelry.domain.copy import CopyPhase

@@ -12,7 +12,10 @@ a copy that has not registered an adapter            not in the adapter's route
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+import msgspec
+from msgspec.structs import replace
 
 from hostelry.domain.at_zero import AtZero, Wakeable
 from hostelry.domain.component import ComponentStatus, InferenceComponent
@@ -60,15 +63,14 @@ from hostelry.scaling.decide.wake import wakeable
 FAILED = ComponentStatus.FAILED
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WakeRules:
+class WakeRules(msgspec.Struct, frozen=True, kw_only=True):
     """Rules for requests without a copy: their default answer, and which may start copies.
 
     `targets` are the scalable targets of components, by scope and component name.
     """
 
     at_zero: AtZero = AtZero.HOLD
-    targets: Mapping[tuple[Scope, str], ScalableTarget] = field(default_factory=dict)
+    targets: Mapping[tuple[Scope, str], ScalableTarget] = msgspec.field(default_factory=dict)
 
     @classmethod
     def of(cls, at_zero: AtZero, targets: Iterable[ScalableTarget]) -> "WakeRules":
@@ -78,19 +80,17 @@ class WakeRules:
         return cls(at_zero=at_zero, targets=by_name)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RouteRules:
+class RouteRules(msgspec.Struct, frozen=True, kw_only=True):
     """Rules of all routes that are not in the records.
 
     `is_llm` decides whether an image is a built-in LLM server, which OpenAI clients can reach.
     """
 
     is_llm: Callable[[str], bool]
-    waking: WakeRules = field(default_factory=WakeRules)
+    waking: WakeRules = msgspec.field(default_factory=WakeRules)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedEndpoint:
+class PlannedEndpoint(msgspec.Struct, frozen=True, kw_only=True):
     """An endpoint's route (None: it does not serve), and the state that it was planned from.
 
     `delta` leads to it from the route that was planned before. None if both are the same.
@@ -99,11 +99,10 @@ class PlannedEndpoint:
     state: EndpointState
     route: EndpointRoute | None
     delta: EndpointDelta | None = None
-    families: Mapping[str, "_Family"] = field(default_factory=dict)
+    families: Mapping[str, "_Family"] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Family:
+class _Family(msgspec.Struct, frozen=True, kw_only=True):
     """A base (None: it does not exist) with its adapters, and their routes."""
 
     components: Mapping[str, InferenceComponent]

@@ -1,8 +1,9 @@
 """Ends of statuses: deadlines, InService or Failed, and the reasons that are shown."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TypeVar
+
+from msgspec.structs import replace
 
 from hostelry.domain.component import ComponentStatus, InferenceComponent
 from hostelry.domain.copy import Copy, CopyPhase

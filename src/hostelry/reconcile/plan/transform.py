@@ -14,7 +14,7 @@ Stopping     serves                              until the runner is done   stay
 over         present                             stays                      Deleting
 """
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from hostelry.domain.endpoint import Endpoint, EndpointStatus
 from hostelry.domain.model import Model

@@ -3,7 +3,7 @@
 `update_step` decides the step. This module observes its inputs and carries it out.
 """
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from hostelry.domain.endpoint import Bake, Deployment, Endpoint, Shift, ShiftStage, UpdateGuard
 from hostelry.domain.resize import deployment_deadline

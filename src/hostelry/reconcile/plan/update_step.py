@@ -33,8 +33,9 @@ Source: "Blue/Green Deployments", "Use rolling deployments" and "Auto-Rollback C
 Monitoring" in the SageMaker developer guide.
 """
 
-from dataclasses import dataclass
 from enum import Enum
+
+import msgspec
 
 
 class UpdatePhase(Enum):
@@ -64,8 +65,7 @@ class UpdateStep(Enum):
     KEEP = "keep"  # it failed, the old one cannot come up again: the new one serves
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UpdateProgress:
+class UpdateProgress(msgspec.Struct, frozen=True, kw_only=True):
     """The progress of an update.
 
     `is_ready`: the deployment that would serve next (the old one, once the new one serves) can take

@@ -19,8 +19,10 @@ Of the new fleet only the instances that are turned on are in the routes, the ol
 no old copy serves. A shadow variant has a separate route, the active deployment's shadow.
 """
 
+import dataclasses
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from hostelry.domain.copy import Copy, complete_sets, num_containers
 from hostelry.domain.data_capture import DataCapture
@@ -115,7 +117,7 @@ def _build_pipelines(
     found = []
     for copies in whole:
         first, *further = (by_id[it.spec.id] for it in copies)
-        found.append(replace(first, further=tuple(further)))
+        found.append(dataclasses.replace(first, further=tuple(further)))
     return tuple(sorted(found, key=lambda it: it.id))
 
 

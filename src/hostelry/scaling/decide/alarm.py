@@ -4,10 +4,11 @@ import json
 import math
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from operator import attrgetter
 from typing import Any
+
+import msgspec
 
 from hostelry.domain.alarm import AlarmRule, AlarmState, AlarmStatus, Comparison, MissingData
 from hostelry.domain.metric import Datapoint
@@ -31,8 +32,7 @@ COMPARED: Mapping[Comparison, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Evidence:
+class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     """The findings of an evaluation, with datapoints newest first.
 
     `num_filled` counts the evaluated periods that had to be filled for want of data.
@@ -166,8 +166,7 @@ BREACHES: Mapping[Comparison, Callable[[float, float], bool]] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AlarmVerdict:
+class AlarmVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """The state an alarm should have, and why. The texts are made when they are asked for.
 
     `values` are the real datapoints that were evaluated, oldest first. `is_settled` is False when

@@ -3,10 +3,11 @@
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from enum import Enum
 from typing import Any
 from urllib.parse import urlsplit
+
+from msgspec.structs import replace
 
 from hostelry.domain.alarm import (
     COMPOSITE_ALARM,

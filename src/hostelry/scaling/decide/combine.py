@@ -1,8 +1,10 @@
 """Votes of a target's policies combined into one capacity, and the crash guard."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from enum import Enum
+
+import msgspec
+from msgspec.structs import replace
 
 from hostelry.domain.scaling import Suspended
 from hostelry.scaling.decide.decision import Capacity, Decision, keep_capacity
@@ -16,8 +18,7 @@ class Voter(Enum):
     PROPOSAL = "proposal"  # responsive, or a wake: raises, and keeps up, but never lowers
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Vote:
+class Vote(msgspec.Struct, frozen=True, kw_only=True):
     """A desired capacity. `may_scale_in` is False if DisableScaleIn is set.
 
     A target-tracking policy votes for the present number while its AlarmLow is not in ALARM or has
@@ -30,8 +31,7 @@ class Vote:
     may_scale_in: bool = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CombinedDecision:
+class CombinedDecision(msgspec.Struct, frozen=True, kw_only=True):
     """The decision, and the name of the vote that won (empty if nothing changes)."""
 
     decision: Decision
@@ -121,8 +121,7 @@ def apply_suspension(
 SHIFT_WINDOW_S = 150.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TargetHealth:
+class TargetHealth(msgspec.Struct, frozen=True, kw_only=True):
     """Health of a target over the last `window_s` seconds.
 
     `num_errors` are answers of 5xx, broken streams and refusals for want of a copy, among the
@@ -139,8 +138,7 @@ class TargetHealth:
     had_two_fleets: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GuardLimits:
+class GuardLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Limits whose excess is a veto. Raises ValueError for an impossible limit.
 
     An error rate counts from `min_errors` errors on, because one failed request says nothing.

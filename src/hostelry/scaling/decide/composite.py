@@ -6,8 +6,9 @@ composite alarm" and "Suppressing composite alarm actions".
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
+
+import msgspec
 
 from hostelry.domain.alarm import AlarmState, AlarmStatus, CompositeAlarm
 
@@ -31,30 +32,26 @@ class RuleError(ValueError):
     """A rule that cannot be read, or is too large. The message says where."""
 
 
-@dataclass(frozen=True, slots=True)
-class Constant:
+class Constant(msgspec.Struct, frozen=True):
     """TRUE or FALSE."""
 
     value: bool
 
 
-@dataclass(frozen=True, slots=True)
-class InState:
+class InState(msgspec.Struct, frozen=True):
     """Whether the alarm of that name is in that state."""
 
     state: AlarmState
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class Negation:
+class Negation(msgspec.Struct, frozen=True):
     """NOT."""
 
     of: "Expression"
 
 
-@dataclass(frozen=True, slots=True)
-class Junction:
+class Junction(msgspec.Struct, frozen=True):
     """AND (`is_all`) or OR of several."""
 
     is_all: bool
@@ -64,8 +61,7 @@ class Junction:
 Expression = Constant | InState | Negation | Junction
 
 
-@dataclass(frozen=True, slots=True)
-class _Token:
+class _Token(msgspec.Struct, frozen=True):
     kind: str  # a word in capitals, a mark, STATE or END
     at: int
     leaf: InState | None = None
@@ -127,8 +123,7 @@ def find_cycle(
     return ()
 
 
-@dataclass(frozen=True, slots=True)
-class Suppression:
+class Suppression(msgspec.Struct, frozen=True):
     """Why actions wait: ActionsSuppressedBy, and until when (None: it is not known)."""
 
     by: str

@@ -20,8 +20,10 @@ short time ago. Both are subject to SuspendedState. Then:
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from enum import Enum
+
+import msgspec
+from msgspec.structs import replace
 
 from hostelry.domain.at_zero import Wakeable
 from hostelry.domain.load import SecondLoad, Wake
@@ -118,8 +120,7 @@ NO_TRIGGERS: Mapping[str, Trigger] = {}
 NO_ACTS = LastActs()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TargetSnapshot:
+class TargetSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """All inputs of a decision about a target, as of one instant.
 
     `resource`: None if it does not exist (any more). `standing` has, by policy ARN, the newest
@@ -132,7 +133,7 @@ class TargetSnapshot:
     target: ScalableTarget
     resource: Resource | None
     policies: Sequence[ScalingPolicy] = ()
-    standing: Mapping[str, Trigger] = field(default_factory=lambda: NO_TRIGGERS)
+    standing: Mapping[str, Trigger] = msgspec.field(default_factory=lambda: NO_TRIGGERS)
     proposal: Proposal | None = None
     acts: LastActs = NO_ACTS
     woken: LastAct | None = None
@@ -157,8 +158,7 @@ class PlannedAction(Enum):
     GONE = "record that the resource is gone"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ActivityCause:
+class ActivityCause(msgspec.Struct, frozen=True, kw_only=True):
     """An activity's Cause, the name of what decided it, and since when load was up."""
 
     text: str
@@ -166,8 +166,7 @@ class ActivityCause:
     load_rose_at: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScalingPlan:
+class ScalingPlan(msgspec.Struct, frozen=True, kw_only=True):
     """The planned action and its reason. `decision`: None without one."""
 
     action: PlannedAction

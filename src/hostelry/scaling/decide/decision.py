@@ -1,8 +1,9 @@
 """Values of scaling decisions, and the acts and cooldowns that they count from."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import Enum
+
+import msgspec
 
 from hostelry.domain.alarm import AlarmState
 from hostelry.domain.copy import Copy
@@ -34,8 +35,7 @@ class Direction(Enum):
     IN = "in"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Capacity:
+class Capacity(msgspec.Struct, frozen=True, kw_only=True):
     """A target's number now: desired, serving, and its bounds."""
 
     desired: int
@@ -48,8 +48,7 @@ class Capacity:
         return max(self.minimum, min(self.maximum, wanted))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LastAct:
+class LastAct(msgspec.Struct, frozen=True, kw_only=True):
     """The newest act that cooldowns count from: `at` is when it succeeded, in seconds.
 
     `since_capacity` is the capacity that it began from, `capacity` the one it led to.
@@ -60,8 +59,7 @@ class LastAct:
     capacity: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LastActs:
+class LastActs(msgspec.Struct, frozen=True, kw_only=True):
     """The newest successful act in each direction, of any policy. None if no act is known.
 
     Scheduled actions and changes by hand do not count as acts: no cooldown begins with them.
@@ -71,8 +69,7 @@ class LastActs:
     scale_in: LastAct | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Situation:
+class Situation(msgspec.Struct, frozen=True, kw_only=True):
     """The input of a policy besides its metric. `pace` divides cooldowns."""
 
     capacity: Capacity
@@ -81,8 +78,7 @@ class Situation:
     pace: float = 1.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class Decision(msgspec.Struct, frozen=True, kw_only=True):
     """The capacity that a policy desires, which may be the present one.
 
     `reason` is one sentence with the values that led to it. `signal` has these values by name.
@@ -91,7 +87,7 @@ class Decision:
 
     desired: int
     reason: str
-    signal: Mapping[str, float] = field(default_factory=dict)
+    signal: Mapping[str, float] = msgspec.field(default_factory=dict)
     not_scaled: tuple[NotScaled, ...] = ()
 
 
@@ -141,8 +137,7 @@ def build_not_scaled(code: str, capacity: Capacity) -> NotScaled:
 PROPOSAL_S = 30.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trigger:
+class Trigger(msgspec.Struct, frozen=True, kw_only=True):
     """An alarm that triggers a policy. `values` are the alarm's newest datapoints, in order."""
 
     scope: Scope
@@ -154,8 +149,7 @@ class Trigger:
     at: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Proposal:
+class Proposal(msgspec.Struct, frozen=True, kw_only=True):
     """A decision made outside of AWS's policies. `by` is "responsive".
 
     A proposal that `may_lower` takes capacity away. Any other is a floor: the minimum capacity
@@ -172,16 +166,14 @@ class Proposal:
     may_lower: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class BoundsCheck:
+class BoundsCheck(msgspec.Struct, frozen=True):
     """The target's bounds may have changed: its capacity has to be within them."""
 
 
 Request = Trigger | Proposal | Wake | BoundsCheck
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Resource:
+class Resource(msgspec.Struct, frozen=True, kw_only=True):
     """A component's copies, or a variant's instances.
 
     `is_settled`: in service, nothing under way. `may_grow`: a larger number may be set at once,

@@ -1,7 +1,8 @@
 """Signals in the last minutes' load of a target: its health, its service time, when it rose."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from hostelry.domain.load import SecondLoad
 from hostelry.scaling.decide.combine import TargetHealth
@@ -12,8 +13,7 @@ LOOK_BACK_S = 600
 LULL_S = 5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FirstAnswer:
+class FirstAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """The first answer of new capacity, and the requests that were delayed or failed until then."""
 
     at: float | None

@@ -3,10 +3,12 @@
 import calendar
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from functools import lru_cache
 from zoneinfo import ZoneInfo
+
+import msgspec
+from msgspec.structs import replace
 
 from hostelry.domain.scaling import ScalableTarget, ScheduledAction
 
@@ -26,8 +28,7 @@ DAYS_A_WEEK = 7
 DayRule = Callable[[int, int], frozenset[int]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Field:
+class Field(msgspec.Struct, frozen=True, kw_only=True):
     """One field's name, its least and greatest number, and names that stand for numbers."""
 
     name: str
@@ -52,8 +53,7 @@ WEEK_DAYS = Field(
 YEARS = Field(name="year", least=FIRST_YEAR, most=LAST_YEAR, names={})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cron:
+class Cron(msgspec.Struct, frozen=True, kw_only=True):
     """A parsed expression. Times of day are (hour, minute), in order."""
 
     times: tuple[tuple[int, int], ...]
@@ -256,15 +256,13 @@ MARGIN = timedelta(days=1)
 LEAST_AT, MOST_AT = 0.0, datetime(2200, 1, 1, tzinfo=UTC).timestamp()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Once:
+class Once(msgspec.Struct, frozen=True, kw_only=True):
     """at(...): a local date and time."""
 
     local: datetime
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rate:
+class Rate(msgspec.Struct, frozen=True, kw_only=True):
     """rate(...): an interval in seconds, whatever the local time."""
 
     every_s: int
@@ -273,8 +271,7 @@ class Rate:
 Schedule = Once | Rate | Cron
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Window:
+class Window(msgspec.Struct, frozen=True, kw_only=True):
     """When a schedule holds: from `start_at` to `end_at`, both included (None: without end).
 
     A rate counts from `start_at`, which is its first firing, or from `created_at`, at which it does

@@ -7,8 +7,9 @@ reference. "Monitor Amazon SageMaker AI with Amazon CloudWatch" for the metrics.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
+
+import msgspec
 
 from hostelry.domain.alarm import AlarmRule, Comparison
 from hostelry.domain.metric import MODEL_NAMESPACE, Metric, MetricStat
@@ -21,8 +22,7 @@ LOW_PERIODS_OF: Mapping[int, int] = {10: 90, 60: 15}
 CUSTOMIZED_PERIOD_S = 60
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Predefined:
+class Predefined(msgspec.Struct, frozen=True, kw_only=True):
     """The metric behind a PredefinedMetricType, and the dimension it scales."""
 
     metric_name: str

@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from hostelry.domain.at_zero import Wakeable
 from hostelry.domain.scaling import ScalableTarget
@@ -19,8 +20,7 @@ CLEAR_S = 10.0  # in which what waits should be answered, once copies serve
 MAX_FIRST = 4  # copies that one wake starts: a burst may be over before they serve
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Waiting:
+class Waiting(msgspec.Struct, frozen=True, kw_only=True):
     """The requests that wait for a name: `held` requests, each taking `service_s` (None: unknown).
 
     `at_once` is how many of them one copy answers side by side. A concurrency target defines it.
@@ -107,8 +107,7 @@ def build_signal(waiting: Waiting, capacity: Capacity) -> Mapping[str, float]:
     return {name: value for name, value in signal.items() if math.isfinite(value)}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EnvironmentUse:
+class EnvironmentUse(msgspec.Struct, frozen=True, kw_only=True):
     """An environment, and when it last had a request, was started or, not ready yet, waited for."""
 
     copy_id: str

@@ -5,10 +5,10 @@ The one writer of these records. At most `MAX_KEPT` of a target are kept, none o
 
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from hostelry.domain.scaling import (
     Dimension,

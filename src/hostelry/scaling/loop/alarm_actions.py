@@ -6,12 +6,13 @@ import re
 import tomllib
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
+import msgspec
+from msgspec.structs import replace
 
 from hostelry.base.clock import Clock
 from hostelry.base.errors import Conflict, RetryableError, TerminalError
@@ -167,8 +168,7 @@ class AddressError(Exception):
     """No address can be notified. The message is for the alarm's history."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Addresses:
+class Addresses(msgspec.Struct, frozen=True, kw_only=True):
     """Content of actions.toml. `allowed` None allows every address.
 
         [topics]
@@ -187,7 +187,7 @@ class Addresses:
     needs no confirmation. `folder`, in the home, has the files that subscribe to topics.
     """
 
-    topics: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    topics: Mapping[str, Sequence[str]] = msgspec.field(default_factory=dict)
     allowed: frozenset[Origin] | None = None
     confirmed: frozenset[Origin] = frozenset()
     folder: str = DEFAULT_FOLDER
@@ -326,8 +326,7 @@ Publish = Callable[[str, str, str, str], bool]
 Job = tuple[Scope, str, AlarmState, float]  # an alarm, and the state it entered then
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AlarmActionDeps:
+class AlarmActionDeps(msgspec.Struct, frozen=True, kw_only=True):
     """Dependencies of alarm actions. `addresses_of` raises AddressError without an address.
 
     `publish(topic, subject, message, message_id)` is called in a thread, and returns whether the

@@ -3,7 +3,8 @@
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from hostelry.base.errors import ServiceError
 from hostelry.domain.alarm import AlarmRule, AlarmState, AlarmStatus, CompositeAlarm, MetricAlarm

@@ -23,9 +23,11 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TypeVar
+
+import msgspec
+from msgspec.structs import replace
 
 from hostelry.base.clock import Clock, MonotonicClock, until_next_s
 from hostelry.base.errors import Conflict, RetryableError
@@ -69,19 +71,17 @@ MAX_ROUNDS = 10  # of composite alarms on composite alarms
 HOUSEKEEPING_S = 3600.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AlarmWatchDeps:
+class AlarmWatchDeps(msgspec.Struct, frozen=True, kw_only=True):
     """Dependencies of the alarm watch. `steady` never jumps."""
 
     state: State
     metrics: MetricReader
     scaler: Scaler
     clock: Clock
-    steady: Clock = field(default_factory=MonotonicClock)
+    steady: Clock = msgspec.field(default_factory=MonotonicClock)
 
 
-@dataclass(slots=True, kw_only=True)
-class AlarmSchedule:
+class AlarmSchedule(msgspec.Struct, kw_only=True):
     """Memory of one alarm: when it is due, when its policies were triggered last and for what."""
 
     due_at: float

@@ -2,8 +2,10 @@
 
 import threading
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import TypeVar
+
+import msgspec
+from msgspec.structs import replace
 
 from hostelry.base.errors import Conflict, RetryableError, ServiceError, TerminalError
 from hostelry.domain.component import ComponentStatus, InferenceComponent
@@ -33,8 +35,7 @@ Name = tuple[Scope, str]
 Variant = tuple[Scope, str, str]  # an endpoint's
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Groups:
+class Groups(msgspec.Struct, frozen=True, kw_only=True):
     """What belongs to what, as of one revision."""
 
     endpoints: Mapping[Name, Endpoint]

@@ -6,7 +6,9 @@ rest. A wake is on the path of a request that waits, so it reads and writes one 
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from hostelry.base.clock import Clock
 from hostelry.base.errors import Conflict
@@ -28,8 +30,7 @@ LOOK_BACK_S = 5  # reports may be late by a second or two
 Change = Callable[[EndpointVariant], EndpointVariant]
 
 
-@dataclass(slots=True, kw_only=True)
-class _Seen:
+class _Seen(msgspec.Struct, kw_only=True):
     """The observations of a variant. Instants are of a clock that never jumps.
 
     `used_at` is by environment, `woken_at` the last wake, `empty_since` when the last environment

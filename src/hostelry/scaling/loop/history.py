@@ -6,7 +6,8 @@ and any CloudWatch client draw from it.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from hostelry.domain.load import SecondLoad
 from hostelry.domain.metric import OWN_NAMESPACE, Metric, MetricStat, Sample
@@ -38,8 +39,7 @@ STATISTICS: Mapping[str, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Written:
+class Written(msgspec.Struct, frozen=True, kw_only=True):
     """The last values written for a target, and when."""
 
     at: float

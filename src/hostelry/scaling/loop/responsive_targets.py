@@ -1,7 +1,8 @@
 """Targets that chose the responsive policy, with their capacity, read from the records."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from hostelry.domain.hidden_endpoint import is_hidden
 from hostelry.domain.load import LoadKey
@@ -20,8 +21,7 @@ from hostelry.store.records import State
 Target = tuple[Scope, str, Dimension]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResponsiveTarget:
+class ResponsiveTarget(msgspec.Struct, frozen=True, kw_only=True):
     """A target with the responsive policy: its options, its number and its bounds.
 
     `is_tracked`: one of AWS's target-tracking policies scales it in.
@@ -34,16 +34,14 @@ class ResponsiveTarget:
     is_tracked: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResponsiveTargets:
+class ResponsiveTargets(msgspec.Struct, frozen=True, kw_only=True):
     """Every target that chose the policy. `refused` says, by ARN, why one cannot have it."""
 
-    watched: Mapping[LoadKey, ResponsiveTarget] = field(default_factory=dict)
-    refused: Mapping[str, str] = field(default_factory=dict)
+    watched: Mapping[LoadKey, ResponsiveTarget] = msgspec.field(default_factory=dict)
+    refused: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Resource:
+class _Resource(msgspec.Struct, frozen=True, kw_only=True):
     """A resource that a tag or a policy may choose for. A variant has no `arn` and no tags."""
 
     key: LoadKey

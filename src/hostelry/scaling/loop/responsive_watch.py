@@ -9,8 +9,10 @@ import math
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Protocol
+
+import msgspec
+from msgspec.structs import replace
 
 from hostelry.base.clock import Clock
 from hostelry.base.errors import HostelryError
@@ -53,8 +55,7 @@ class Seconds(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResponsiveWatchDeps:
+class ResponsiveWatchDeps(msgspec.Struct, frozen=True, kw_only=True):
     """Dependencies of the watch. `metrics` None publishes nothing. `steady` never jumps."""
 
     state: State

@@ -10,8 +10,10 @@ import math
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from typing import Protocol
+
+import msgspec
+from msgspec.structs import replace
 
 from hostelry.base.clock import Clock
 from hostelry.base.errors import RetryableError
@@ -79,8 +81,7 @@ MAX_TRIGGERS = 10_000
 AlarmKey = tuple[str, str]  # the policy's ARN, the alarm's name
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TimedProposal:
+class TimedProposal(msgspec.Struct, frozen=True, kw_only=True):
     """A proposal that was made at `at`, by a clock that never jumps."""
 
     proposal: Proposal
@@ -157,8 +158,7 @@ Place = tuple[Scope, str]
 NO_POLICIES: Sequence[ScalingPolicy] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScalerDeps:
+class ScalerDeps(msgspec.Struct, frozen=True, kw_only=True):
     """Dependencies of the scaler. `steady` never jumps, and `pace` divides cooldowns."""
 
     state: State
@@ -170,16 +170,14 @@ class ScalerDeps:
     new_id: Callable[[], str] = new_request_id
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LastDecision:
+class LastDecision(msgspec.Struct, frozen=True, kw_only=True):
     """The last decision for a target and its time, even if nothing was changed."""
 
     at: float
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Retry:
+class Retry(msgspec.Struct, frozen=True, kw_only=True):
     """A request that is handled again, by `attempt`, while `is_desired` is true.
 
     Of several requests `by` one policy for one target, the newest is kept.

@@ -20,7 +20,8 @@ between any two writes leaves one story: `recover` sees by the number itself how
 
 import logging
 from collections.abc import Callable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from hostelry.base.clock import Clock
 from hostelry.base.errors import TerminalError

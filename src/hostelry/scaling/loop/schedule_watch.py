@@ -2,7 +2,8 @@
 
 import logging
 from collections.abc import Callable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from hostelry.base.clock import Clock
 from hostelry.base.errors import Conflict

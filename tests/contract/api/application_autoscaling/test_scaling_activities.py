@@ -5,10 +5,10 @@ our own reference.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tests.contract.api.rig import Api
 
 from hostelry.base.clock import ManualClock

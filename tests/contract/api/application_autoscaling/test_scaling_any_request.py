@@ -1,12 +1,12 @@
 """Any request of Application Auto Scaling that its model allows: answered, or refused by a code."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from hostelry.api.context import CallContext
 from hostelry.api.operations import OPERATIONS, perform

@@ -6,13 +6,13 @@ and syntax" in the CloudWatch API reference, and issue reports with AWS's errors
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from tests.cases import case, cases
 from tests.contract.api.rig import Api
 

@@ -4,9 +4,9 @@ Source: SageMaker developer guide, "Monitor Amazon SageMaker AI with Amazon Clou
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 from tests.unit.metrics.sagemaker.census_sample import ADAPTER, MODEL, census
 from tests.unit.metrics.sagemaker.load_sample import CHAT, T0, load
 

@@ -5,10 +5,10 @@ and its section on deployment guardrails.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tests.unit.metrics.sagemaker.census_sample import HOSTS, census
 from tests.unit.metrics.sagemaker.load_sample import CHAT, load
 

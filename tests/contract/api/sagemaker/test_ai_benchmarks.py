@@ -3,10 +3,10 @@
 import copy
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tests.cases import case, cases
 from tests.contract.api.rig import ROLE, Api
 

@@ -1,8 +1,8 @@
 """Several instance types in one variant, and instances that follow copies."""
 
-from dataclasses import replace
 from typing import Any
 
+from msgspec.structs import replace
 from tests.cases import case, cases
 from tests.contract.api.rig import Api
 

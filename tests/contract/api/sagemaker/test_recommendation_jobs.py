@@ -1,10 +1,10 @@
 """Inference recommendations jobs: descriptions, and meanings of requests."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tests.cases import case, cases
 from tests.contract.api.rig import Api
 from tests.contract.api.sagemaker.recommendation_requests import (

@@ -1,9 +1,9 @@
 """AutoRollbackConfiguration and the waits of a blue/green update: kept, shown and refused."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tests.cases import case, cases
 from tests.contract.api.rig import Api
 

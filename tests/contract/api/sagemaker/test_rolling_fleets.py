@@ -1,9 +1,9 @@
 """RollingUpdatePolicy of endpoints is stored, shown or refused, and updates end old instances."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tests.cases import case, cases
 from tests.contract.api.rig import Api
 

@@ -1,9 +1,9 @@
 """GetScalingConfigurationRecommendation, and its refusals."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tests.cases import case, cases
 from tests.contract.api.rig import Api
 from tests.contract.api.sagemaker.recommendation_requests import TYPE, job_with

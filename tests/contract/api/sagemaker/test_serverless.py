@@ -1,10 +1,10 @@
 """Serverless endpoints: accepted values, descriptions, in-place changes and updates."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tests.cases import case, cases
 from tests.contract.api.rig import Api
 

@@ -1,7 +1,6 @@
 """The tables of `hostelry cost`."""
 
-from dataclasses import replace
-
+from msgspec.structs import replace
 from tests.cases import case, cases
 
 from hostelry.cli.cost.command import By

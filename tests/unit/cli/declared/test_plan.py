@@ -1,11 +1,11 @@
 """Plans against a town: the steps for the observed resources, and the state after them."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tests.cases import case, cases
 from tests.unit.cli.declared.documents import EVERY, LATER, SHOP
 from tests.unit.cli.declared.rig import (

@@ -3,10 +3,10 @@ import gzip
 import json
 import zlib
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tests.cases import case, cases
 
 from hostelry.base.errors import TerminalError

@@ -1,11 +1,11 @@
 """Deployments carried out over the real APIs of a town."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tests.cases import case, cases
 from tests.unit.cli.declared.rig import ROLE, Killed, Silent, TownAws
 from tests.unit.cli.deploy.test_plan import deployment, folder

@@ -1,11 +1,11 @@
 """Records are read by the platform's own APIs, of a town with endpoints of each option."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tests.cases import case, cases
 from tests.unit.cli.declared.rig import ROLE, TownAws, apply
 from tests.unit.reconcile.samples import SCOPE, Town

@@ -2,11 +2,11 @@
 
 import io
 import tarfile
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tests.cases import case, cases
 
 from hostelry.base.errors import TerminalError

@@ -1,9 +1,9 @@
 """Removal by `hostelry rm`: removed resources, and resources that stay because others use them."""
 
-from dataclasses import replace
 from typing import Any
 
 from botocore.exceptions import ClientError
+from msgspec.structs import replace
 from tests.cases import case, cases
 
 from hostelry.cli.models.removal import (

@@ -1,11 +1,12 @@
 """Requests for models: the copy that gets them, their leases, lost models and copies."""
 
 import asyncio
+import dataclasses
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tests.cases import case, cases
 from tests.unit.dataplane.routes_sample import COPIES, HERE
 
@@ -27,7 +28,7 @@ from hostelry.http1.upstream import Timeouts
 KEY = LoadKey(scope=HERE, endpoint_name="many", variant_name="v")
 AGENTS = ("http://127.0.0.1:8", "http://127.0.0.1:9")
 MODEL_COPIES = tuple(
-    replace(copy, models_address=f"{agent}/target-models/{copy.id}")
+    dataclasses.replace(copy, models_address=f"{agent}/target-models/{copy.id}")
     for copy, agent in zip(COPIES, AGENTS, strict=True)
 )
 
@@ -250,7 +251,7 @@ def test_a_copy_that_was_restarted_is_expected_to_have_nothing() -> None:
     assert homes.choose(KEY, [copy], [0], "a").loads
     homes.learn_lease(copy, "a", hit=False, waited_s=3.0)
     assert not homes.choose(KEY, [copy], [0], "a").loads
-    moved: CopyRoute = replace(copy, address="http://127.0.0.1:77")
+    moved: CopyRoute = dataclasses.replace(copy, address="http://127.0.0.1:77")
     assert homes.choose(KEY, [moved], [0], "a").loads
 
 

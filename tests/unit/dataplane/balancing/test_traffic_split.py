@@ -1,9 +1,9 @@
 """The fleet that a request is offered to first, and the one that it falls back on."""
 
 from collections import Counter
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 from tests.cases import case, cases
 from tests.unit.dataplane.routes_sample import HERE, variant
 

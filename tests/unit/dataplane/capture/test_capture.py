@@ -1,10 +1,10 @@
 """The buffer of captured requests: kept, dropped and returned records."""
 
 import asyncio
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
 from tests.cases import case, cases
 from tests.unit.dataplane.capture.capture_sample import AT, CAPTURE, KEY, all_records, spool
 from tests.unit.dataplane.routes_sample import COPIES

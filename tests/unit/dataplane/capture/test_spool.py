@@ -3,9 +3,9 @@
 import errno
 import fcntl
 import resource
-from dataclasses import replace
 from pathlib import Path
 
+from msgspec.structs import replace
 from tests.cases import case, cases
 from tests.unit.dataplane.capture.capture_sample import (
     AT,

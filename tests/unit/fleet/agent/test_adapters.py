@@ -1,10 +1,10 @@
 import asyncio
 from collections.abc import Collection
-from dataclasses import replace
 from pathlib import Path
 
 import httpx
 import pytest
+from msgspec.structs import replace
 from tests.cases import case, cases
 
 from hostelry.domain.copy import AdapterPhase, AdapterPlacement, AdapterStatus

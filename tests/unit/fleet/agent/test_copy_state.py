@@ -1,6 +1,9 @@
 """The status of a copy as callers get it."""
 
-from dataclasses import fields, replace
+import dataclasses
+from dataclasses import fields
+
+from msgspec.structs import replace
 
 from hostelry.domain.copy import AdapterPhase, AdapterStatus, CopyPhase, CopyStatus, LastEnd
 from hostelry.fleet.agent.copy_state import hide_status_paths
@@ -27,7 +30,7 @@ def hide_paths(text: str) -> str:
 def test_no_text_of_a_status_has_a_path_of_the_machine() -> None:
     found = hide_status_paths(STATUS, hide_paths)
     assert PATH not in str([getattr(found, it.name) for it in fields(found)])
-    assert found == replace(
+    assert found == dataclasses.replace(
         STATUS,
         reason=SHOWN,
         log_tail=SHOWN,

@@ -161,7 +161,7 @@ def test_desired_copies_that_cannot_be_recorded_are_refused_and_change_nothing(
     run(tmp_path, work)
 
 
-class FullFolder(CopyFolder):
+class FullFolder(CopyFolder, frozen=True):
     """A copy's folder on a disk that is full."""
 
     def save(self, record: CopyRecord) -> None:

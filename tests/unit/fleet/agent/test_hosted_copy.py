@@ -1,12 +1,13 @@
 """One copy on its way to READY, with a model server that is not there."""
 
 import asyncio
+import dataclasses
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import httpx
+from msgspec.structs import replace
 from tests.cases import case, cases
 from tests.unit.fleet.agent.test_full_disk import NoProcesses, deps, spec
 
@@ -75,7 +76,7 @@ def test_why_a_copy_is_not_proven_is_reported_meanwhile(
                 shown.set_result(status.reason)
 
         async with httpx.AsyncClient(transport=httpx.MockTransport(broken)) as http:
-            given = replace(deps(tmp_path, http), policy=CopyPolicy(ping_every_s=0.01))
+            given = dataclasses.replace(deps(tmp_path, http), policy=CopyPolicy(ping_every_s=0.01))
             folder = CopyFolder(tmp_path / "c-1")
             copy = HostedCopy(spec("c-1", image), folder, given, changed, tuple)
             running = asyncio.create_task(copy.run())
@@ -96,7 +97,7 @@ def test_a_copy_that_is_too_late_reports_why_it_was_not_proven(tmp_path: Path) -
 
     async def work() -> str | None:
         async with httpx.AsyncClient(transport=httpx.MockTransport(broken)) as http:
-            given = replace(deps(tmp_path, http), policy=CopyPolicy(ping_every_s=0.2))
+            given = dataclasses.replace(deps(tmp_path, http), policy=CopyPolicy(ping_every_s=0.2))
             limited = replace(spec("c-1", "lmi:1"), startup_timeout_s=0.3)
             copy = HostedCopy(limited, CopyFolder(tmp_path / "c-1"), given, lambda: None, tuple)
             await asyncio.wait_for(copy.run(), 20)
@@ -116,7 +117,7 @@ def test_a_copy_that_is_too_late_names_its_port_if_another_copy_listens_there(
 
     async def work() -> str | None:
         async with httpx.AsyncClient(transport=httpx.MockTransport(broken)) as http:
-            given = replace(deps(tmp_path, http), launcher=launcher)
+            given = dataclasses.replace(deps(tmp_path, http), launcher=launcher)
             limited = replace(spec("c-1", "lmi:1"), startup_timeout_s=0.1)
             copy = HostedCopy(limited, CopyFolder(tmp_path / "c-1"), given, lambda: None, tuple)
             await asyncio.wait_for(copy.run(), 20)

@@ -1,6 +1,5 @@
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 from tests.cases import case, cases
 
 from hostelry.domain.copy import CopySpec

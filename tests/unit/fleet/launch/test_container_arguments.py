@@ -1,11 +1,12 @@
 """Command lines for a container engine, and the meaning of its answers."""
 
+import dataclasses
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tests.cases import case, cases
 
 from hostelry.base.errors import TerminalError
@@ -54,7 +55,7 @@ PLAN = ContainerPlan(
 
 
 def argv(engine: EngineFacts = PODMAN, image: ImageFacts = IMAGE, **order: Any) -> list[str]:
-    plan = replace(PLAN, order=replace(ORDER, **order))
+    plan = replace(PLAN, order=dataclasses.replace(ORDER, **order))
     return run_arguments(engine, image, plan)
 
 
@@ -247,7 +248,7 @@ STATE = ContainerState(running=False, pid=None, exit_code=0, out_of_memory=False
     case("an error", {"error": "no such device"}, None, 0, "no such device"),
 )
 def test_ends_in_words(state: dict[str, object], limit: int | None, kills: int, words: str) -> None:
-    ended = replace(STATE, **state)  # type: ignore[arg-type]
+    ended = replace(STATE, **state)
     assert words in describe_container_exit(ended, limit, kills)
 
 

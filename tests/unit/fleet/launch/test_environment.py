@@ -1,7 +1,8 @@
-from dataclasses import replace
+import dataclasses
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from tests.cases import case, cases
 
 from hostelry.base.operator_secrets import SecretPurpose
@@ -103,11 +104,11 @@ def test_a_copy_without_requirements_has_its_instance_to_itself() -> None:
 
 
 def test_a_container_of_several_has_its_part_of_the_memory_and_all_cpus() -> None:
-    made = made_of({}, spec({}), replace(PLACE, num_sharing=3))
+    made = made_of({}, spec({}), dataclasses.replace(PLACE, num_sharing=3))
     assert made["HOSTELRY_MEMORY_BYTES"] == "333"
     assert (made["HOSTELRY_CPUS"], made["HOSTELRY_ACCELERATORS"]) == ("8", "2")
     reserved = made_of(
-        {}, spec({}, Requirements(min_memory_bytes=512)), replace(PLACE, num_sharing=3)
+        {}, spec({}, Requirements(min_memory_bytes=512)), dataclasses.replace(PLACE, num_sharing=3)
     )
     assert reserved["HOSTELRY_MEMORY_BYTES"] == "512"
 
@@ -270,13 +271,13 @@ def test_a_copy_sees_the_accelerators_it_reserved(
 ) -> None:
     reserved = Requirements(min_memory_bytes=1, accelerators=accelerators)
     given = spec({"CUDA_VISIBLE_DEVICES": "0,1,2"}, reserved, device_ids)
-    place = replace(PLACE, devices=tuple(own))
+    place = dataclasses.replace(PLACE, devices=tuple(own))
     made = made_of({"CUDA_VISIBLE_DEVICES": "9"}, given, place)
     assert made["CUDA_VISIBLE_DEVICES"] == visible
 
 
 def test_a_copy_without_requirements_sees_every_accelerator_of_its_instance() -> None:
-    made = made_of({}, spec({}), replace(PLACE, devices=("2", "3")))
+    made = made_of({}, spec({}), dataclasses.replace(PLACE, devices=("2", "3")))
     assert made["CUDA_VISIBLE_DEVICES"] == made["NVIDIA_VISIBLE_DEVICES"] == "2,3"
 
 

@@ -1,9 +1,10 @@
 """InvokeEndpointAsync: accepted only once it is kept, and only by asynchronous endpoints."""
 
 import asyncio
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import pytest
+from msgspec.structs import replace
 from tests.cases import case, cases
 from tests.unit.dataplane.routes_sample import HERE, SNAPSHOT, variant
 

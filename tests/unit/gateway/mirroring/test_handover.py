@@ -5,6 +5,7 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import msgspec
 from tests.cases import case, cases
 from tests.unit.gateway.mirroring.mirror_sample import KEY, SHADOW, asked
 
@@ -31,9 +32,8 @@ class Peer:
         self.readers: list[FrameReader] = []
         self.dropped: list[LoadKey] = []
         self.now_s = 50.0
-        given = HandoverLimits(batch_s=0.0, max_unsent=4, max_unsent_bytes=7_000_000)
-        for name, value in limits.items():
-            object.__setattr__(given, name, value)
+        settings = {"batch_s": 0.0, "max_unsent": 4, "max_unsent_bytes": 7_000_000, **limits}
+        given = msgspec.convert(settings, HandoverLimits)
         self.handover = MirrorHandover(
             self._connect,
             ShadowTurns(lambda: 0.5),

@@ -3,9 +3,9 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import Any
 
+from msgspec.structs import replace
 from tests.unit.dataplane.routes_sample import COPIES, HERE, component
 
 from hostelry.aws.runtime import InvokeRequest

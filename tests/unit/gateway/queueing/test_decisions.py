@@ -1,7 +1,6 @@
 """Tables of the pending queue's decisions, without a queue or a clock."""
 
-from dataclasses import replace
-
+from msgspec.structs import replace
 from tests.cases import case, cases
 from tests.unit.dataplane.routes_sample import COPIES, HERE, component
 

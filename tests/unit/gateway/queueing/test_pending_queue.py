@@ -1,8 +1,8 @@
 """Requests that wait for a copy: order, rate of release, limits, and the reasons they get."""
 
 import asyncio
-from dataclasses import replace
 
+from msgspec.structs import replace
 from tests.unit.dataplane.routes_sample import COPIES
 from tests.unit.gateway.queueing.queue_rig import (
     ASLEEP,

@@ -1,8 +1,8 @@
 """Requests that may not wait, names that only control knows, and copies that start and end."""
 
 import asyncio
-from dataclasses import replace
 
+from msgspec.structs import replace
 from tests.cases import case, cases
 from tests.unit.dataplane.routes_sample import COPIES, HERE, component, variant
 from tests.unit.gateway.queueing.queue_rig import (

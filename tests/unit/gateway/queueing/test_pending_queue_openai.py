@@ -2,8 +2,8 @@
 
 import asyncio
 import json
-from dataclasses import replace
 
+from msgspec.structs import replace
 from tests.cases import case, cases
 from tests.unit.dataplane.routes_sample import COPIES, HERE
 from tests.unit.gateway.queueing.queue_rig import ASLEEP, AWAKE, NOTHING, settle

@@ -1,11 +1,11 @@
 """A search of the highest concurrency on a local model server, and its failures."""
 
 import asyncio
-from dataclasses import replace
 from typing import Any, cast
 
 import pytest
 from msgspec import structs
+from msgspec.structs import replace
 from tests.cases import case, cases
 from tests.unit.jobs.ai_benchmarks.test_ai_benchmark_run import CLOCK, Bucket, Llm, Rig
 from tests.unit.recommendations.jobs import SCOPE

@@ -2,10 +2,10 @@
 
 import asyncio
 import logging
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from tests.unit.dataplane.capture.capture_sample import AT, KEY, LIMITS, TARGET, record_head, spool
 
 from hostelry.base.clock import ManualClock

@@ -2,11 +2,11 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tests.cases import case, cases
 from tests.unit.dataplane.capture.capture_sample import AT, CAPTURE, KEY, all_records, spool
 

@@ -1,10 +1,10 @@
 """Slots of copies while answers are written: given back, for a bounded number of writes."""
 
 import asyncio
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tests.memory_queue import MemoryQueue
 from tests.unit.jobs.dispatch.claims import SCOPE, claimed
 

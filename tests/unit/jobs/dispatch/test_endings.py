@@ -1,8 +1,8 @@
 """Failed requests while the object store does not take their failure objects."""
 
-from dataclasses import replace
 from typing import Any
 
+from msgspec.structs import replace
 from tests.cases import case, cases
 from tests.memory_queue import MemoryQueue
 from tests.unit.jobs.dispatch.claims import SCOPE, claimed

@@ -4,11 +4,11 @@ import sqlite3
 import subprocess
 import sys
 import threading
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+from msgspec.structs import replace
 from tests.contract.jobs.test_request_queue import DONE, HERE, LEASE_S, NOW, asked, claims, note
 
 from hostelry.jobs.queue.durable_queue import MAX_BYTES, MAX_UNFINISHED, DurableQueue

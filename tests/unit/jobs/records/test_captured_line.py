@@ -1,10 +1,10 @@
 """The line of a captured request."""
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tests.cases import case, cases
 from tests.unit.dataplane.capture.capture_sample import CAPTURE, record_head
 

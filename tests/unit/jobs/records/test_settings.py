@@ -1,5 +1,4 @@
-from dataclasses import replace
-
+from msgspec.structs import replace
 from tests.cases import case, cases
 from tests.unit.jobs.transform_jobs import JOB
 
@@ -26,6 +25,6 @@ REPLY = b'{"MaxConcurrentTransforms": 4, "BatchStrategy": "SINGLE_RECORD", "MaxP
 def test_the_request_comes_before_the_container_before_defaults(
     given: dict[str, object], answer: bytes | None, expected: tuple[int, BatchStrategy, int]
 ) -> None:
-    found = choose_payload_settings(replace(JOB, **given), answer)  # type: ignore[arg-type]
+    found = choose_payload_settings(replace(JOB, **given), answer)
     payload_mb = found.max_payload_bytes // MB
     assert (found.max_concurrent, found.strategy, payload_mb) == expected

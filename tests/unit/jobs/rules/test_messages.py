@@ -1,5 +1,7 @@
+import dataclasses
 import json
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from hostelry.domain.async_request import AsyncRequest
 from hostelry.domain.scope import Scope
@@ -73,7 +75,7 @@ def test_without_a_topic_there_is_no_message() -> None:
 
 def test_the_response_is_included_where_asked_for_and_small() -> None:
     def included(request: AsyncRequest, body: bytes | None) -> object:
-        message = build_success_message(request, replace(OUTPUT, body=body), 0)
+        message = build_success_message(request, dataclasses.replace(OUTPUT, body=body), 0)
         assert message is not None
         return json.loads(message).get("responseBody")
 

@@ -1,7 +1,6 @@
 """A small census: an endpoint for components with an adapter, and an endpoint for models."""
 
-from dataclasses import replace
-
+from msgspec.structs import replace
 from tests.unit.metrics.sagemaker.load_sample import CHAT, SCOPE
 
 from hostelry.domain.load import LoadKey

@@ -5,9 +5,9 @@ SageMaker API reference (the metrics that the period applies to).
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 from tests.cases import case, cases
 from tests.unit.metrics.sagemaker.census_sample import ADAPTER, HOSTS, MODEL, census
 from tests.unit.metrics.sagemaker.load_sample import CHAT, T0, load

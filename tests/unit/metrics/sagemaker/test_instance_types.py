@@ -6,9 +6,9 @@ InstanceType), in addition to the sets without the type.
 """
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 from tests.cases import case, cases
 from tests.unit.metrics.sagemaker.census_sample import ADAPTER, HOSTS, MODEL, census
 from tests.unit.metrics.sagemaker.load_sample import CHAT, T0, load

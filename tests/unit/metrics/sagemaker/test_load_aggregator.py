@@ -3,12 +3,12 @@
 import random
 import threading
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from tests.cases import case, cases
 from tests.unit.metrics.sagemaker.load_sample import CHAT, CODE, T0, load, report
 

@@ -1,9 +1,9 @@
 """Publishing of closed seconds: correct sums, gauges of ten seconds, zeros, gaps."""
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 from tests.cases import case, cases
 from tests.unit.metrics.sagemaker.census_sample import ADAPTER, MODEL, census
 from tests.unit.metrics.sagemaker.load_sample import CHAT, T0, load

@@ -1,9 +1,9 @@
 """The publisher emits each sample once, even if the disk fails."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 from tests.unit.metrics.sagemaker.census_sample import HOSTS, MODEL, census
 from tests.unit.metrics.sagemaker.load_sample import CHAT, SCOPE, T0, load, report
 

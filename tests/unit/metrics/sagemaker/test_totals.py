@@ -1,7 +1,6 @@
 """Counters since control began: sums of all seconds, of as many names as have room."""
 
-from dataclasses import replace
-
+from msgspec.structs import replace
 from tests.unit.metrics.sagemaker.load_sample import CHAT, CODE, T0, load
 
 from hostelry.domain.load import Distribution

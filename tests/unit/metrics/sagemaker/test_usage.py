@@ -1,7 +1,6 @@
 """Samples of usage: sums over requests, the limits of names, instances over time."""
 
-from dataclasses import replace
-
+from msgspec.structs import replace
 from tests.cases import case, cases
 from tests.unit.metrics.sagemaker.load_sample import CHAT, SCOPE, T0, load
 

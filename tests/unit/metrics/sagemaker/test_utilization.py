@@ -1,8 +1,8 @@
 """Use of instances and reservations, in per cent."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 
+from msgspec.structs import replace
 from tests.cases import case, cases
 from tests.unit.metrics.sagemaker.census_sample import HOSTS, MODEL, census
 from tests.unit.metrics.sagemaker.load_sample import CHAT, T0

@@ -2,11 +2,11 @@
 
 import json
 import math
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from tests.cases import case, cases
 
 from hostelry.domain.alarm import AlarmRule, AlarmState, AlarmStatus, Comparison, MissingData

@@ -1,8 +1,8 @@
 """The plan for each request: every row of the tables of `decide` and `look_back_s`."""
 
-from dataclasses import replace
 from typing import Any
 
+from msgspec.structs import replace
 from tests.cases import case, cases
 
 from hostelry.domain.alarm import AlarmState

@@ -1,7 +1,6 @@
 """The acts that cooldowns count from."""
 
-from dataclasses import replace
-
+from msgspec.structs import replace
 from tests.cases import case, cases
 
 from hostelry.domain.scaling import ActivityStatus, Dimension, ScalingActivity

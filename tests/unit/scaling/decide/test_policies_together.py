@@ -6,12 +6,12 @@ SageMaker inference launches faster auto scaling for generative AI models" (2024
 """
 
 import math
-from dataclasses import replace
 from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from tests.cases import case, cases
 
 from hostelry.domain.scaling import Suspended
@@ -203,7 +203,7 @@ def test_a_veto_holds_back_scale_in_only(wanted: int, desired: int) -> None:
 )
 def test_limits_that_cannot_be(wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=r"max_error_rate is|has a limit below"):
-        replace(GuardLimits(), **wrong)  # type: ignore[arg-type]
+        replace(GuardLimits(), **wrong)
 
 
 @given(

@@ -5,12 +5,12 @@ CronExpression, DST = "Schedule types" (Daylight savings time) in the EventBridg
 guide, API = PutScheduledAction in the Application Auto Scaling API reference.
 """
 
-from dataclasses import replace
 from datetime import datetime, tzinfo
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from tests.cases import case, cases
 
 from hostelry.domain.scaling import Dimension, ScheduledAction
@@ -224,7 +224,7 @@ def action(schedule: str, zone: str = "UTC", **more: float) -> ScheduledAction:
         timezone=zone,
         created_at=at("2024-05-01T00:30"),
     )
-    return replace(put, **more)  # type: ignore[arg-type]
+    return replace(put, **more)
 
 
 @cases(

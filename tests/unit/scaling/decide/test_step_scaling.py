@@ -6,11 +6,11 @@ API = PutScalingPolicy (StepAdjustment) in its API reference.
 
 import math
 import sys
-from dataclasses import replace
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from tests.cases import case, cases
 
 from hostelry.domain.scaling import Adjustment, StepAdjustment, StepScaling

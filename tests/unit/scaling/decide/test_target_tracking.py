@@ -5,10 +5,10 @@ PutScalingPolicy in its API reference, 7.3 = the section of our own reference on
 """
 
 import math
-from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from tests.cases import case, cases
 
 from hostelry.domain.scaling import TargetTracking

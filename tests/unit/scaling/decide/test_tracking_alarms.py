@@ -4,10 +4,9 @@ Sources: UG = "Target tracking scaling policies" in the Application Auto Scaling
 "Monitor Amazon SageMaker AI with Amazon CloudWatch", 7.2 and 7.3 = sections of our own reference.
 """
 
-from dataclasses import replace
-
 import botocore.session
 import pytest
+from msgspec.structs import replace
 from tests.cases import case, cases
 
 from hostelry.domain.alarm import Comparison, MissingData

@@ -3,11 +3,11 @@
 import asyncio
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tests.unit.scaling.loop.alarm_rig import (
     ALARM,
     HOOK,

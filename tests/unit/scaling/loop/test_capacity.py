@@ -1,8 +1,7 @@
 """A target's capacity: reading it, changing it only in time, and writing it."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 from tests.cases import case, cases
 from tests.unit.reconcile.samples import NOW, SCOPE, deployment, endpoint, variant
 
@@ -55,7 +54,7 @@ class Variants:
     def change(self, **changes: object) -> None:
         found = self.state.endpoints.get(SCOPE, "ep")
         assert found is not None
-        after = replace(found.value, **changes)  # type: ignore[arg-type] # fields by name
+        after = replace(found.value, **changes)  # fields by name
         self.state.endpoints.put(SCOPE, "ep", after, expect=found.version)
 
     @property

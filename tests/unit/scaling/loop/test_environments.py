@@ -1,10 +1,10 @@
 """Environments of serverless variants: wakes start them, idleness ends them, by a clock of ours."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tests.cases import case, cases
 from tests.unit.reconcile.samples import NOW, SCOPE, deployment, endpoint, variant
 

@@ -1,10 +1,11 @@
 """The responsive watch: the resources that chose it, its proposals, and possible faults."""
 
 import logging
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tests.cases import case, cases
 from tests.unit.reconcile.samples import NOW, SCOPE
 from tests.unit.scaling.loop.scaling_town import KEY, RESOURCE, ScalingTown

@@ -1,9 +1,9 @@
 """Scheduled actions fired on a clock that moves by hand."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tests.cases import case, cases
 from tests.unit.reconcile.samples import NOW, SCOPE
 from tests.unit.scaling.loop.scaling_town import NAME, RESOURCE, ScalingTown

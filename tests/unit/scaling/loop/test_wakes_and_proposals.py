@@ -1,7 +1,6 @@
 """Wakes and proposals of the responsive policy, as the scaler handles them."""
 
-from dataclasses import replace
-
+from msgspec.structs import replace
 from tests.cases import case, cases
 from tests.unit.reconcile.samples import NOW, SCOPE, adapter
 from tests.unit.scaling.loop.scaling_town import KEY, RESOURCE, ScalingTown

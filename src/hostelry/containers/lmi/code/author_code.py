@@ -19,9 +19,10 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
+
+import msgspec
 
 from hostelry.base.errors import HostelryError
 from hostelry.base.pip_settings import is_plain, requirement_lines
@@ -123,8 +124,7 @@ class CodePolicy(Enum):
     TRUSTED = "trusted"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CodeTerms:
+class CodeTerms(msgspec.Struct, frozen=True, kw_only=True):
     """How code runs: the operator's policy, the model's folders, and the server's environment.
 
     `options` are the model's. `load_limit_s` is the time for installing its requirements.

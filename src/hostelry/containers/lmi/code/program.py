@@ -11,8 +11,9 @@ import os
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from hostelry.containers.code.code_channel import (
     AuthorModule,
@@ -56,16 +57,15 @@ from hostelry.containers.lmi.code.hook_values import (
 )
 
 
-@dataclass(slots=True)
-class CodeCalls:
+class CodeCalls(msgspec.Struct):
     """The calls that run in the author's module, and their streams, for the main thread."""
 
     module: AuthorModule
     start: LoadCode
     channel: CodeChannel
     tokenizer: CodeTokenizer
-    tasks: dict[int, asyncio.Task[None]] = field(default_factory=dict)
-    streams: dict[int, Any] = field(default_factory=dict)
+    tasks: dict[int, asyncio.Task[None]] = msgspec.field(default_factory=dict)
+    streams: dict[int, Any] = msgspec.field(default_factory=dict)
 
     def begin(self, message: ToCode) -> None:
         """Carry out a message."""

@@ -1,16 +1,16 @@
 """Interface between the HTTP process and the token generator."""
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Protocol
+
+import msgspec
 
 from hostelry.base.errors import HostelryError
 from hostelry.engine.pooled import PoolingFacts
 from hostelry.engine.request import Output, Request
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelFacts:
+class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Facts of the loaded model for the HTTP process. `warnings` are the engine's.
 
     `max_model_len` is the most tokens one request can have, prompt and answer together. `pooling`
@@ -27,8 +27,7 @@ class ModelFacts:
     max_images: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BackendStats:
+class BackendStats(msgspec.Struct, frozen=True, kw_only=True):
     """Load of the engine at its last step, and contents and bound of each adapter tier.
 
     Pages are of the one pool for KV cache and adapters. Free pages may hold cached data.
@@ -62,8 +61,7 @@ class BackendStats:
     adapter_loads_failed: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AdapterView:
+class AdapterView(msgspec.Struct, frozen=True, kw_only=True):
     """One registered adapter's state in the engine.
 
     `version` is the hash of its content, `tier` the fastest tier that holds it: pool, host, disk
@@ -79,8 +77,8 @@ class AdapterView:
     requests: int = 0
     prompt_tokens: int = 0
     generated_tokens: int = 0
-    hits: Mapping[str, int] = field(default_factory=dict)
-    loads: Mapping[str, int] = field(default_factory=dict)
+    hits: Mapping[str, int] = msgspec.field(default_factory=dict)
+    loads: Mapping[str, int] = msgspec.field(default_factory=dict)
     failed_loads: int = 0
     uploads: int = 0
     host_evictions: int = 0
@@ -88,8 +86,7 @@ class AdapterView:
     warnings: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CachedAdapterView:
+class CachedAdapterView(msgspec.Struct, frozen=True, kw_only=True):
     """An adapter by name, and the code of its pages in the pool's map, if it has any."""
 
     name: str
@@ -97,8 +94,7 @@ class CachedAdapterView:
     code: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CacheView:
+class CacheView(msgspec.Struct, frozen=True, kw_only=True):
     """The places of adapters, the nearest first, and the use of the pool's pages.
 
     `page_codes` are two bytes per page, little-endian (`engine.pages.owners`). Empty if there is
@@ -111,7 +107,7 @@ class CacheView:
     requests: int = 0
     prompt_tokens: int = 0
     generated_tokens: int = 0
-    hits: Mapping[str, int] = field(default_factory=dict)
+    hits: Mapping[str, int] = msgspec.field(default_factory=dict)
     page_codes: bytes = b""
     sequence_pages: int = 0
     idle_prefix_pages: int = 0

@@ -10,8 +10,9 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from hostelry.base.system import readable
 from hostelry.containers.lmi.settings.engine_settings import EngineSettings
@@ -60,8 +61,7 @@ class ForkedEngine:
             signal.pidfd_send_signal(self._ended, signal.SIGKILL)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineSide:
+class EngineSide(msgspec.Struct, frozen=True, kw_only=True):
     """The engine's side of a fork: its end of the socket, and the server's pid."""
 
     stream: socket.socket

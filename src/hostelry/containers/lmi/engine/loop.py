@@ -21,9 +21,9 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
 from typing import Any, Protocol
 
+import msgspec
 import torch
 
 from hostelry.containers.lmi.engine.backend import (
@@ -126,8 +126,7 @@ class HostedEngine(Protocol):
         ...
 
 
-@dataclass(slots=True, eq=False)
-class Compiling:
+class Compiling(msgspec.Struct, eq=False):
     """Requests of one `Add`, and the structures they wait for."""
 
     requests: tuple[Request, ...]

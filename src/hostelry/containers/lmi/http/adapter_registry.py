@@ -4,10 +4,12 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 from weakref import WeakValueDictionary
+
+import msgspec
+from msgspec.structs import replace
 
 from hostelry.containers.lmi.adapters.fetchers import SCHEMES
 from hostelry.containers.lmi.code.author_code import AuthorCode, CodeHost
@@ -39,8 +41,7 @@ CAUSES: Mapping[type[BackendError], Cause] = {
 LOG = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AdapterRecord:
+class AdapterRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One registered adapter. `alias` is its display name, `src` a path or URI.
 
     An adapter that was registered with preload false is not `loaded` until its first request.

@@ -8,10 +8,10 @@ import sys
 from array import array
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
 from itertools import groupby
 from typing import Any
 
+from msgspec.structs import asdict
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route

@@ -4,7 +4,6 @@ import json
 import logging
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -46,8 +45,7 @@ FAILED_STATUS = 424
 LOG = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CustomRequest:
+class CustomRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One request, and the code that may change it. `shown` formats texts for callers."""
 
     code: AuthorCode
@@ -162,8 +160,7 @@ class CustomRequest:
             raise build_code_refusal(f"Custom formatter failed: {error}") from error
 
 
-@dataclass(frozen=True, slots=True)
-class OutputFormatter:
+class OutputFormatter(msgspec.Struct, frozen=True):
     """The output formatter of one response."""
 
     custom: CustomRequest

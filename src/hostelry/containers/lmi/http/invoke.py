@@ -5,10 +5,10 @@ import logging
 import uuid
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
 
 import httpx
 import msgspec
+from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.types import Send
 
@@ -71,16 +71,14 @@ FETCH_S = 10.0
 MAX_AT_ONCE = 8
 
 
-@dataclass(frozen=True, slots=True)
-class InvocationRoute:
+class InvocationRoute(msgspec.Struct, frozen=True):
     """A route that generates: its OpenAI schema (None: the body decides) and its error form."""
 
     schema: Schema | None
     surface: Surface
 
 
-@dataclass(frozen=True, slots=True)
-class InvocationHandler:
+class InvocationHandler(msgspec.Struct, frozen=True):
     """Handles one request to generate, from its body to its last byte."""
 
     server: LmiServer

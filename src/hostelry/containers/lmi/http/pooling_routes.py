@@ -5,7 +5,6 @@ A pooled model's /invocations and OpenAI's generating routes are answered here, 
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -58,8 +57,7 @@ GENERATES = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class PooledHandler:
+class PooledHandler(msgspec.Struct, frozen=True):
     """Handles one request for vectors, from its body to its last byte.
 
     `route` is not set for /invocations, whose body decides. `generates` means that the route is

@@ -11,8 +11,7 @@ DJL Serving's front end also lets a client poll for an answer. Such requests are
     x-starting-token       asks for the next items of such an answer
 """
 
-from dataclasses import replace
-
+from msgspec.structs import replace
 from starlette.requests import Request
 
 from hostelry.containers.lmi.http.server import LmiServer, LoadedModel

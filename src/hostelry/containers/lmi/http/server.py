@@ -9,6 +9,8 @@ from enum import Enum
 from random import Random, SystemRandom
 from typing import Any
 
+import msgspec
+
 from hostelry.base.clock import Clock
 from hostelry.base.shown_paths import AFTER
 from hostelry.containers.lmi.artifact_path import CONTAINER_MODEL_DIR
@@ -64,8 +66,7 @@ class ServerPhase(Enum):
     FAILED = "failed"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoadedModel:
+class LoadedModel(msgspec.Struct, frozen=True, kw_only=True):
     """The objects that exist once the model is loaded."""
 
     backend: EngineBackend
@@ -73,7 +74,7 @@ class LoadedModel:
     chat: ChatTemplate | None
     registry: AdapterRegistry
     defaults: SamplingDefaults = NEUTRAL
-    conventions: Conventions = field(default_factory=Conventions)
+    conventions: Conventions = msgspec.field(default_factory=Conventions)
     images: ImageLimits = NO_IMAGES
 
 

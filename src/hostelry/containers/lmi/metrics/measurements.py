@@ -4,7 +4,8 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+
+import msgspec
 
 from hostelry.base.clock import Clock, MonotonicClock
 from hostelry.containers.lmi.response.generated import GeneratedSequence, Piece
@@ -66,8 +67,7 @@ class BucketCounts:
         return found
 
 
-@dataclass(slots=True)
-class AdapterCounts:
+class AdapterCounts(msgspec.Struct):
     """Counts of one adapter's sequences. `waiting` sequences have no token yet."""
 
     requests: int = 0
@@ -77,31 +77,30 @@ class AdapterCounts:
     running: int = 0
 
 
-@dataclass(slots=True)
-class Measurements:
+class Measurements(msgspec.Struct):
     """Counts and distributions of every sequence of every request.
 
     `finished` counts by vLLM's names of reasons, `refused` requests by status.
     """
 
-    clock: Clock = field(default_factory=MonotonicClock)
-    first_token_s: BucketCounts = field(default_factory=lambda: BucketCounts(FIRST_TOKEN_S))
-    between_tokens_s: BucketCounts = field(default_factory=lambda: BucketCounts(TOKEN_S))
-    mean_token_s: BucketCounts = field(default_factory=lambda: BucketCounts(TOKEN_S))
-    whole_s: BucketCounts = field(default_factory=lambda: BucketCounts(REQUEST_S))
-    queued_s: BucketCounts = field(default_factory=lambda: BucketCounts(REQUEST_S))
-    computed_s: BucketCounts = field(default_factory=lambda: BucketCounts(REQUEST_S))
-    prefill_s: BucketCounts = field(default_factory=lambda: BucketCounts(REQUEST_S))
-    decode_s: BucketCounts = field(default_factory=lambda: BucketCounts(REQUEST_S))
-    prompt_lengths: BucketCounts = field(default_factory=lambda: BucketCounts(TOKENS))
-    generated_lengths: BucketCounts = field(default_factory=lambda: BucketCounts(TOKENS))
-    most_tokens: BucketCounts = field(default_factory=lambda: BucketCounts(TOKENS))
-    sequences: BucketCounts = field(default_factory=lambda: BucketCounts(SEQUENCES))
+    clock: Clock = msgspec.field(default_factory=MonotonicClock)
+    first_token_s: BucketCounts = msgspec.field(default_factory=lambda: BucketCounts(FIRST_TOKEN_S))
+    between_tokens_s: BucketCounts = msgspec.field(default_factory=lambda: BucketCounts(TOKEN_S))
+    mean_token_s: BucketCounts = msgspec.field(default_factory=lambda: BucketCounts(TOKEN_S))
+    whole_s: BucketCounts = msgspec.field(default_factory=lambda: BucketCounts(REQUEST_S))
+    queued_s: BucketCounts = msgspec.field(default_factory=lambda: BucketCounts(REQUEST_S))
+    computed_s: BucketCounts = msgspec.field(default_factory=lambda: BucketCounts(REQUEST_S))
+    prefill_s: BucketCounts = msgspec.field(default_factory=lambda: BucketCounts(REQUEST_S))
+    decode_s: BucketCounts = msgspec.field(default_factory=lambda: BucketCounts(REQUEST_S))
+    prompt_lengths: BucketCounts = msgspec.field(default_factory=lambda: BucketCounts(TOKENS))
+    generated_lengths: BucketCounts = msgspec.field(default_factory=lambda: BucketCounts(TOKENS))
+    most_tokens: BucketCounts = msgspec.field(default_factory=lambda: BucketCounts(TOKENS))
+    sequences: BucketCounts = msgspec.field(default_factory=lambda: BucketCounts(SEQUENCES))
     prompt_tokens: int = 0
     generated_tokens: int = 0
-    finished: Counter[str] = field(default_factory=Counter)
-    refused: Counter[int] = field(default_factory=Counter)
-    adapters: dict[str, AdapterCounts] = field(default_factory=dict)
+    finished: Counter[str] = msgspec.field(default_factory=Counter)
+    refused: Counter[int] = msgspec.field(default_factory=Counter)
+    adapters: dict[str, AdapterCounts] = msgspec.field(default_factory=dict)
 
     @contextmanager
     def running(
@@ -136,8 +135,7 @@ class Measurements:
             del self.adapters[name]
 
 
-@dataclass(slots=True)
-class SequenceMeasure:
+class SequenceMeasure(msgspec.Struct):
     """Instants and counts of one sequence."""
 
     sequence: GeneratedSequence

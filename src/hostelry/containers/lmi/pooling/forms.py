@@ -5,9 +5,9 @@
 
 import base64
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
+import msgspec
 import numpy
 from numpy.typing import NDArray
 
@@ -18,16 +18,14 @@ Side = Literal["left", "right"]
 _SMALLEST = 1e-12  # a vector of zeros stays one
 
 
-@dataclass(frozen=True, slots=True)
-class PooledText:
+class PooledText(msgspec.Struct, frozen=True):
     """A text, a pair of texts, or token ids as they are."""
 
     text: str | tuple[int, ...]
     second: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AnswerHead:
+class AnswerHead(msgspec.Struct, frozen=True, kw_only=True):
     """The values of an answer that do not come from its vectors."""
 
     id: str
@@ -50,8 +48,7 @@ class PooledForm(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PooledCall:
+class PooledCall(msgspec.Struct, frozen=True, kw_only=True):
     """One request: its texts, how they are read, and the form of the answer.
 
     `adapters` has one name per text (None: the base model). `truncate` is the largest number of
@@ -103,8 +100,7 @@ def apply_activation(logits_BP: Vectors, activation: ClassActivation) -> Vectors
     return scores.astype(numpy.float32)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VectorForm:
+class VectorForm(msgspec.Struct, frozen=True, kw_only=True):
     """Finished vectors: embeddings, or scores of classes. Raw vectors if `activate` is False."""
 
     facts: PoolingFacts
@@ -124,8 +120,7 @@ class VectorForm:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ListForm:
+class ListForm(msgspec.Struct, frozen=True, kw_only=True):
     """OpenAI's list of vectors. `kind` is the object's name, and its `member` has the vector."""
 
     vectors: VectorForm
@@ -149,8 +144,7 @@ class ListForm:
         return row.tolist()
 
 
-@dataclass(frozen=True, slots=True)
-class ClassesForm:
+class ClassesForm(msgspec.Struct, frozen=True):
     """vLLM's classes: the likeliest label and the scores of all."""
 
     vectors: VectorForm
@@ -170,8 +164,7 @@ class ClassesForm:
         return {**build_list(head, data), "created": head.created, "id": head.id}
 
 
-@dataclass(frozen=True, slots=True)
-class PairScores:
+class PairScores(msgspec.Struct, frozen=True):
     """The score of each pair: by a cross-encoder, or the cosine of two embeddings.
 
     For a cosine the first `num_first` vectors are of the first texts, the others of the second.
@@ -189,8 +182,7 @@ class PairScores:
         return scores
 
 
-@dataclass(frozen=True, slots=True)
-class ScoreForm:
+class ScoreForm(msgspec.Struct, frozen=True):
     """vLLM's list of scores."""
 
     pairs: PairScores
@@ -204,8 +196,7 @@ class ScoreForm:
         return {**build_list(head, data), "created": head.created, "id": head.id}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RerankForm:
+class RerankForm(msgspec.Struct, frozen=True, kw_only=True):
     """Cohere's and Jina's results, the best first. `top` is their number, 0 for all of them."""
 
     pairs: PairScores
@@ -225,8 +216,7 @@ class RerankForm:
         return {"id": head.id, "model": head.model, "usage": usage, "results": results}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TeiRankForm:
+class TeiRankForm(msgspec.Struct, frozen=True, kw_only=True):
     """TEI's results, the best first."""
 
     pairs: PairScores
@@ -242,8 +232,7 @@ class TeiRankForm:
         ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InputsForm:
+class InputsForm(msgspec.Struct, frozen=True, kw_only=True):
     """LMI's and Hugging Face's answers to `inputs`.
 
     An embedding is a list of numbers, and a list of inputs has a list of embeddings. Classes are an

@@ -10,8 +10,9 @@ A field that a route does not know is refused by name. The routes of each kind o
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
+
+import msgspec
 
 from hostelry.containers.lmi.pooling.forms import (
     ClassesForm,
@@ -61,8 +62,7 @@ class PooledRoute(Enum):
     RERANK = "rerank"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PooledRequest:
+class PooledRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The body of a request, the model it is for, and the values that go with it."""
 
     body: BodyFields

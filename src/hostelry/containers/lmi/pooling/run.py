@@ -2,8 +2,8 @@
 
 import asyncio
 from contextlib import aclosing
-from dataclasses import dataclass
 
+import msgspec
 import numpy
 from tokenizers import Encoding, Tokenizer
 
@@ -25,16 +25,14 @@ NO_TERMS = Terms()
 SHORT_CHARACTERS = 20_000  # longer calls are tokenized in a thread, off the event loop
 
 
-@dataclass(frozen=True, slots=True)
-class PooledPrompt:
+class PooledPrompt(msgspec.Struct, frozen=True):
     """Token ids, and the type of each. Empty types stand for zeros."""
 
     token_ids: tuple[int, ...]
     types: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TextLimits:
+class TextLimits(msgspec.Struct, frozen=True, kw_only=True):
     """The limits of the model. With `lower_case` it reads texts in lower case only."""
 
     max_tokens: int
@@ -147,8 +145,7 @@ def _check(prompt: PooledPrompt, number: int, limits: TextLimits) -> None:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class PooledResult:
+class PooledResult(msgspec.Struct, frozen=True):
     """Vectors in the order of the texts, the tokens read, and the adapters' versions."""
 
     vectors_BP: Vectors

@@ -21,7 +21,8 @@ because clients write "tgi" or the endpoint's name.
 """
 
 from collections.abc import Collection
-from dataclasses import dataclass
+
+import msgspec
 
 from hostelry.containers.lmi.refusal import Cause, Refusal, bad_request
 from hostelry.containers.lmi.request.fields import SHOWN_CHARACTERS, BodyFields, show
@@ -29,8 +30,7 @@ from hostelry.containers.lmi.request.fields import SHOWN_CHARACTERS, BodyFields,
 MODEL_PATH = "/opt/ml/model"  # the base model's name in requests for vLLM's images
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Caller:
+class Caller(msgspec.Struct, frozen=True, kw_only=True):
     """The headers and the query that decide about a request's body. None if absent.
 
     `model` is the gateway's own header. With it, the body's `model` is not read. `streaming_api` is

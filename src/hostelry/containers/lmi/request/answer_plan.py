@@ -1,10 +1,10 @@
 """The plan of a chat's answer: the structure that bounds its text, and how the text is read."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from hostelry.containers.lmi.refusal import Refusal, bad_request
 from hostelry.containers.lmi.request.fields import BodyFields
@@ -32,8 +32,7 @@ MAX_THINKING_TOKENS = 2**31 - 1
 ANY_ANSWER: Format = {"type": "any_tokens"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AnswerPlan:
+class AnswerPlan(msgspec.Struct, frozen=True, kw_only=True):
     """The parser of reasoning after the prompt, the tools, and the model's conventions.
 
     The answer writes calls as `family` does, or has no calls without `family`. Without

@@ -4,7 +4,8 @@ import csv
 import io
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from hostelry.containers.lmi.refusal import Surface, bad_request
 from hostelry.containers.lmi.request.context import ParseContext

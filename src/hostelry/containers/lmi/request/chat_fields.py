@@ -1,8 +1,9 @@
 """Parser of a chat's fields that its template reads."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from hostelry.containers.lmi.refusal import bad_request
 from hostelry.containers.lmi.request.fields import BodyFields, show
@@ -20,8 +21,7 @@ OWN_VARIABLES = frozenset(
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChatFields:
+class ChatFields(msgspec.Struct, frozen=True, kw_only=True):
     """Inputs of a chat template in addition to the messages.
 
     With `continue_final_message` the prompt ends with the last message's text, which the answer
@@ -32,7 +32,7 @@ class ChatFields:
     continue_final_message: bool = False
     tools: Sequence[Mapping[str, Any]] | None = None
     documents: Sequence[Mapping[str, Any]] | None = None
-    variables: Mapping[str, Any] = field(default_factory=dict)
+    variables: Mapping[str, Any] = msgspec.field(default_factory=dict)
     template: str | None = None
 
 

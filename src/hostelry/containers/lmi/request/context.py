@@ -2,8 +2,9 @@
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Protocol
+
+import msgspec
 
 from hostelry.containers.lmi.refusal import Surface, bad_request
 from hostelry.containers.lmi.request.adapter_choice import Caller
@@ -20,8 +21,7 @@ MAX_TENANT_CHARACTERS = 256  # also of the names in option.tenants
 MAX_DEADLINE_S = 86_400.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
+class Terms(msgspec.Struct, frozen=True, kw_only=True):
     """A request's tenant (None: the adapter's name) and deadline (None: no deadline).
 
     `principal` is the caller as the gateway verified it, "" for the account itself.
@@ -80,8 +80,7 @@ class ChatRenderer(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ParseContext:
+class ParseContext(msgspec.Struct, frozen=True, kw_only=True):
     """Configuration, caller and registered adapters as plain values.
 
     `served` are the names of the base model, `model_name` is its name in responses. A request
@@ -92,7 +91,7 @@ class ParseContext:
     """
 
     dialect: Surface
-    caller: Caller = field(default_factory=Caller)
+    caller: Caller = msgspec.field(default_factory=Caller)
     registered: Collection[str] = ()
     served: Collection[str] = ("lmi",)
     model_name: str = "lmi"
@@ -104,6 +103,6 @@ class ParseContext:
     max_logprobs: int = MAX_LOGPROBS
     strict_fields: bool = False
     trust_chat_template: bool = False
-    template_variables: Mapping[str, Any] = field(default_factory=dict)
-    conventions: Conventions = field(default_factory=Conventions)
+    template_variables: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    conventions: Conventions = msgspec.field(default_factory=Conventions)
     images: ImageLimits = NO_IMAGES

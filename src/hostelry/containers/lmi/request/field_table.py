@@ -8,9 +8,10 @@ response names the field. `docs/llm-fields.md` is made from this table.
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from urllib.parse import quote
+
+import msgspec
 
 from hostelry.containers.lmi.refusal import Refusal, bad_request
 from hostelry.containers.lmi.request.fields import SHOWN_CHARACTERS, BodyFields, show
@@ -25,8 +26,7 @@ class Fate(Enum):
     ACCEPTED = "accepted"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FieldRow:
+class FieldRow(msgspec.Struct, frozen=True, kw_only=True):
     """One field.
 
     `places` are the places that may have the field: `prompt` and `messages` bodies, the top level

@@ -12,9 +12,10 @@ import base64
 import binascii
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
+
+import msgspec
 
 from hostelry.containers.lmi.refusal import bad_request
 from hostelry.containers.lmi.request.fields import BodyFields, show
@@ -27,8 +28,7 @@ MAX_URL_CHARACTERS = 8192
 TEMPLATE_PART = {"type": "image"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImageLimits:
+class ImageLimits(msgspec.Struct, frozen=True, kw_only=True):
     """At most `most` images per request, each of `max_bytes`, from addresses in `domains`.
 
     `why_none` is the reason if images are refused.
@@ -43,8 +43,7 @@ class ImageLimits:
 NO_IMAGES = ImageLimits()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImageSource:
+class ImageSource(msgspec.Struct, frozen=True, kw_only=True):
     """One image: its bytes, or the address of its bytes. `where` names its part for messages."""
 
     where: str
@@ -52,12 +51,11 @@ class ImageSource:
     url: str | None = None
 
 
-@dataclass(slots=True)
-class ChatImages:
+class ChatImages(msgspec.Struct):
     """The images of a chat, in the order of its parts."""
 
     limits: ImageLimits
-    sources: list[ImageSource] = field(default_factory=list)
+    sources: list[ImageSource] = msgspec.field(default_factory=list)
 
     def take(self, part: BodyFields, where: str) -> dict[str, Any]:
         """The part for the template. The image is added to `sources`. Raises Refusal."""

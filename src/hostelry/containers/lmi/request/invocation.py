@@ -1,9 +1,10 @@
 """A parsed request: prompts, sampling, and the form of the response."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
+
+import msgspec
 
 from hostelry.containers.lmi.request.images import ImageSource
 from hostelry.containers.lmi.tools.reading import AnswerReading
@@ -50,8 +51,7 @@ class Formatter(Enum):
         return self in (self.THIRD_PARTY, self.THIRD_PARTY_STREAM, self.TEXT, self.TEXT_STREAM)
 
 
-@dataclass(frozen=True, slots=True)
-class PromptText:
+class PromptText(msgspec.Struct, frozen=True):
     """A prompt to be tokenized. A rendered chat has its special tokens in the text."""
 
     text: str
@@ -61,8 +61,7 @@ class PromptText:
 Prompt = PromptText | tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Repetition:
+class Repetition(msgspec.Struct, frozen=True):
     """An answer ends once a run of `smallest` to `largest` tokens comes `count` times in a row."""
 
     largest: int
@@ -70,8 +69,7 @@ class Repetition:
     count: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TextOptions:
+class TextOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Options for turning token ids into text.
 
     A stop string that ends within the first `min_tokens` tokens is ordinary text. The control
@@ -86,24 +84,21 @@ class TextOptions:
     shown_tokens: frozenset[int] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class Truncation:
+class Truncation(msgspec.Struct, frozen=True):
     """The number of tokens to keep of a prompt, from its start or its end. None: as many as fit."""
 
     tokens: int | None
     keep_first: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class SequenceCounts:
+class SequenceCounts(msgspec.Struct, frozen=True):
     """Numbers of sequences of each prompt: generated, and (the likeliest of them) returned."""
 
     returned: int = 1
     generated: int = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PromptScores:
+class PromptScores(msgspec.Struct, frozen=True, kw_only=True):
     """Log-probabilities of the prompt's tokens in the response.
 
     With `reported` they are a separate part of the response, with this number of alternatives. With
@@ -122,8 +117,7 @@ class PromptScores:
         return max(self.reported or 0, self.num_echoed_top)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AnswerForm:
+class AnswerForm(msgspec.Struct, frozen=True, kw_only=True):
     """Form of the response.
 
     `listed` is set when the prompts are given as a list. With `num_top_tokens` None the OpenAI
@@ -154,12 +148,11 @@ class AnswerForm:
     seed: int | None = None
     num_sequences: int = 1
     scores: PromptScores = PromptScores()
-    repeated: Mapping[str, Any] = field(default_factory=dict)
+    repeated: Mapping[str, Any] = msgspec.field(default_factory=dict)
     reading: AnswerReading | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Invocation:
+class Invocation(msgspec.Struct, frozen=True, kw_only=True):
     """One request: prompts, and the adapter of each (None: the base model).
 
     `max_new_tokens` None allows the rest of the model's length. `sampling.max_new_tokens` is not

@@ -1,8 +1,9 @@
 """Parsers of OpenAI's completion and chat completion requests."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from hostelry.containers.lmi.refusal import bad_request
 from hostelry.containers.lmi.request.adapter_choice import choose_by_model

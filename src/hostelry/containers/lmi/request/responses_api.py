@@ -11,8 +11,9 @@ Source: OpenAI API reference, Responses, Create a model response.
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from hostelry.containers.lmi.refusal import bad_request
 from hostelry.containers.lmi.request.context import ParseContext

@@ -1,8 +1,9 @@
 """Parser of sampling and beam search, under the names of LMI, OpenAI and transformers."""
 
 import math
-from dataclasses import dataclass, replace
-from dataclasses import fields as fields_of
+
+import msgspec
+from msgspec.structs import replace
 
 from hostelry.containers.lmi.refusal import bad_request
 from hostelry.containers.lmi.request.fields import MAX_INTEGER, BodyFields, show
@@ -47,8 +48,7 @@ MAX_SEQUENCES = 128  # of one input
 MAX_ALL_SEQUENCES = 1024
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SamplingDefaults:
+class SamplingDefaults(msgspec.Struct, frozen=True, kw_only=True):
     """Sampling of requests that give no value.
 
     `max_new_tokens` is for chats, which otherwise may fill the model's length. `most_new_tokens`
@@ -162,7 +162,7 @@ def check_rest(invocation: Invocation, fields: BodyFields) -> None:
     if fields.raw("do_sample") not in (None, False, "false"):
         raise bad_request(f"do_sample is true: {DETERMINISTIC}; leave it out", "do_sample")
     default = SamplingParams()
-    for name in (field.name for field in fields_of(SamplingParams)):
+    for name in SamplingParams.__struct_fields__:
         value = getattr(invocation.sampling, name)
         is_default = value == getattr(default, name) or (name in TRUNCATION and name not in fields)
         if name not in READ and not is_default:

@@ -14,7 +14,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -97,8 +96,7 @@ def to_json(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class RenderLimits:
+class RenderLimits(msgspec.Struct, frozen=True):
     """Bounds on rendering one template of a request. At most `at_once` such processes run."""
 
     render_s: float = 2.0

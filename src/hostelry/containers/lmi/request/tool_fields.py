@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -17,8 +16,7 @@ NO_ARGUMENTS: Mapping[str, Any] = {"type": "object", "properties": {}}
 _NAME = re.compile(r"[\w.:/-]{1,128}", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolUse:
+class ToolUse(msgspec.Struct, frozen=True, kw_only=True):
     """The tools of a request and their use.
 
     `shown` are the tools as the template gets them. The answer may call `functions`: with

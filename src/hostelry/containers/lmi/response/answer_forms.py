@@ -11,10 +11,10 @@ input                                         OpenAI's Responses: `responses_for
 
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from hostelry.base.ids import new_request_id
 from hostelry.containers.lmi.refusal import Surface
@@ -34,8 +34,7 @@ from hostelry.containers.lmi.settings.config import ImageKind, LmiConfig
 from hostelry.containers.lmi.text_codec import TextCodec
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AnswerForms:
+class AnswerForms(msgspec.Struct, frozen=True, kw_only=True):
     """The forms of one response. `now` is its time in seconds since the epoch."""
 
     form: AnswerForm

@@ -6,7 +6,9 @@ that a step computes at most a page of each beam again.
 
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from hostelry.containers.lmi.engine.backend import (
     BusyError,
@@ -21,8 +23,7 @@ from hostelry.engine.request import FinishReason, Output, Request
 from hostelry.engine.sampling.beams import Beam, BeamParams, BeamSearch
 
 
-@dataclass(slots=True, kw_only=True)
-class PromptSearch:
+class PromptSearch(msgspec.Struct, kw_only=True):
     """The search of one prompt, and the sequences that get its best beams."""
 
     sequences: Sequence[RunningSequence]

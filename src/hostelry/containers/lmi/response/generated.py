@@ -1,7 +1,8 @@
 """Generated text: pieces, whole sequences, and a running sequence's tokens to pieces."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from hostelry.containers.lmi.request.invocation import Repetition, TextOptions
 from hostelry.containers.lmi.text_codec import TextCodec
@@ -9,8 +10,7 @@ from hostelry.engine.request import FinishReason, Output, PromptLogprobs, TokenL
 from hostelry.engine.text import IncrementalDetokenizer, StopResult, StopStrings
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Piece:
+class Piece(msgspec.Struct, frozen=True, kw_only=True):
     """The text of one token. Empty while a character or a stop string may be incomplete.
 
     Only an end without a token has no `token_id`.
@@ -23,8 +23,7 @@ class Piece:
     finish_reason: FinishReason | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScoredToken:
+class ScoredToken(msgspec.Struct, frozen=True, kw_only=True):
     """A token of a prompt. The first token has no logprob, as nothing is before it."""
 
     token_id: int
@@ -33,8 +32,7 @@ class ScoredToken:
     top: tuple[TokenLogprob, ...] = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class GeneratedSequence:
+class GeneratedSequence(msgspec.Struct, kw_only=True):
     """One sequence so far. `shares_prompt` is set unless it is the first of its prompt.
 
     `prompt_logprobs` are the scores of its prompt so far, `prompt_offsets` the places of the
@@ -52,9 +50,9 @@ class GeneratedSequence:
     queued_s: float | None = None
     num_cached_tokens: int = 0
     num_expanded_tokens: int | None = None
-    pieces: list[Piece] = field(default_factory=list)
+    pieces: list[Piece] = msgspec.field(default_factory=list)
     prompt_offsets: tuple[int, ...] = ()
-    prompt_logprobs: list[PromptLogprobs] = field(default_factory=list)
+    prompt_logprobs: list[PromptLogprobs] = msgspec.field(default_factory=list)
 
     @property
     def num_prompt_tokens(self) -> int:

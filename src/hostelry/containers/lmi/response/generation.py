@@ -3,8 +3,10 @@
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
 from itertools import accumulate
+
+import msgspec
+from msgspec.structs import replace
 
 from hostelry.base.ids import new_request_id
 from hostelry.containers.lmi.engine.backend import (
@@ -33,8 +35,7 @@ LONG_PROMPT_CHARACTERS = 20_000  # longer texts are tokenized in a thread, off t
 NO_TERMS = Terms()
 
 
-@dataclass(slots=True, kw_only=True)
-class RunningSequence:
+class RunningSequence(msgspec.Struct, kw_only=True):
     """One sequence of a response: its request, and its text so far."""
 
     index: int

@@ -5,7 +5,6 @@ handler's `logprob`. Their details differ as well. `finish_reason` is the real r
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -19,8 +18,7 @@ from hostelry.engine.request import FinishReason
 TEXT = "text/plain"
 
 
-@dataclass(frozen=True, slots=True)
-class LmiForm:
+class LmiForm(msgspec.Struct, frozen=True):
     """Form of one response. `token_text` decodes one token, `is_special` marks control tokens.
 
     With `is_tgi` the lines of a stream have TGI's members, null if they have no value yet.
@@ -173,8 +171,7 @@ def openai_finish(reason: FinishReason | None) -> str | None:
     return lmi_finish(reason)
 
 
-@dataclass(frozen=True, slots=True)
-class LmiStream:
+class LmiStream(msgspec.Struct, frozen=True):
     """LMI's schema as lines or as server-sent events."""
 
     form: LmiForm
@@ -239,8 +236,7 @@ def third_party_line(sequence: GeneratedSequence, piece: Piece) -> dict[str, Any
     }
 
 
-@dataclass(frozen=True, slots=True)
-class OneTextStream:
+class OneTextStream(msgspec.Struct, frozen=True):
     """A stream of one text: lines of `3p_stream`, or its bare pieces."""
 
     is_counted: bool

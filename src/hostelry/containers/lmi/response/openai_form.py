@@ -1,10 +1,11 @@
 """Responses in OpenAI's completion and chat completion schemas, as JSON values."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from hashlib import blake2b
 from itertools import accumulate
 from typing import Any
+
+import msgspec
 
 from hostelry.containers.lmi.request.invocation import AnswerForm, Schema
 from hostelry.containers.lmi.response.forms import (
@@ -170,8 +171,7 @@ def reasoning_members(text: str) -> dict[str, Any]:
     return {"reasoning_content": text, "reasoning": text}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OpenAIForm:
+class OpenAIForm(msgspec.Struct, frozen=True, kw_only=True):
     """Form of one response. `id` and `created` (seconds since the epoch) are in every chunk.
 
     With `lmi_names` finish reasons have LMI's names, as in its rolling batch.
@@ -384,8 +384,7 @@ def counts(prompt: int, completion: int) -> dict[str, int]:
     }
 
 
-@dataclass(frozen=True, slots=True)
-class OpenAIStream:
+class OpenAIStream(msgspec.Struct, frozen=True):
     """OpenAI's chunks: server-sent events on the /v1 routes, bare lines on /invocations.
 
     `states` are the states of reading each choice for calls and reasoning.
@@ -393,7 +392,7 @@ class OpenAIStream:
 
     form: OpenAIForm
     sse: bool
-    states: dict[int, ReadingState] = field(default_factory=dict)
+    states: dict[int, ReadingState] = msgspec.field(default_factory=dict)
 
     @property
     def content_type(self) -> str:

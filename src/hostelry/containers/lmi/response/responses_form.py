@@ -16,8 +16,7 @@ from hostelry.containers.lmi.response.openai_form import chat_logprobs, scored_p
 from hostelry.engine.request import FinishReason
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResponsesForm:
+class ResponsesForm(msgspec.Struct, frozen=True, kw_only=True):
     """Form of one response. `created` is in seconds since the epoch."""
 
     form: AnswerForm

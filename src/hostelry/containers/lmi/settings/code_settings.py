@@ -25,7 +25,6 @@ controls and chat templates in separate files.
 import os
 import re
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
@@ -106,8 +105,7 @@ class SecureModeError(HostelryError):
     """The model or an adapter brings something forbidden by secure mode. The message names it."""
 
 
-@dataclass(frozen=True, slots=True)
-class SecureMode:
+class SecureMode(msgspec.Struct, frozen=True):
     """The controls that hold, and the folders searched in addition to the model's own."""
 
     controls: frozenset[SecurityControl]
@@ -249,8 +247,7 @@ class CodeSettingsError(HostelryError):
     """A setting of custom code or sessions is invalid. The message names it and its choices."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CodeSettings:
+class CodeSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of custom code and sessions.
 
     `options` are the model's options as the code sees them, without tokens and keys. Sessions are
@@ -259,7 +256,7 @@ class CodeSettings:
 
     policy: CodePolicy = CodePolicy.OFF
     installs: bool = False
-    options: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = msgspec.field(default_factory=dict)
     sessions_expiration_s: int | None = DEFAULT_EXPIRATION_S
     secure: SecureMode | None = None
 

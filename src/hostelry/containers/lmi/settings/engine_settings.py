@@ -2,8 +2,9 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
+
+import msgspec
 
 from hostelry.containers.lmi.refusal import Surface
 from hostelry.containers.lmi.request.sampling import MAX_ALL_SEQUENCES
@@ -43,15 +44,14 @@ DTYPES: Mapping[str, str] = {
 CACHE_VARIABLE = "HOSTELRY_ADAPTER_CACHE_DIR"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineSettings(EngineConfig):
+class EngineSettings(EngineConfig, frozen=True, kw_only=True):
     """Settings of the engine process: our engine's, and more for the process and for vLLM.
 
     Only vLLM reads `enable_lora`, `enforce_eager` and `max_images`, the most images of a request.
     None leaves the choice to it.
     """
 
-    tenants: TenantPolicies = field(default_factory=TenantPolicies)
+    tenants: TenantPolicies = msgspec.field(default_factory=TenantPolicies)
     use_accelerators: bool = True
     enable_lora: bool = False
     enforce_eager: bool | None = None

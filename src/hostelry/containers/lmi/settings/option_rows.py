@@ -4,8 +4,9 @@ Source: DJL Serving's LMI configuration guide and its properties of Python engin
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
+
+import msgspec
 
 # Values that ask for nothing, for every option.
 NOTHING_ASKED = frozenset({"", "false", "none", "null", "auto", "{}", "[]"})
@@ -39,8 +40,7 @@ class OptionFate(Enum):
     NO_EFFECT = "no effect"  # accepted with a warning: it cannot change an answer
 
 
-@dataclass(frozen=True, slots=True)
-class OptionRow:
+class OptionRow(msgspec.Struct, frozen=True):
     """Treatment of one option.
 
     `text` says the effect of a done option, the value that a refused option must have, or why an

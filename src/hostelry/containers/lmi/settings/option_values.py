@@ -10,7 +10,6 @@ LORA_ADAPTERS):
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
 from json import JSONDecoder
 from typing import Any, TypeVar
 
@@ -70,8 +69,7 @@ def read_pooled(read: OptionReader) -> PooledTask:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolSettings:
+class ToolSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Names of parsers (None: by the chat template, `none`: no parser) and template variables.
 
     Without `auto_choice` only a request that forces a call gets a call. `template_variables` are
@@ -81,7 +79,7 @@ class ToolSettings:
     call_parser: str | None = None
     reasoning_parser: str | None = None
     auto_choice: bool = True
-    template_variables: Mapping[str, Any] = field(default_factory=dict)
+    template_variables: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
 
 def parse_tool_settings(read: OptionReader) -> ToolSettings:
@@ -210,8 +208,7 @@ class ModuleOption(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     base_model_name: str | None = None  # vLLM shows it as the parent and does not compare it
 
 
-@dataclass(frozen=True, slots=True)
-class LoraModule:
+class LoraModule(msgspec.Struct, frozen=True):
     """An adapter's name, and the path or hub id of its files."""
 
     name: str

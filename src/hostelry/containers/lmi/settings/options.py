@@ -6,7 +6,8 @@ Source: DJL Serving's LMI configuration guide, and the entry point of AWS's vLLM
 """
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 PREFIX = "option."
 
@@ -69,20 +70,18 @@ TGI_NAMES: Mapping[str, str] = {
 TGI_MANNERS: Mapping[str, str] = {"OPTION_TGI_COMPAT": "true", "OPTION_ROLLING_BATCH": "lmi-dist"}
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(msgspec.Struct, frozen=True):
     """A value, and the name of its source for messages."""
 
     value: str
     given_as: str
 
 
-@dataclass(slots=True)
-class Options:
+class Options(msgspec.Struct):
     """Settings by option name, and warnings about their sources."""
 
-    settings: dict[str, Setting] = field(default_factory=dict)
-    warnings: list[str] = field(default_factory=list)
+    settings: dict[str, Setting] = msgspec.field(default_factory=dict)
+    warnings: list[str] = msgspec.field(default_factory=list)
 
     def put_if_absent(self, name: str, value: str, given_as: str) -> None:
         """Set `name` unless a source of higher precedence did."""

@@ -2,8 +2,10 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
+
+import msgspec
+from msgspec.structs import replace
 
 S = TypeVar("S")
 PIECE_CHARACTERS = 4096  # searched at once, as a search may go to the end of the held text
@@ -13,36 +15,31 @@ _IN_STRING = {'"': re.compile(r'["\\]'), "'": re.compile(r"['\\]")}
 _OPENING = "{[("
 
 
-@dataclass(frozen=True, slots=True)
-class ContentText:
+class ContentText(msgspec.Struct, frozen=True):
     """More of the answer itself."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class ReasoningText:
+class ReasoningText(msgspec.Struct, frozen=True):
     """More of the reasoning before the answer."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class CallName:
+class CallName(msgspec.Struct, frozen=True):
     """The next call: the function that it names."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class CallArguments:
+class CallArguments(msgspec.Struct, frozen=True):
     """More of the JSON text of the present call's arguments."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class CallEnd:
+class CallEnd(msgspec.Struct, frozen=True):
     """The end of the present call. `raw` is all of it as the model wrote it."""
 
     raw: str
@@ -71,8 +68,7 @@ class TextParser(Protocol[S]):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Cut:
+class Cut(msgspec.Struct, frozen=True):
     """The text before the first marker, the marker, and the rest.
 
     Without a whole marker, `after` is the end of the text that may begin one.
@@ -103,8 +99,7 @@ def num_begun(text: str, markers: Sequence[str]) -> int:
     return 0
 
 
-@dataclass(frozen=True, slots=True)
-class Nesting:
+class Nesting(msgspec.Struct, frozen=True):
     """A position in a value: its open brackets, the quote of an open string, a backslash before."""
 
     depth: int = 0

@@ -2,8 +2,10 @@
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any, Final
+
+import msgspec
+from msgspec.structs import replace
 
 from hostelry.containers.lmi.tools.deltas import TextParser
 from hostelry.containers.lmi.tools.gemma_calls import CLOSING, OPENING, QUOTE, GemmaCalls
@@ -20,8 +22,7 @@ from hostelry.containers.lmi.tools.xml_calls import (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallForm:
+class CallForm(msgspec.Struct, frozen=True, kw_only=True):
     """A family's form of a group of calls. `{name}` stands for the function's name.
 
     A call is `before`, the arguments, `after`. `separator` stands between the calls of a group.
@@ -36,8 +37,7 @@ class CallForm:
     bare: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolFamily:
+class ToolFamily(msgspec.Struct, frozen=True, kw_only=True):
     """One way of writing calls: its parser, its special tokens, and its form if it has one."""
 
     name: str
@@ -47,8 +47,7 @@ class ToolFamily:
     call_id_length: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReasoningFamily:
+class ReasoningFamily(msgspec.Struct, frozen=True, kw_only=True):
     """One way of writing reasoning: in marks, or without `thinking` in harmony's channels."""
 
     name: str
@@ -257,8 +256,7 @@ REASONING_SIGNS: tuple[tuple[str, tuple[str, ...]], ...] = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Conventions:
+class Conventions(msgspec.Struct, frozen=True, kw_only=True):
     """A model's families. A model may lack a family of either kind.
 
     Without `auto_calls`, which the configuration may unset, only a request that forces a call gets
@@ -275,7 +273,7 @@ class Conventions:
     null_content: bool = False
     unread_tools: str | None = None
     unread_reasoning: str | None = None
-    special: Mapping[str, int] = field(default_factory=dict)
+    special: Mapping[str, int] = msgspec.field(default_factory=dict)
 
 
 def find_conventions(

@@ -6,8 +6,10 @@ call is complete, so a stream has each call at once. Source: vLLM's parser of th
 
 import json
 import re
-from dataclasses import dataclass, replace
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from hostelry.containers.lmi.tools.deltas import (
     PIECE_CHARACTERS,
@@ -30,8 +32,7 @@ _GAP = re.compile(r"[\s,]*")
 _NOTHING = ("null", "none", "nil")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GemmaState:
+class GemmaState(msgspec.Struct, frozen=True, kw_only=True):
     """The undecided text. In a call, its text so far, and whether a text in the call is open."""
 
     held: str = ""
@@ -43,8 +44,7 @@ class GemmaState:
 Step = tuple[GemmaState, tuple[Delta, ...]]
 
 
-@dataclass(frozen=True, slots=True)
-class GemmaCalls:
+class GemmaCalls(msgspec.Struct, frozen=True):
     """Parser of calls anywhere in the text."""
 
     def start(self) -> GemmaState:

@@ -13,11 +13,11 @@ named objects, sometimes in a list. It ends with a marker, or with text that is 
 """
 
 import re
-from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from hostelry.containers.lmi.tools.deltas import (
     BEGIN,
@@ -52,8 +52,7 @@ class Phase(Enum):
     TAIL = "tail"  # the end of a call
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JsonCallsState:
+class JsonCallsState(msgspec.Struct, frozen=True, kw_only=True):
     """The phase, the undecided text, and the present call's text so far."""
 
     phase: Phase
@@ -68,8 +67,7 @@ class JsonCallsState:
 Step = tuple[JsonCallsState, tuple[Delta, ...]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JsonCalls:
+class JsonCalls(msgspec.Struct, frozen=True, kw_only=True):
     """Parser of one family.
 
     `openings` begin a group, and `closing` ends it. The characters `bare` begin a group at the

@@ -6,11 +6,11 @@ each call at once.
 
 import ast
 import re
-from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from hostelry.containers.lmi.tools.deltas import (
     BEGIN,
@@ -38,8 +38,7 @@ class Place(Enum):
     TEXT = "text"  # content
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PythonicState:
+class PythonicState(msgspec.Struct, frozen=True, kw_only=True):
     """The place, the undecided text, and the part of it that was searched for the call's end."""
 
     place: Place = Place.START
@@ -53,8 +52,7 @@ class PythonicState:
 PythonicStep = tuple[PythonicState, tuple[Delta, ...]]
 
 
-@dataclass(frozen=True, slots=True)
-class PythonicCalls:
+class PythonicCalls(msgspec.Struct, frozen=True):
     """Parser of a list of calls at the beginning of the text."""
 
     def start(self) -> PythonicState:

@@ -1,7 +1,9 @@
 """The reading of one answer: reasoning first, then calls, and the rest is content."""
 
-from dataclasses import dataclass, field, replace
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from hostelry.containers.lmi.tools.deltas import (
     CallArguments,
@@ -16,8 +18,7 @@ from hostelry.containers.lmi.tools.json_calls import decode_json
 from hostelry.containers.lmi.tools.thinking import Thinking
 
 
-@dataclass(frozen=True, slots=True)
-class Channel:
+class Channel(msgspec.Struct, frozen=True):
     """The kind of the last text, and its blanks, which are shown only if more of it follows."""
 
     kind: type[Delta] | None = None
@@ -25,8 +26,7 @@ class Channel:
     is_fresh: bool = True  # nothing of it was shown yet
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReadingState:
+class ReadingState(msgspec.Struct, frozen=True, kw_only=True):
     """The states of both parsers, the channel, and the number of calls so far."""
 
     thinking: Any = None
@@ -35,8 +35,7 @@ class ReadingState:
     num_calls: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AnswerReading:
+class AnswerReading(msgspec.Struct, frozen=True, kw_only=True):
     """The way to read the text of one request's answers.
 
     Blanks between reasoning, calls and content are in none of them. With `most_calls` further
@@ -135,21 +134,19 @@ def add_text(state: ReadingState, delta: ContentText | ReasoningText) -> tuple[R
     return replace(state, channel=channel), solid
 
 
-@dataclass(slots=True)
-class FoundCall:
+class FoundCall(msgspec.Struct):
     """One call: its function and its arguments as JSON text, as far as they came."""
 
     name: str
     arguments: str = ""
 
 
-@dataclass(slots=True)
-class ReadAnswer:
+class ReadAnswer(msgspec.Struct):
     """A whole answer. Absent texts are not set."""
 
     content: str | None = None
     reasoning: str | None = None
-    calls: list[FoundCall] = field(default_factory=list)
+    calls: list[FoundCall] = msgspec.field(default_factory=list)
 
 
 def read_whole(reading: AnswerReading, text: str) -> ReadAnswer:

@@ -6,8 +6,9 @@ and free text. Source: xgrammar's documentation of structural tags.
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from hostelry.containers.lmi.tools.families import CallForm
 from hostelry.containers.lmi.tools.thinking import Thinking
@@ -16,8 +17,7 @@ Format = dict[str, Any]
 ANY_OBJECT: Format = {"type": "object", "additionalProperties": True}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Function:
+class Function(msgspec.Struct, frozen=True, kw_only=True):
     """A function that a request offers. `schema` is the JSON schema of its arguments."""
 
     name: str
@@ -25,8 +25,7 @@ class Function:
     strict: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallWriter:
+class CallWriter(msgspec.Struct, frozen=True, kw_only=True):
     """Formats of calls of `functions` in a family's form.
 
     `special` are the ids of control tokens by their text. With `every` all functions keep their

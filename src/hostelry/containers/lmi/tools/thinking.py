@@ -6,8 +6,10 @@ message a call. Source: OpenAI's harmony response format.
 """
 
 import re
-from dataclasses import dataclass, replace
 from enum import Enum
+
+import msgspec
+from msgspec.structs import replace
 
 from hostelry.containers.lmi.tools.deltas import (
     CallArguments,
@@ -36,16 +38,14 @@ class Thought(Enum):
     AFTER = "after"
 
 
-@dataclass(frozen=True, slots=True)
-class ThinkingState:
+class ThinkingState(msgspec.Struct, frozen=True):
     """The part that the text is in, and the text that is not decided yet."""
 
     thought: Thought
     held: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Thinking:
+class Thinking(msgspec.Struct, frozen=True, kw_only=True):
     """Parser of one family's marks, which have one or more spellings.
 
     With `assumed` text without a beginning mark is reasoning, too, up to the end mark, unless the
@@ -104,8 +104,7 @@ class Thinking:
         return replace(state, thought=Thought.INSIDE if self.opened else Thought.AFTER)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HarmonyState:
+class HarmonyState(msgspec.Struct, frozen=True, kw_only=True):
     """Held text of a header, or a body of some `kind`: content, reasoning or call."""
 
     held: str = ""
@@ -113,8 +112,7 @@ class HarmonyState:
     kind: str = ""  # empty in a header
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Harmony:
+class Harmony(msgspec.Struct, frozen=True, kw_only=True):
     """Parser of the whole format. Without `with_calls` a call's body is content."""
 
     with_calls: bool = True

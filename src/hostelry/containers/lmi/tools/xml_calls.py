@@ -14,9 +14,11 @@ bounded. Source: vLLM's parsers of these names.
 import ast
 import json
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from hostelry.containers.lmi.tools.deltas import (
     PIECE_CHARACTERS,
@@ -44,8 +46,7 @@ _TYPES: Mapping[str, type | tuple[type, ...]] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class XmlMarks:
+class XmlMarks(msgspec.Struct, frozen=True, kw_only=True):
     """The marks of a family. `name_ends` and `value_ends` may name the next mark, which is kept.
 
     With `trims_lines` a line break at the beginning or the end of a value is not part of the value.
@@ -146,8 +147,7 @@ class CallPart(Enum):
     AFTER = "after"  # the outer mark, after a call
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class XmlState:
+class XmlState(msgspec.Struct, frozen=True, kw_only=True):
     """The phase, the text not decided yet, the call's parts so far.
 
     `raw` is the call's text while it may turn out to be content. With `is_marked_text` the key's
@@ -170,8 +170,7 @@ class XmlState:
 Step = tuple[XmlState, tuple[Delta, ...]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class XmlCalls:
+class XmlCalls(msgspec.Struct, frozen=True, kw_only=True):
     """Parser of one family. `schemas` are the functions' parameters by the function's name.
 
     A parameter without a type is a text with `untyped_is_text`, else the JSON value of its text.
@@ -179,7 +178,7 @@ class XmlCalls:
 
     marks: XmlMarks
     untyped_is_text: bool = False
-    schemas: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    schemas: Mapping[str, Mapping[str, Any]] = msgspec.field(default_factory=dict)
 
     def start(self) -> XmlState:
         """The state before the first character."""

@@ -25,10 +25,10 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
@@ -63,8 +63,7 @@ PLAIN, PACKED = "weight", ("qweight", "weight_packed", "weight_scale", "scales")
 Shape = tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PreparedAdapter:
+class PreparedAdapter(msgspec.Struct, frozen=True, kw_only=True):
     """A checked adapter, written to `folder` in vLLM's form."""
 
     folder: Path
@@ -74,8 +73,7 @@ class PreparedAdapter:
     warnings: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AdapterPreparer:
+class AdapterPreparer(msgspec.Struct, frozen=True, kw_only=True):
     """Reads adapters for one base model. `prepare` may run in several threads at once.
 
     `linears` are the base's linear modules by path, with the shape (O, I) of those whose weight is
@@ -317,8 +315,7 @@ def _is_equal(base: Any, copy: torch.Tensor) -> bool:
     )
 
 
-@dataclass(slots=True, eq=False, kw_only=True)
-class VllmAdapter:
+class VllmAdapter(msgspec.Struct, eq=False, kw_only=True):
     """One version of an adapter."""
 
     name: str

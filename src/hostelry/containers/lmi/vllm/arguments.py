@@ -15,7 +15,6 @@ any other field that is set         refused: only our own engine has it
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, fields
 from typing import Any
 
 import msgspec
@@ -71,12 +70,11 @@ def engine_arguments(
     never run. Raises ValueError for a setting that changes answers and that vLLM cannot follow.
     """
     for given, defaults in ((settings, EngineSettings()), (settings.pooled, PooledTask())):
-        for field in fields(given):
-            value = getattr(given, field.name)
-            if field.name not in GIVEN and value != getattr(defaults, field.name):
+        for name in given.__struct_fields__:
+            value = getattr(given, name)
+            if name not in GIVEN and value != getattr(defaults, name):
                 raise ValueError(
-                    f"{field.name} is {value!r}, which is not passed to vLLM; "
-                    "use option.backend=hostelry"
+                    f"{name} is {value!r}, which is not passed to vLLM; use option.backend=hostelry"
                 )
     if settings.fuse_adapter is not None:
         raise ValueError(
@@ -168,10 +166,11 @@ def sampling_arguments(request: Request, end_token_ids: Sequence[int]) -> dict[s
 
 def check_given(value: Request | SamplingParams, given: frozenset[str]) -> None:
     """Raise ValueError if a field that is not in `given` has another value than its default."""
-    for field in fields(value):
+    for field in msgspec.structs.fields(value):
         if field.name in given:
             continue
-        default = field.default if field.default_factory is MISSING else field.default_factory()
+        made = field.default_factory
+        default = field.default if made is msgspec.NODEFAULT else made()
         if getattr(value, field.name) != default:
             raise ValueError(f"{field.name} is not done with vLLM; use option.backend=hostelry")
 

@@ -22,8 +22,9 @@ import socket
 import subprocess
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 import hostelry
 from hostelry.base.runtimes import find_installed, runtime_python
@@ -56,8 +57,7 @@ DROPPED = ("PYTHONHOME", "PYTHONPATH", "PYTHONSTARTUP", "VIRTUAL_ENV")
 LOG = logging.getLogger(__name__)
 
 
-@dataclass(slots=True, eq=False)
-class VllmChild:
+class VllmChild(msgspec.Struct, eq=False):
     """The engine process and its group. At its end, no process and no file is left."""
 
     process: subprocess.Popen[bytes]

@@ -3,8 +3,9 @@
 import asyncio
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from hostelry.base.clock import Clock
 from hostelry.containers.lmi.engine.backend import EngineFailedError
@@ -141,8 +142,7 @@ class VllmAdmission:
                 raise QuotaExceededError(tenant.name, "tokens per second", rate, max(1.0, wait_s))
 
 
-@dataclass(slots=True, eq=False, kw_only=True)
-class VllmRequest:
+class VllmRequest(msgspec.Struct, eq=False, kw_only=True):
     """A request that has not ended. `task` runs it once it has started."""
 
     request: Request

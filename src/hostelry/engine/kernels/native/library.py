@@ -10,10 +10,10 @@ import platform
 import weakref
 from collections.abc import Callable
 from ctypes import c_char_p, c_double, c_int, c_size_t, c_ssize_t, c_void_p
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy
 from numpy.typing import NDArray
 
@@ -96,8 +96,7 @@ def _permit_tiles() -> bool:
     return bool(answer == 0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NativeHost:
+class NativeHost(msgspec.Struct, frozen=True, kw_only=True):
     """The properties of a machine that decide which library it uses.
 
     `cpu_flags` are as in /proc/cpuinfo, empty on a system without that file. `folder` holds the

@@ -11,8 +11,7 @@ Sources: FlashAttention-2 (arXiv:2307.08691), Flash-Decoding (crfm.stanford.edu,
 # T rows, X tiles, N query heads, K key-value heads, D head dimension, S tokens of a page, Z splits
 """
 
-from dataclasses import dataclass
-
+import msgspec
 import torch
 import triton
 import triton.language as tl
@@ -29,8 +28,7 @@ _MOST_SPLITS = 16
 _WIDE_HEAD = 128
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttentionShape:
+class AttentionShape(msgspec.Struct, frozen=True, kw_only=True):
     """The shape of a model's attention, as the kernels need it."""
 
     num_heads: int

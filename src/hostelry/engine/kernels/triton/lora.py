@@ -12,8 +12,7 @@ Sources: Punica (arXiv:2310.18547), S-LoRA (arXiv:2311.03285).
 # T rows, I in-features, O output columns of all modules, M modules, R scratch ranks, K parts of I
 """
 
-from dataclasses import dataclass
-
+import msgspec
 import torch
 import triton
 import triton.language as tl
@@ -28,8 +27,7 @@ _BLOCK_TILE_OUT = 64
 _PART_IN = 1024  # in-features of one program: a few programs a row keep memory busy
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FusedModules:
+class FusedModules(msgspec.Struct, frozen=True, kw_only=True):
     """Modules side by side: the first one's number in its layer, and their columns in order."""
 
     first: int

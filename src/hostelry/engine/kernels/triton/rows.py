@@ -6,8 +6,7 @@ Arithmetic is fp32, as in the twins in `layers.decoder`, `layers.rotary` and
 # T rows, H hidden, I intermediate, O columns of q, k and v, D head dimension, P positions
 """
 
-from dataclasses import dataclass
-
+import msgspec
 import torch
 import triton
 import triton.language as tl
@@ -46,8 +45,7 @@ def add_and_norm(
     return x_TH
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeadNorms:
+class HeadNorms(msgspec.Struct, frozen=True, kw_only=True):
     """Weights of the norms over each query and key head, if any."""
 
     query_D: torch.Tensor | None

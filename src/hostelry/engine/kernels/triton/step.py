@@ -9,9 +9,9 @@ rows with sequence -1, tiles without rows.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
 from typing import Any
 
+import msgspec
 import numpy
 import torch
 from numpy.typing import NDArray
@@ -23,8 +23,7 @@ LORA_TILE_ROWS = 16
 _LONG_SEGMENT = 8  # rows of an adapter for which tiles that read it once are faster
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepSizes:
+class StepSizes(msgspec.Struct, frozen=True, kw_only=True):
     """Capacities of a step's block."""
 
     num_rows: int
@@ -66,8 +65,7 @@ class StepSizes:
         return max(int(span.stop) for span, _ in self.spans().values())
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class DeviceStep:
+class DeviceStep(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """A step in the kernels' form: views of one block.
 
     A tile of `decode_tiles_D3` and `prefill_tiles_F3` is its first row, its number of rows and
@@ -90,8 +88,7 @@ class DeviceStep:
     is_tiled: bool
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class HostStep:
+class HostStep(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """The same arrays in host memory, to be filled in."""
 
     tables_T: Int64
@@ -191,7 +188,7 @@ def fill(host: HostStep, batch: ForwardBatch, adapters: StepAdapters, *, tile_ro
 
 
 def _view_arrays(words_W: NDArray[numpy.int32], sizes: StepSizes) -> dict[str, Any]:
-    names = {field.name for field in fields(HostStep)}
+    names = set(HostStep.__struct_fields__)
     spans = sizes.spans()
     assert names == set(spans), "host and device have the same arrays"
     return {

@@ -10,8 +10,8 @@ any adapters of any ranks: only addresses change.
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy
 import torch
 
@@ -38,8 +38,7 @@ def build_adapter_table(index: AdapterIndex) -> Int64:
     return numpy.concatenate([header_MW.ravel(), index.down_offsets_R, index.up_offsets_R])
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceAdapterTable:
+class DeviceAdapterTable(msgspec.Struct, frozen=True):
     """A table on the device. `address` is 0 for an adapter of the vocabulary alone."""
 
     address: int
@@ -47,8 +46,7 @@ class DeviceAdapterTable:
     is_aligned: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepAdapters:
+class StepAdapters(msgspec.Struct, frozen=True, kw_only=True):
     """The tables of a step's segments, in order, and their common properties."""
 
     addresses: tuple[int, ...]

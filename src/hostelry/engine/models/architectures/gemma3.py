@@ -5,8 +5,9 @@ square root of the hidden size.
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from hostelry.engine.models.architecture import Architecture
 from hostelry.engine.models.dense import (

@@ -1,8 +1,9 @@
 """Llama and what computes like it: SmolLM2, TinyLlama and others."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from hostelry.engine.models.architecture import Architecture
 from hostelry.engine.models.dense import (

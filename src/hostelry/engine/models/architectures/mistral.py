@@ -1,8 +1,9 @@
 """Mistral: Llama without biases. Every layer may see a sliding window only."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from hostelry.engine.models.architecture import Architecture
 from hostelry.engine.models.dense import (

@@ -1,8 +1,9 @@
 """Qwen2 and Qwen2.5: Llama with biases on q, k and v. The upper layers may slide."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from hostelry.engine.models.architecture import Architecture
 from hostelry.engine.models.dense import (

@@ -1,8 +1,9 @@
 """Qwen3: Llama with a norm over each query and key head. The upper layers may slide."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from hostelry.engine.models.architecture import Architecture
 from hostelry.engine.models.architectures.qwen2 import read_qwen_windows

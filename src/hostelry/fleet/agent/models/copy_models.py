@@ -14,7 +14,7 @@ import secrets
 import shutil
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -57,8 +57,7 @@ DISK_SHARE = 0.5  # of the free bytes
 MAX_BODY_BYTES = 16 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Lease:
+class Lease(msgspec.Struct, frozen=True):
     """A model in use by a gateway."""
 
     id: str

@@ -2,11 +2,11 @@
 
 import asyncio
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import msgspec
+from msgspec.structs import replace
 
 from hostelry.base.errors import TerminalError
 from hostelry.base.json import decode

@@ -11,8 +11,9 @@ a recent failure to load               the same failure
 
 import asyncio
 from collections.abc import Collection
-from dataclasses import dataclass
 from functools import partial
+
+import msgspec
 
 from hostelry.base.errors import HostelryError
 from hostelry.domain.model import ModelCacheSetting
@@ -31,8 +32,7 @@ from hostelry.placement.model_cache_values import CachedModel, Eviction, ModelTi
 MORE_ROOM_WAIT_S = 10.0
 
 
-@dataclass(frozen=True, slots=True)
-class _Failure:
+class _Failure(msgspec.Struct, frozen=True):
     """The failure of a model's last load, which answers further requests until `until_s`."""
 
     error: HostelryError

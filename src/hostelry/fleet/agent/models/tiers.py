@@ -7,8 +7,10 @@ decision and its effect on the next decision.
 import asyncio
 from collections import deque
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field, replace
 from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
 
 from hostelry.domain.model import ModelCacheSetting
 from hostelry.fleet.agent.models.values import (
@@ -40,15 +42,13 @@ KEPT_EVICTIONS = 200
 FORGET_BEYOND = 1.1
 
 
-@dataclass(slots=True, eq=False)
-class Ticket:
+class Ticket(msgspec.Struct, eq=False):
     """A request that waits for its model. Once `granted` it counts as in flight."""
 
     granted: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class TooLarge:
+class TooLarge(msgspec.Struct, frozen=True):
     """The files of a model that did not fit, and the error that answers until `until_s`."""
 
     folder: Path
@@ -56,8 +56,7 @@ class TooLarge:
     until_s: float
 
 
-@dataclass(slots=True)
-class HostedModel:
+class HostedModel(msgspec.Struct):
     """One model: its facts, and the work on it.
 
     `ready` is True once the container has loaded it. `loaded` of the facts is True from the
@@ -70,7 +69,7 @@ class HostedModel:
     ready: bool = False
     loading: bool = False
     in_flight: int = 0
-    tickets: set[Ticket] = field(default_factory=set)
+    tickets: set[Ticket] = msgspec.field(default_factory=set)
     load: "asyncio.Task[None] | None" = None
     unload: "asyncio.Task[None] | None" = None
     stuck: str | None = None

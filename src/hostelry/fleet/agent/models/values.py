@@ -2,9 +2,10 @@
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
+
+import msgspec
 
 from hostelry.base.clock import Clock
 from hostelry.base.errors import HostelryError, RetryableError, TerminalError
@@ -55,8 +56,7 @@ class ModelRoutes(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TargetModelLimits:
+class TargetModelLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes for models, and time limits.
 
     Args:
@@ -92,8 +92,7 @@ def ignore_seconds(_name: str, _taken_s: float) -> None:
     """Do nothing."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TargetModelDeps:
+class TargetModelDeps(msgspec.Struct, frozen=True, kw_only=True):
     """Dependencies of a container's models.
 
     `note` takes lines for the copy's log, `record_seconds` the duration of each download
@@ -107,8 +106,7 @@ class TargetModelDeps:
     record_seconds: Callable[[str, float], None] = ignore_seconds
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelUse:
+class ModelUse(msgspec.Struct, frozen=True, kw_only=True):
     """A model that stays loaded until its release, with ModelCacheHit and waiting time."""
 
     target: str

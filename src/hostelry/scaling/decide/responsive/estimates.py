@@ -3,7 +3,9 @@
 import bisect
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from hostelry.domain.load import LoadKey
 from hostelry.domain.metric import OWN_NAMESPACE, Metric, Sample
@@ -20,8 +22,7 @@ PRIOR_CALLS = 5.0
 FURTHEST = 8.0  # standard deviations by which one second may differ and count whole
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rates:
+class Rates(msgspec.Struct, frozen=True, kw_only=True):
     """Decayed sums: seconds (`weight`), arrivals in them, calls that finished and their seconds.
 
     `in_flight` is an average over some `IN_FLIGHT_S`, `in_flight_weight` how much of it is known.
@@ -66,8 +67,7 @@ class Rates:
         return math.sqrt(dispersion * self.in_flight * share)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Second:
+class Second(msgspec.Struct, frozen=True, kw_only=True):
     """One second's load. All values are finite and not negative."""
 
     arrivals: float
@@ -124,8 +124,7 @@ DOUBT_BLOCKS = 6.0  # and somewhat burstier than it looks: by this over the bloc
 WIDEST = 25.0  # a difference counts as at most this many variances: no single second deafens
 
 
-@dataclass(frozen=True, slots=True)
-class Scale:
+class Scale(msgspec.Struct, frozen=True):
     """Of one block length: arrivals seen when the block began, the last block, the sums.
 
     `blocks` is how many differences the sums are of.
@@ -138,8 +137,7 @@ class Scale:
     blocks: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Dispersion:
+class Dispersion(msgspec.Struct, frozen=True):
     """Index of dispersion by scale, each at least 1.
 
     `num_seconds` and `seen` count from the last gap.
@@ -216,8 +214,7 @@ OVERSHOT = 1.2
 _REMEMBERED = {it: math.exp(-it / (2.0 * RATE_MEMORY_S)) for it in WINDOWS_S}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rise:
+class Rise(msgspec.Struct, frozen=True, kw_only=True):
     """The likeliest rise: `evidence` is its log likelihood ratio, `since_s` how long ago it began.
 
     `base_per_s` is the rate before it. `per_s` is the rate since, drawn towards the base by its
@@ -301,8 +298,7 @@ MOST_STEP = math.log(2.0)
 HOUR_S = 3600.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trial:
+class Trial(msgspec.Struct, frozen=True, kw_only=True):
     """An act under judgement: arrivals and seconds since the act, and the rate carried before it.
 
     `excess` is the ratio of the act's evidence to the threshold.
@@ -314,8 +310,7 @@ class Trial:
     num_seconds: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Doubt:
+class Doubt(msgspec.Struct, frozen=True, kw_only=True):
     """`level` is the logarithm of the factor on the threshold of evidence. Below 0: no factor."""
 
     level: float = -LEAST_STEP

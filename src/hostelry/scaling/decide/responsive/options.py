@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+
+import msgspec
 
 from hostelry.domain.load import LoadKey
 from hostelry.domain.scaling import TargetTracking
@@ -16,8 +17,7 @@ TESTS_PER_HOUR = 3200.0
 DRIFTS_PER_HOUR = 60.0  # independent tests of the slow averages
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResponsiveOptions:
+class ResponsiveOptions(msgspec.Struct, frozen=True, kw_only=True):
     """One target's options. Raises ValueError for impossible values.
 
     `target` is the wanted concurrency per copy. `false_alarms_per_hour` is how many acts an hour of
@@ -37,13 +37,13 @@ class ResponsiveOptions:
     scale_in_after_s: float | None = None
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if value is None and field.name == "scale_in_after_s":
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            if value is None and name == "scale_in_after_s":
                 continue
-            low, high = _BOUNDS[field.name]
+            low, high = _BOUNDS[name]
             if not low <= value <= high:  # NaN is within no bounds
-                raise ValueError(f"{field.name} is {value}; it must be from {low:g} to {high:g}")
+                raise ValueError(f"{name} is {value}; it must be from {low:g} to {high:g}")
 
     @property
     def threshold(self) -> float:
@@ -98,9 +98,7 @@ RESPONSIVE_TAG = "hostelry:responsive"
 OFF = "off"
 # Settings that a tag may have after the target, as in `false-alarms-per-hour=0.5`.
 SETTINGS = {
-    option.name.replace("_", "-"): option.name
-    for option in fields(ResponsiveOptions)
-    if option.name != "target"
+    name.replace("_", "-"): name for name in ResponsiveOptions.__struct_fields__ if name != "target"
 }
 
 

@@ -2,7 +2,9 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from hostelry.base.printable import short_number
 from hostelry.domain.load import SecondLoad
@@ -35,8 +37,7 @@ from hostelry.scaling.decide.responsive.options import (
 LEVEL_S = 30  # for which the level after a rise is learnt
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResponsiveState:
+class ResponsiveState(msgspec.Struct, frozen=True, kw_only=True):
     """The learnt state of a target. A fresh state begins with the warm-up.
 
     `second` is the newest that was counted, `num_seconds` how many were. `counts` are arrivals by
@@ -49,9 +50,9 @@ class ResponsiveState:
     second: int | None = None
     num_seconds: int = 0
     counts: tuple[float, ...] = ()
-    rates: Rates = field(default_factory=Rates)
-    dispersion: Dispersion = field(default_factory=Dispersion)
-    doubt: Doubt = field(default_factory=Doubt)
+    rates: Rates = msgspec.field(default_factory=Rates)
+    dispersion: Dispersion = msgspec.field(default_factory=Dispersion)
+    doubt: Doubt = msgspec.field(default_factory=Doubt)
     acts: tuple[float, ...] = ()
     reported_full_at: float | None = None
     idle_since: int | None = None
@@ -88,8 +89,7 @@ class ResponsiveState:
 # | `has_idle_copy` | one copy less would carry the highest likely load, with a tenth to spare |
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CapacityNeed:
+class CapacityNeed(msgspec.Struct, frozen=True, kw_only=True):
     """A needed capacity: for `concurrency`, and at least `least` copies.
 
     `since_s` is how long ago the load rose. `is_certain`: the need was observed. Otherwise it was
@@ -104,7 +104,7 @@ class CapacityNeed:
     is_certain: bool = False
     excess: float = 1.0
     least: int = 0
-    signal: Mapping[str, float] = field(default_factory=dict)
+    signal: Mapping[str, float] = msgspec.field(default_factory=dict)
     per_s: float | None = None
     known_s: float = 0.0
 

@@ -1,10 +1,10 @@
 """Fixtures of inference experiments."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tests.contract.api.rig import Api
 from tests.contract.api.sagemaker.experiments.requests import PRODUCTION, TRIAL, Call
 

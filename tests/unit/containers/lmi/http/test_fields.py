@@ -2,12 +2,12 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
 from functools import cache
 from itertools import groupby
 from typing import Any, get_type_hints
 
 import pytest
+from msgspec.structs import asdict
 from openai.types import completion_create_params
 from openai.types.chat import completion_create_params as chat_create_params
 from tests.selection import first_alone
@@ -155,7 +155,8 @@ def observed(place: str, fields: Mapping[str, Any]) -> tuple[Answer, Any]:
     """The answer and the engine's request, without the parts that differ each time."""
     served = server({None: "a base<|im_start|> annswer", "es": "hola"}, settings=TRUSTING)
     answer = posted(served, place, {"seed": 7, **fields} if place != INPUTS else fields)
-    requests = [asdict(replace(each, id="")) for each in fake(served).seen]
+    seen = fake(served).seen
+    requests = [{**asdict(it), "id": "", "sampling": asdict(it.sampling)} for it in seen]
     for each in requests:
         each["sampling"]["seed"] = 7 if place == INPUTS else each["sampling"]["seed"]
     text = answer.text

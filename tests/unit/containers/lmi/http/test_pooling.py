@@ -2,11 +2,11 @@
 
 import base64
 import json
-from dataclasses import replace
 from typing import Any
 
 import numpy
 import pytest
+from msgspec.structs import replace
 from tests.cases import case, cases
 from tests.unit.containers.lmi.tiny import Answer, ask, config, fake, ids, server
 

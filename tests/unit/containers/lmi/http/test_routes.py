@@ -1,6 +1,6 @@
 """The routes of vLLM's images and of DJL Serving, except those that generate text."""
 
-import dataclasses
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -127,7 +127,7 @@ def test_refused_tokens(path: str, body: Any, status: int, field: str) -> None:
 
 
 def lora_server(folder: Path) -> LmiServer:
-    settings = dataclasses.replace(config(LORA), model_dir=folder)
+    settings = replace(config(LORA), model_dir=folder)
     return server(settings=settings)
 
 
@@ -168,7 +168,7 @@ def test_places_that_vllms_route_refuses(tmp_path: Path, path: str, status: int)
         (model / name).mkdir(parents=True)
     (model / "link").symlink_to(tmp_path)
     served = lora_server(model)
-    served.config = dataclasses.replace(served.config, artifact_folders=("/artifacts/one",))
+    served.config = replace(served.config, artifact_folders=("/artifacts/one",))
     answer = ask(served, "/v1/load_lora_adapter", {"lora_name": "de", "lora_path": path})
     assert answer.status == status, answer.text
     assert "de" not in fake(served).versions

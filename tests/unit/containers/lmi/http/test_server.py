@@ -1,13 +1,14 @@
 """The server around the handlers: health, limits, adapters, clients that go away."""
 
 import asyncio
+import dataclasses
 import json
 from collections.abc import MutableMapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tests.cases import case, cases
 from tests.unit.containers.lmi.tiny import CODEC, Answer, ask, ask_all, config, fake, ids, server
 
@@ -364,7 +365,9 @@ def test_a_defect_in_a_stream_that_has_begun_is_its_last_event(path: str, body: 
 
 
 def test_many_requests_at_once_keep_their_answers_apart() -> None:
-    served = server(settings=replace(LORA, engine=replace(LORA.engine, max_batch_size=64)))
+    served = server(
+        settings=dataclasses.replace(LORA, engine=replace(LORA.engine, max_batch_size=64))
+    )
     names = ["", "es", "fr"] * 10
     bodies = [{"inputs": "a", "adapters": name} for name in names]
     requests: list[Any] = [("POST", "/invocations", body, {}) for body in bodies]

@@ -1,11 +1,11 @@
 """Chat templates: the same text as transformers renders, and templates that misbehave."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tests.cases import case, cases
 from tests.unit.containers.lmi.tiny import SPECIAL, TEMPLATE, byte_tokenizer, write_tokenizer
 from transformers import PreTrainedTokenizerFast

@@ -1,10 +1,10 @@
 """Images and other parts in the messages of a chat."""
 
 import base64
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tests.cases import case, cases
 from tests.unit.containers.lmi.request.test_parse import CONTEXT, parse
 

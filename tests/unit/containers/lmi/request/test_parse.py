@@ -1,10 +1,10 @@
 """Bodies of requests: their meaning, and refusals of careless and hostile bodies."""
 
-from dataclasses import replace
 from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 from tests.cases import case, cases
 from tests.unit.containers.lmi.tiny import TEMPLATE
 

@@ -1,11 +1,12 @@
 """Options that replace members of the model's config.json and generation_config.json."""
 
+import dataclasses
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tests.cases import case, cases
 from tests.unit.containers.lmi.tiny import ask, config, fake, server
 from transformers import GenerationConfig
@@ -78,7 +79,7 @@ def test_the_defaults_are_what_transformers_reads_and_vllm_takes(
 def test_sources(properties: str, expected: SamplingDefaults, tmp_path: Path) -> None:
     written(tmp_path, QWEN3)
     written(tmp_path / "other", {"max_new_tokens": 7, "top_k": -1})
-    settings = replace(config(properties), model_dir=tmp_path)
+    settings = dataclasses.replace(config(properties), model_dir=tmp_path)
     assert model_defaults(settings, tmp_path) == expected
 
 

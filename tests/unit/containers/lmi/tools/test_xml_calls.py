@@ -2,10 +2,10 @@
 
 import json
 import time
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tests.cases import case, cases
 
 from hostelry.containers.lmi.tools.deltas import CallArguments, CallName

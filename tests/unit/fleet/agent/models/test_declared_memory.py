@@ -4,10 +4,10 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from tests.cases import case, cases
 from tests.unit.fleet.agent.models.multi_model_fakes import LIMITS, MB, Rig
 

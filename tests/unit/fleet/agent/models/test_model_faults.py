@@ -3,10 +3,10 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from tests.cases import case, cases
 from tests.unit.fleet.agent.models.multi_model_fakes import LIMITS, MB, Rig
 

@@ -3,9 +3,8 @@
 The delays and rates of benchmarks/detection_study.py, on fewer draws, with fixed seeds.
 """
 
-from dataclasses import replace
-
 import numpy as np
+from msgspec.structs import replace
 from tests.cases import case, cases
 from tests.unit.scaling.decide.responsive.responsive_load import SERVICE_S, Run, drawn
 

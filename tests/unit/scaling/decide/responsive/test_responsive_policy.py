@@ -1,12 +1,12 @@
 """The responsive policy second by second: queue age, limits, re-arming, faults of its input."""
 
 import math
-from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from tests.cases import case, cases
 from tests.unit.scaling.decide.responsive.responsive_load import KEY, START, Run, even, load
 
