@@ -228,8 +228,8 @@ def count_calls(found: dict[str, Any]) -> dict[str, float]:
 
 
 def test_costs_reconcile_and_outlive_the_kill_of_control(platform: Platform) -> None:
-    refused = platform.cli("cost", code=2)
-    assert "prices.toml" in refused.stderr
+    shown = platform.cli("cost")
+    assert "prices.toml" in shown.stderr
     platform.home.prices.write_text(PRICES)
     create_component(platform, "small", cpus=0.5)
     before = count_calls(costs(platform)).get("base", 0)

@@ -18,6 +18,7 @@ def cost_lines(
 
     Without prices the currency is empty.
     """
+    total = write_total(report.total, currency) if currency else UNKNOWN
     currency = currency or COST
     lines = _row_lines(report.rows, currency, by)
     if report.idle:
@@ -26,7 +27,7 @@ def cost_lines(
             name, hours = one.component or one.endpoint, one.amount.instance_h
             rows.append([name, one.reason.value, write_amount(one.amount), f"{hours:.2f}"])
         lines += ["", *columns(rows)]
-    lines += ["", f"total: {write_total(report.total, currency)}"]
+    lines += ["", f"total: {total}"]
     lines += [f"instances: {report.total.instance_h:.2f} hours"]
     lines += [
         f"records: {_write_hours(report.recorded_s)} of {_write_hours(report.period_s)} hours"
