@@ -81,6 +81,7 @@ def test_a_body_comes_back_as_it_went_through_five_hops(graphs: GraphStack) -> N
     assert invoke(graphs, "chain", b'{"n":  1.0}') == b'{"n":  1.0}'
 
 
+@pytest.mark.thorough
 def test_memory_is_flat_where_a_megabyte_goes_through_five_hops(graphs: GraphStack) -> None:
     body = json.dumps({"text": "x" * MIB}).encode()
     pids, by = (graphs.pids["chain"], *graphs.stack.gateway_pids), client(graphs)

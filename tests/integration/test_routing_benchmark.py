@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from benchmarks.routing_simulation import STRATEGIES
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.thorough]
 ROOT = Path(__file__).resolve().parents[2]
 
 
