@@ -414,7 +414,7 @@ SERVED = {
     "tensorflow": "2.10 2.11 2.12 2.13 2.14 2.16 2.18 2.19 2.3 2.4 2.5 2.6 2.7 2.8 2.9",
     "xgboost": "0.90 1.0 1.2 1.3 1.5 1.7 3.0",
 }
-REGIONS = "us-west-2,cn-north-1,us-iso-east-1"  # one of each partition with hosts of its own
+REGIONS = "us-west-2,cn-north-1,us-iso-east-1"  # one of each partition with its own hosts
 
 
 def test_the_sdks_image_uris_have_runtimes() -> None:

@@ -88,7 +88,7 @@ async def ask_after_idle_sweeps() -> None:
 
 @few_faults
 def test_memory_is_returned_when_no_request_comes() -> None:
-    # A process of its own, since memory that earlier tests freed may serve the body.
+    # In its own process, since memory that earlier tests freed may serve the body.
     here = ask_after_idle_sweeps
     program = f"import uvloop; from {here.__module__} import {here.__name__} as case; "
     program += "import asyncio; uvloop.run(asyncio.wait_for(case(), 60))"
