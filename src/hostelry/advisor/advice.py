@@ -28,8 +28,8 @@ from hostelry.advisor.values import FitAxis, FitMix
 from hostelry.base.errors import TerminalError
 
 Progress = Callable[[str], None]
-ONE_INSTANCE_CLOSE = 0.01
-MAX_TIMES = 5
+ONE_INSTANCE_SLACK = 0.01  # a share of the hours. Up to it, one instance ran all the time
+MAX_SHOWN_TIMES = 5  # of models with quiet hours, in one sentence
 
 
 def ignore_progress(text: str) -> None:
@@ -132,7 +132,7 @@ def _try_schedules(
     if not any(quiet):
         return found
     hours = fmean(it.instance_h for it in found.trials)
-    if hours <= mix.hours * (1 + ONE_INSTANCE_CLOSE):
+    if hours <= mix.hours * (1 + ONE_INSTANCE_SLACK):
         return replace(found, schedule="Schedules save nothing: one instance stays in any case.")
     progress(f"{group}: {plan.option.value} with schedules, {len(mix.seeds)} seeds")
     other = simulate_option(replace(plan, quiet=quiet), group, mix, traffic)
@@ -148,10 +148,10 @@ def _try_schedules(
         for model, it in zip(plan.models, quiet, strict=True)
         if it is not None
     ]
-    more = f" and {len(times) - MAX_TIMES:,} more" if len(times) > MAX_TIMES else ""
+    more = f" and {len(times) - MAX_SHOWN_TIMES:,} more" if len(times) > MAX_SHOWN_TIMES else ""
     text = (
         f"With schedules: {change} ({1 - other_hours / hours:.0%} saved), {met}. "
-        f"May be at zero: {', '.join(times[:MAX_TIMES])}{more}."
+        f"May be at zero: {', '.join(times[:MAX_SHOWN_TIMES])}{more}."
     )
     return replace(other, schedule=text)
 
