@@ -80,7 +80,7 @@ def _list_axis(number: int, value: AxisValue) -> Iterator[str]:
     side = x - WIDTH / 2
     anchor = "middle" if abs(side) < 1 else "start" if side > 0 else "end"
     lines = value.text.split(", ")[:MOST_LINES]
-    first_y = y - LINE_HEIGHT * (len(lines) - 1) if y < CENTRE_Y - RADIUS else y
+    first_y = y - LINE_HEIGHT * len(lines) if y < CENTRE_Y - RADIUS else y
     score = "unknown" if value.score is None else f"{value.score:.2f}"
     yield _text(x, first_y, f"{value.axis.value} {score}", anchor=anchor, colour=ink, size=12)
     for line, text in enumerate(lines):
