@@ -144,7 +144,6 @@ def test_a_chart_that_cannot_be_written_names_its_file(mix: str, tmp_path: Path)
 
 
 def test_the_chart_as_png_is_the_same_picture(mix: str, tmp_path: Path) -> None:
-    pytest.importorskip("resvg_py")
     svg, png = tmp_path / "mix.svg", tmp_path / "mix.png"
     run(mix, "--svg", str(svg), "--png", str(png))
     width, height = (int(it) for it in re.findall(r'(?:width|height)="(\d+)"', svg.read_text())[:2])
@@ -156,7 +155,6 @@ def test_the_chart_as_png_is_the_same_picture(mix: str, tmp_path: Path) -> None:
 
 
 def test_the_picture_of_many_groups_is_smaller_and_a_fault_is_named() -> None:
-    pytest.importorskip("resvg_py")
     from hostelry.cli.chart_image import MAX_PIXELS, draw_png, find_scale
 
     assert find_scale('<svg width="10" height="10"/>') == 2.0
