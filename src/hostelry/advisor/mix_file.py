@@ -31,6 +31,7 @@ from hostelry.domain.shape import Shape
 from hostelry.fleet.shapes import declared_shape, instance_types
 from hostelry.sim.scenario import zipf_shares
 from hostelry.sim.service import ServiceModel, load_service
+    format_limit,
 
 MAX_FILE_BYTES = 8 * MIB
 MAX_MODELS = 5000
@@ -171,7 +172,7 @@ class _Building:
             raise self._fault(
                 ("hours",),
                 f"is {form.hours:g}, times {len(models):,} models; at most {MAX_MODEL_HOURS:,.0f} "
-                f"are simulated: set hours to {most:.2g} or less",
+                f"are simulated: set hours to {format_limit(most)} or less",
             )
         return FitMix(
             name=form.name,

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import msgspec
 
-from hostelry.advisor.values import Hardware, LatencyClass
+from hostelry.advisor.values import LEAST_HOURS, Hardware, LatencyClass
 
 NAME = r"^[A-Za-z0-9](-?[A-Za-z0-9]){0,50}$"
 MAX_NAME_CHARS = 51
@@ -135,7 +135,7 @@ class MixForm(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     axes: AxesForm
     machines: list[MachineForm]
     models: list[ModelForm]
-    hours: Annotated[float, msgspec.Meta(ge=0.05, le=168.0)] = 24.0
+    hours: Annotated[float, msgspec.Meta(ge=LEAST_HOURS, le=168.0)] = 24.0
     seeds: list[Annotated[int, msgspec.Meta(ge=0, le=2**31)]] = msgspec.field(
         default_factory=lambda: [1, 2, 3]
     )

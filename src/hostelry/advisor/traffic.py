@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 import numpy as np
 
-from hostelry.advisor.values import FitMix, FitModel, ModelTraffic
+from hostelry.advisor.values import LEAST_HOURS, FitMix, FitModel, ModelTraffic, format_limit
 from hostelry.base.errors import TerminalError
 from hostelry.sim.arrivals import modulate_arrivals
 from hostelry.sim.trace import BEGINS_AT, FloatArray, IntArray, Trace, build_block, open_trace
@@ -112,9 +112,11 @@ def load_traffic(mix: FitMix) -> tuple[MixTraffic, tuple[str, ...]]:
     traffic = MixTraffic(mix, calls)
     total = sum(traffic.rate(it) for it in mix.models) * mix.hours * HOUR_S
     if total > MAX_CALLS:
+        most = mix.hours * MAX_CALLS / total
+        shorter = f"set hours to {format_limit(most)} or less" if most >= LEAST_HOURS else ""
         raise TerminalError(
             f"{mix.name}: the models get {total:,.0f} calls in hours = {mix.hours:g}; at most "
-            f"{MAX_CALLS:,} are simulated: set hours to {mix.hours * MAX_CALLS / total:.2g} or less"
+            f"{MAX_CALLS:,} are simulated: {shorter or 'give fewer calls'}"
         )
     if not total:
         raise TerminalError(

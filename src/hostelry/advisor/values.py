@@ -1,5 +1,6 @@
 """Values of a mix: its models, their traffic, the machines, the axes and their anchors. PURE."""
 
+import math
 from collections.abc import Mapping
 from enum import Enum, IntEnum
 from pathlib import Path
@@ -10,6 +11,7 @@ from hostelry.domain.shape import Shape
 from hostelry.sim.service import ServiceModel
 
 MIB, GIB = 2**20, 2**30
+LEAST_HOURS = 0.05
 
 
 class Hardware(Enum):
@@ -175,3 +177,12 @@ class FitMix(msgspec.Struct, frozen=True, kw_only=True):
     batch_hour: float = 2.0
     batch_instances: int = 1
     notes: tuple[str, ...] = ()
+
+
+def format_limit(value: float) -> str:
+    """A positive limit with two digits. It is rounded down, so that the text keeps the limit."""
+    text = f"{value:.2g}"
+    if float(text) <= value:
+        return text
+    step = 10.0 ** (math.floor(math.log10(value)) - 1)
+    return f"{math.floor(value / step) * step:.2g}"

@@ -1,5 +1,6 @@
 """Whole advice on tiny mixes: every option is simulated, repeats itself, and says what binds it."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -239,9 +240,18 @@ class TestTraces:
         with pytest.raises(TerminalError, match=message):
             self.load(tmp_path / "t.csv", self.HEADER + text, model="a")
 
-    def test_too_many_calls_are_refused_with_the_hours_that_fit(self) -> None:
-        mix = build_mix(build_model(traffic=ModelTraffic(per_hour=1e7)), hours=1.0)
-        with pytest.raises(TerminalError, match=r"set hours to 0\.1 or less"):
+    @cases(
+        "num, per_hour, remedy",
+        case("exactly a tenth", 1, 1e7, "set hours to 0.1 or less"),
+        case("rounded down", 1, 6e6, "set hours to 0.16 or less"),
+        case("less than the shortest time", 3, 1e7, "are simulated: give fewer calls"),
+    )
+    def test_too_many_calls_are_refused_with_the_remedy(
+        self, num: int, per_hour: float, remedy: str
+    ) -> None:
+        traffic = ModelTraffic(per_hour=per_hour)
+        mix = build_mix(*build_models(num, traffic=traffic), hours=1.0)
+        with pytest.raises(TerminalError, match=re.escape(remedy)):
             load_traffic(mix)
 
     def test_no_call_at_all_is_refused(self) -> None:
