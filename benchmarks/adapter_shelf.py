@@ -7,7 +7,7 @@ So no two adapters are the same to the engine, while weights are stored once.
 import json
 import os
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,9 +42,16 @@ def make_shelf(
     count: int,
     seed: int,
     files_per_rank: int = FILES_PER_RANK,
+    targets: Sequence[str] = ATTENTION,
 ) -> Shelf:
-    """Write `count` adapters for attention's four products below `folder`. Reuse existing ones."""
-    files = {rank: list(_weights(folder, model, rank, seed, files_per_rank)) for rank in set(ranks)}
+    """Write `count` adapters for the products `targets` below `folder`. Reuse existing ones."""
+    files = {
+        rank: [
+            _write_weights(folder / f"weights-r{rank}-{place}", model, rank, seed + place, targets)
+            for place in range(files_per_rank)
+        ]
+        for rank in set(ranks)
+    }
     folders: dict[str, Path] = {}
     ranks_by_name: dict[str, int] = {}
     for number in range(count):
@@ -56,14 +63,10 @@ def make_shelf(
     return Shelf(folders=folders, ranks=ranks_by_name)
 
 
-def _weights(folder: Path, model: Path, rank: int, seed: int, count: int) -> Iterator[Path]:
-    for number in range(count):
-        made = folder / f"weights-r{rank}-{number}"
-        if not (made / CONFIG).exists():
-            random_adapter(
-                made, model, rank, ATTENTION, seed=seed + number, std=0.02, dtype="bfloat16"
-            )
-        yield made
+def _write_weights(folder: Path, model: Path, rank: int, seed: int, targets: Sequence[str]) -> Path:
+    if not (folder / CONFIG).exists():
+        random_adapter(folder, model, rank, targets, seed=seed, std=0.02, dtype="bfloat16")
+    return folder
 
 
 def _link_adapter(folder: Path, source: Path, number: int) -> Path:

@@ -5,24 +5,39 @@ Engines with 5 to 2,000 registered adapters of ranks 64, 32, 16 and 8 on attenti
 gamma distributed, and offered load is below and above capacity.
 
 ``python -m benchmarks.many_adapters [--setting short|full] [--smoke] [--compare NAME=JSON ...]``
+``python -m benchmarks.many_adapters --mix-lines [FILE] [--model FOLDER] [--base NAME]``
 
 Some numbers of adapters run a second time at the same memory with other engine settings. By default
 every adapter is padded to a slot of the largest rank, as in engines without pages for adapters.
 ``--compare`` names other settings. ``--option NAME=JSON`` is set for all runs.
+
+``--mix-lines`` measures tokens a second for each rank alone, with requests that arrive at once and
+use 1 to 32 adapters evenly, on all linear modules. It prints the lines for a mix of `hostelry fit`.
 """
 
 import argparse
 import os
 import random
+import statistics
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from tests.models import ALL_TARGETS
+
 from benchmarks.adapter_shelf import Popularity, Shelf, make_shelf
 from benchmarks.aims import Finding, finding_rows, ratio
 from benchmarks.engine_options import add_option_argument, parsed_options, unknown_options
+from benchmarks.mix_lines import (
+    add_mix_arguments,
+    check_mix_arguments,
+    describe_circumstances,
+    format_mix_lines,
+    parse_numbers,
+    put_mix_lines,
+)
 from benchmarks.models import model_folder
 from benchmarks.record import print_table, write_result
 from benchmarks.trace import GOAL_S, Arrival, gamma_arrival_times, random_prompt, summary
@@ -39,7 +54,10 @@ PADDED = {"padded_lora_rank": max(RANKS)}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """How much to measure. Lengths are drawn evenly from their ranges."""
+    """How much to measure. Lengths are drawn evenly from their ranges.
+
+    Fields `mix_` are for the lines for a mix. Each round has a request for each adapter, or more.
+    """
 
     counts: tuple[int, ...]
     compared_counts: tuple[int, ...]
@@ -51,6 +69,10 @@ class Setting:
     popularities: tuple[tuple[str, float], ...] = (("zipf", 1.0), ("uniform", 0.0))
     cv: float = 1.0
     vocabulary: range = range(1000, 40000)
+    mix_ranks: tuple[int, ...] = (16, 64)
+    mix_counts: tuple[int, ...] = (1, 4, 16, 32)
+    mix_requests: int = 32
+    mix_rounds: int = 3
 
 
 SETTINGS = {
@@ -64,6 +86,10 @@ SETTINGS = {
         new_tokens=(2, 4),
         popularities=(("zipf", 1.0),),
         vocabulary=range(5, 190),
+        mix_ranks=(8,),
+        mix_counts=(1, 3),
+        mix_requests=4,
+        mix_rounds=1,
     ),
     "short": Setting(
         counts=(5, 100, 1000, 2000),
@@ -78,6 +104,8 @@ SETTINGS = {
         pool_bytes=512 << 20,
         duration_s=120.0,
         capacity_requests=256,
+        mix_ranks=tuple(sorted(RANKS)),
+        mix_rounds=9,
     ),
 }
 
@@ -100,27 +128,48 @@ def main(argv: Sequence[str] | None = None) -> None:
     arguments = parse(argv)
     name = "smoke" if arguments.smoke else arguments.setting
     setting = SETTINGS[name]
-    if arguments.counts and not arguments.smoke:
-        setting = replace(setting, counts=tuple(map(int, arguments.counts.split(","))))
+    if arguments.mix_lines is not None:
+        setting = replace(
+            setting,
+            mix_ranks=arguments.ranks or setting.mix_ranks,
+            mix_counts=arguments.counts or setting.mix_counts,
+            mix_rounds=arguments.rounds or setting.mix_rounds,
+        )
+    elif arguments.counts and not arguments.smoke:
+        setting = replace(setting, counts=arguments.counts)
     with tempfile.TemporaryDirectory() as scratch:
         plan = make_plan(arguments, setting, Path(scratch))
-        measured = run(plan, parsed_options(arguments.compare) or PADDED)
-    report(measured)
+        if arguments.mix_lines is None:
+            measured = run(plan, parsed_options(arguments.compare) or PADDED)
+            report(measured)
+        else:
+            measured = measure_points(plan, Path(scratch) / "ranks")
+            print_table("Tokens/s with all requests at once", measured["points"])
+            about = describe_circumstances(plan.model, plan.options)
+            lines = format_mix_lines(measured["points"], arguments.base, about)
+            put_mix_lines(lines, arguments.mix_lines)
     write_result("many_adapters", name, arguments.seed, measured)
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.many_adapters", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.many_adapters",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--setting", choices=("short", "full"), default="short")
     parser.add_argument("--smoke", action="store_true", help="a tiny model and few counts")
     parser.add_argument("--model", type=Path, help="a model folder; default the demo model")
-    parser.add_argument("--counts", help="numbers of adapters, parted by commas")
+    parser.add_argument("--counts", type=parse_numbers, help="numbers of adapters, as 1,16,64")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--compare", action="append", default=[], metavar="NAME=JSON")
     parser.add_argument("--seed", type=int, default=SEED)
     add_option_argument(parser)
-    return parser.parse_args(argv)
+    add_mix_arguments(parser)
+    arguments = parser.parse_args(argv)
+    check_mix_arguments(parser, arguments)
+    return arguments
 
 
 def make_plan(arguments: argparse.Namespace, setting: Setting, scratch: Path) -> Plan:
@@ -168,6 +217,68 @@ def run(plan: Plan, compared: dict[str, Any]) -> dict[str, Any]:
         "options": plan.options,
         "compared": compared,
     }
+
+
+def measure_points(plan: Plan, folder: Path) -> dict[str, Any]:
+    """Median tokens/s of each rank and number of adapters. Each rank has an engine for itself."""
+    setting = plan.setting
+    keys = [(number, it) for number in range(setting.mix_rounds) for it in setting.mix_counts]
+    points: list[dict[str, Any]] = []
+    for rank in setting.mix_ranks:
+        most = max(setting.mix_counts)
+        shelf = make_shelf(folder / str(rank), plan.model, (rank,), most, plan.seed, 1, ALL_TARGETS)
+        names = list(shelf.folders)
+        traces = tuple(deal_requests(plan, names[:count], number) for number, count in keys)
+        options = {"max_lora_rank": max(*RANKS, rank), **plan.options}
+        warm_up = tuple(replace(it, max_tokens=1) for it in deal_requests(plan, names, -1))
+        result = run_job(job(plan, options, shelf, traces, warm_up), isolated=plan.isolated)
+        per_s: dict[int, list[float]] = {}
+        for (_, count), trace in zip(keys, result.traces, strict=True):
+            per_s.setdefault(count, []).append(get_tokens_per_s(trace, rank, count))
+        points += [
+            {"rank": rank, "adapters": count, "tokens/s": statistics.median(found)}
+            | {"lowest": min(found), "highest": max(found)}
+            for count, found in per_s.items()
+        ]
+        print(f"rank {rank}: done", flush=True)
+    return {"points": points, "options": plan.options, "findings": []}
+
+
+def deal_requests(plan: Plan, names: Sequence[str], number: int) -> tuple[Arrival, ...]:
+    """Requests of round `number` that arrive at once, with each adapter as often as the others.
+
+    Lengths are the same in all rounds. Tokens differ, so that no prompt has been seen before.
+    """
+    setting = plan.setting
+    num = max(setting.mix_requests, *setting.mix_counts)
+    lengths = random.Random(f"{plan.seed} lengths")
+    tokens = random.Random(f"{plan.seed} {len(names)} adapters, round {number}")
+    dealt = [names[place % len(names)] for place in range(num)]
+    tokens.shuffle(dealt)
+    return tuple(
+        Arrival(
+            at_s=0.0,
+            prompt=random_prompt(
+                tokens, lengths.randint(*setting.prompt_tokens), setting.vocabulary
+            ),
+            max_tokens=lengths.randint(*setting.new_tokens),
+            adapter=name,
+        )
+        for name in dealt
+    )
+
+
+def get_tokens_per_s(trace: TraceResult, rank: int, count: int) -> float:
+    """Tokens a second of a round. Raises RuntimeError if a request failed or did not end."""
+    found = summary(trace.served, trace.took_s)
+    if found["failed"]:
+        errors = [it.error for it in trace.served if it.error]
+        why = errors[0] if errors else f"they did not end within {trace.took_s:.0f} s"
+        raise RuntimeError(
+            f"rank {rank}, {count} adapters: {found['failed']} of {found['requests']} requests "
+            f"failed ({why}); nothing is written. Measure fewer adapters with --counts"
+        )
+    return float(found["tokens/s"])
 
 
 def first(shelf: Shelf, count: int) -> Shelf:

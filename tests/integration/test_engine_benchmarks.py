@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,10 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny_model(tmp_path_factory.mktemp("model"))
 
 
-def smoke(name: str, model: Path, folder: Path) -> dict[str, Any]:
+def smoke(name: str, model: Path, folder: Path, *arguments: str) -> dict[str, Any]:
     """Run the benchmark's smoke run, and return its result."""
     done = subprocess.run(
-        [sys.executable, "-m", f"benchmarks.{name}", "--smoke", "--model", str(model)],
+        [sys.executable, "-m", f"benchmarks.{name}", "--smoke", "--model", str(model), *arguments],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
@@ -78,6 +79,14 @@ def test_a_growing_number_of_adapters_is_measured_at_equal_load(
         by_load.setdefault(row["load"], set()).add(row["requests"])
     assert all(len(requests) == 1 for requests in by_load.values())
     assert measured["memory"]["share of as many models' weights"] > 0
+
+
+@pytest.mark.thorough
+def test_throughput_by_rank_and_number_is_written_for_a_mix(model: Path, tmp_path: Path) -> None:
+    measured = smoke("many_adapters", model, tmp_path, "--mix-lines", "lines.toml")
+    assert [(it["rank"], it["adapters"]) for it in measured["points"]] == [(8, 1), (8, 3)]
+    platform = tomllib.loads((tmp_path / "lines.toml").read_text())["platform"]
+    assert all(it["tokens_per_s"] > 0 for it in platform["adapter_throughput"])
 
 
 @pytest.mark.thorough

@@ -1,5 +1,6 @@
 """Decisions of the benchmarks themselves: verdicts, popularity, arrivals, converted weights."""
 
+import argparse
 import itertools
 import json
 import random
@@ -7,10 +8,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from benchmarks import many_adapters
 from benchmarks.adapter_shelf import Popularity, Shelf, make_shelf
 from benchmarks.aims import Finding, finding_rows, ratio
 from benchmarks.engine_options import engine_config, parsed_options
 from benchmarks.gateway_contest import Contest, contestants, findings
+from benchmarks.mix_lines import describe_circumstances, format_mix_lines, parse_numbers
 from benchmarks.peers.completions import HttpBatches, openai_body
 from benchmarks.peers.contestant import Ask
 from benchmarks.peers.gguf_files import interleaved
@@ -19,6 +22,8 @@ from benchmarks.trace import Served, gamma_arrival_times, summary
 from benchmarks.wrk import lua_string
 from tests.cases import case, cases
 from tests.models import tiny_llama
+
+from hostelry.advisor.mix_file import parse_mix
 
 
 @cases(
@@ -201,3 +206,59 @@ def test_which_peers_are_asked_for(given: str, expected: tuple[str, ...]) -> Non
 def test_an_unknown_peer_is_named_with_those_that_there_are() -> None:
     with pytest.raises(ValueError, match="triton: there are ray-serve, litserve, bentoml"):
         contestants("triton")
+
+
+@cases(
+    "text, numbers",
+    case("in order, each once", "64,1,16,1", (1, 16, 64)),
+    case("nothing", "", None),
+    case("a gap", "1,,2", None),
+    case("zero", "0", None),
+    case("a negative number", "-1", None),
+    case("a fraction", "1.5", None),
+    case("a digit of another script", "\u0663", None),
+    case("a huge number", "1" * 10_000, None),
+    case("too many", "1," * 10_000, None),
+)
+def test_numbers_of_a_command_line(text: str, numbers: tuple[int, ...] | None) -> None:
+    if numbers is not None:
+        assert parse_numbers(text) == numbers
+        return
+    with pytest.raises(argparse.ArgumentTypeError):
+        parse_numbers(text)
+
+
+@cases(
+    "arguments, message",
+    case("ranks of no lines", ("--ranks", "8"), "--ranks goes with --mix-lines"),
+    case("a base of no lines", ("--base", "b"), "--base goes with --mix-lines"),
+    case("compared settings", ("--mix-lines", "--compare", "dtype=1"), "--compare does not go"),
+    case("a base that no mix can have", ("--mix-lines", "--base", 'a"b'), "--base is"),
+    case("no round", ("--mix-lines", "--rounds", "0"), "--rounds"),
+    case("a file that exists", ("--mix-lines", __file__), "exists; name a new file"),
+    case("a file without a folder", ("--mix-lines", "/nowhere/a.toml"), "has no folder"),
+)
+def test_options_of_mix_lines(
+    arguments: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        many_adapters.parse(arguments)
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("base", [None, "chat"])
+def test_the_lines_for_a_mix_are_read_by_hostelry_fit(base: str | None, tmp_path: Path) -> None:
+    points = [
+        {"rank": 8, "adapters": count, "tokens/s": per_s}
+        for count, per_s in ((1, 1_234_567.0), (64, 0.125))
+    ]
+    about = describe_circumstances(tmp_path / "a\nb", {"num_threads": 2})
+    model = "memory_mb = 1\ntarget_p99_ms = 1\nseconds = 1\n"
+    text = (
+        'name = "m"\naxes.cost = { unacceptable = 2.0, target = 0.1 }\n'
+        '[[machines]]\ntype = "ml.m5.xlarge"\n'
+        f'[[models]]\nname = "chat"\n{model}[[models]]\nname = "a"\nadapter_of = "chat"\n{model}'
+    )
+    mix = parse_mix(text + format_mix_lines(points, base, about), tmp_path / "mix.toml")
+    found = [(it.base, it.rank, it.adapters, it.tokens_per_s) for it in mix.adapter_throughput]
+    assert found == [("chat", 8, 1, 1_234_570.0), ("chat", 8, 64, 0.125)]

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from hostelry.advisor.adapter_limits import list_limit_advice
 from hostelry.advisor.axes import AxisValue, build_axes, format_s
 from hostelry.advisor.document import build_document, check_deployable, count_objects
 from hostelry.advisor.gates import check_gates
@@ -54,7 +55,8 @@ class GroupAdvice(msgspec.Struct, frozen=True, kw_only=True):
     """The advice for a group.
 
     `refused` has the options that cannot work, with the reasons of their gates, `not_simulated`
-    the options that take no part in the ranking. `merging` is about adapters that could be merged.
+    the options that take no part in the ranking. `merging` is about adapters that could be merged,
+    `adapter_limits` about the number of adapters on a copy.
     """
 
     group: ModelGroup
@@ -63,6 +65,7 @@ class GroupAdvice(msgspec.Struct, frozen=True, kw_only=True):
     simulated: Mapping[HostingOption, SimulatedOption]
     ranking: FitRanking
     merging: tuple[str, ...] = ()
+    adapter_limits: tuple[str, ...] = ()
 
 
 def advise(
@@ -108,6 +111,7 @@ def advise_group(
         simulated=simulated,
         ranking=ranking,
         merging=list_merge_advice(group.models, traffic, mix.merge_from_share),
+        adapter_limits=list_limit_advice(group.models, traffic, mix.adapter_throughput),
     )
 
 

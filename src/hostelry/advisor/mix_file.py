@@ -11,10 +11,18 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import msgspec
 from msgspec.structs import replace
 
-from hostelry.advisor.mix_form import AnchorsForm, MachineForm, MixForm, ModelForm, TrafficForm
+from hostelry.advisor.mix_form import (
+    AnchorsForm,
+    MachineForm,
+    MixForm,
+    ModelForm,
+    ThroughputForm,
+    TrafficForm,
+)
 from hostelry.advisor.values import (
     GIB,
     MIB,
+    AdapterThroughput,
     AxisAnchors,
     FitAxis,
     FitMachine,
@@ -23,6 +31,7 @@ from hostelry.advisor.values import (
     Hardware,
     IsolationLevel,
     ModelTraffic,
+    format_limit,
 )
 from hostelry.base.errors import TerminalError
 from hostelry.base.files import read_at_most
@@ -31,7 +40,6 @@ from hostelry.domain.shape import Shape
 from hostelry.fleet.shapes import declared_shape, instance_types
 from hostelry.sim.scenario import zipf_shares
 from hostelry.sim.service import ServiceModel, load_service
-    format_limit,
 
 MAX_FILE_BYTES = 8 * MIB
 MAX_MODELS = 5000
@@ -41,6 +49,7 @@ WORDS = {
     "Object missing required field": "lacks the field",
     "Object contains unknown field": "has the unknown field",
 }  # of msgspec, and better ones
+MAX_NAMES, MAX_POINTS = 5, 1000
 USUAL_START_S, USUAL_WARM_START_S, USUAL_INSTANCE_START_S = 7.0, 1.3, 2.0
 
 
@@ -185,6 +194,7 @@ class _Building:
             serverless_price=platform.serverless_price_per_gb_s,
             serverless_concurrency=platform.serverless_concurrency,
             merge_from_share=platform.merge_from_share,
+            adapter_throughput=self._throughput(models),
             batch_hour=platform.batch_hour,
             batch_instances=platform.batch_instances,
         )
@@ -214,6 +224,11 @@ class _Building:
     def _check_adapters(self, models: Sequence[FitModel]) -> None:
         by_name = {it.name: it for it in models}
         for model in models:
+            if model.adapter_of is None and model.adapter_rank is not None:
+                raise TerminalError(
+                    f"{self._path}: model {model.name!r}: adapter_rank is {model.adapter_rank} "
+                    "without adapter_of; name the base model, or leave adapter_rank out"
+                )
             if model.adapter_of is None:
                 continue
             base = by_name.get(model.adapter_of)
@@ -223,6 +238,45 @@ class _Building:
                     f"{self._path}: model {model.name!r}: adapter_of is {model.adapter_of!r}, "
                     f"{what}; name a base model"
                 )
+
+    def _throughput(self, models: Sequence[FitModel]) -> tuple[AdapterThroughput, ...]:
+        """The measured points, each with its base model."""
+        forms = self._form.platform.adapter_throughput
+        if len(forms) > MAX_POINTS:
+            raise self._fault(
+                ("platform", "adapter_throughput"),
+                f"has {len(forms):,} points; at most {MAX_POINTS:,} are read",
+            )
+        bases = sorted({it.adapter_of for it in models if it.adapter_of is not None})
+        found: dict[tuple[str, int, int], AdapterThroughput] = {}
+        for number, form in enumerate(forms):
+            base = self._find_base(form, bases, number)
+            key = (base, form.rank, form.adapters)
+            if key in found:
+                raise self._fault(
+                    ("platform", "adapter_throughput", number),
+                    f"is the second for {form.adapters} adapters of rank {form.rank} on {base}: "
+                    "remove one",
+                )
+            found[key] = AdapterThroughput(
+                base=base, rank=form.rank, adapters=form.adapters, tokens_per_s=form.tokens_per_s
+            )
+        return tuple(found.values())
+
+    def _find_base(self, form: ThroughputForm, bases: Sequence[str], number: int) -> str:
+        where: Where = ("platform", "adapter_throughput", number)
+        names = ", ".join(bases[:MAX_NAMES]) + (", ..." if len(bases) > MAX_NAMES else "")
+        if not bases:
+            raise self._fault(where, "has no effect: no model has adapter_of. Remove it")
+        if form.base is None and len(bases) > 1:
+            raise self._fault(
+                where, f"has no base, and {len(bases):,} models have adapters ({names}): name one"
+            )
+        if form.base is not None and form.base not in bases:
+            raise self._fault(
+                (*where, "base"), f"is {form.base!r}, which has no adapters; name one of {names}"
+            )
+        return form.base or bases[0]
 
     def _axes(self) -> Mapping[FitAxis, AxisAnchors]:
         found: dict[FitAxis, AxisAnchors] = {}
@@ -316,6 +370,7 @@ class _Building:
             answer_bytes=int(form.answer_mb * MIB),
             max_s=form.max_s,
             adapter_of=form.adapter_of,
+            adapter_rank=form.adapter_rank,
             min_copies=form.min_copies,
             service=service,
             service_origin=service.origin,

@@ -20,6 +20,7 @@ Hour = Annotated[float, msgspec.Meta(ge=0.0, lt=24.0)]
 Name = Annotated[str, msgspec.Meta(pattern=NAME)]
 Text = Annotated[str, msgspec.Meta(max_length=1024)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=100_000)]
+Rank = Annotated[int, msgspec.Meta(ge=1, le=4096)]
 
 
 class TrafficForm(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -63,6 +64,7 @@ class ModelForm(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     max_s: Annotated[float, msgspec.Meta(gt=0.0, le=86_400.0)] = 60.0
     min_copies: Annotated[int, msgspec.Meta(ge=0, le=100)] = 1
     adapter_of: Name | None = None
+    adapter_rank: Rank | None = None
     calibration: Text | None = None
     seconds: Annotated[float, msgspec.Meta(gt=0.0, le=MAX_SECONDS)] | None = None
     concurrency: Annotated[int, msgspec.Meta(ge=1, le=4096)] = 1
@@ -117,6 +119,15 @@ class AxesForm(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     )
 
 
+class ThroughputForm(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """A table of `platform.adapter_throughput`."""
+
+    base: Name | None = None
+    rank: Rank
+    adapters: Annotated[int, msgspec.Meta(ge=1, le=100_000)]
+    tokens_per_s: Positive
+
+
 class PlatformForm(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """The table `platform`."""
 
@@ -126,6 +137,7 @@ class PlatformForm(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     serverless_concurrency: Annotated[int, msgspec.Meta(ge=1, le=200)] = 5
     serverless_price_per_gb_s: Positive | None = None
     merge_from_share: Annotated[float, msgspec.Meta(gt=0.0, le=1.0)] | None = None
+    adapter_throughput: list[ThroughputForm] = msgspec.field(default_factory=list)
 
 
 class MixForm(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):

@@ -82,8 +82,8 @@ class FitModel(msgspec.Struct, frozen=True, kw_only=True):
     `memory_bytes` are of a copy with its server, `loaded_bytes` of the model in a server that runs.
     `cpus` are reserved for a copy, which works on `service.max_concurrency` requests at a time.
     `is_measured` if the service times come from a measurement. `is_calibrated` if they come from a
-    calibration of one copy. `adapter_of` names the base of an adapter. `max_s` is the longest time
-    that a request may take.
+    calibration of one copy. `adapter_of` names the base of an adapter, and `adapter_rank` is its
+    rank, None if unknown. `max_s` is the longest time that a request may take.
     """
 
     name: str
@@ -106,6 +106,7 @@ class FitModel(msgspec.Struct, frozen=True, kw_only=True):
     answer_bytes: int = MIB
     max_s: float = 60.0
     adapter_of: str | None = None
+    adapter_rank: int | None = None
     min_copies: int = 1
     service: ServiceModel
     service_origin: str = ""
@@ -156,12 +157,22 @@ class AxisAnchors(msgspec.Struct, frozen=True, kw_only=True):
     weight: float = 1.0
 
 
+class AdapterThroughput(msgspec.Struct, frozen=True, kw_only=True):
+    """A measured point: tokens a second of a copy of `base` with adapters of one rank in use."""
+
+    base: str
+    rank: int
+    adapters: int
+    tokens_per_s: float
+
+
 class FitMix(msgspec.Struct, frozen=True, kw_only=True):
     """The models to host and everything that the choice depends on.
 
     With `has_machine_per_instance` every instance is a machine. `serverless_price` is for a
     GB-second, None if unknown. `merge_from_share` is the share of an adapter from which merging it
-    pays, None if unknown. `batch_hour` is the hour (UTC) at which batches start.
+    pays, None if unknown. `adapter_throughput` has measured points, empty if unknown. `batch_hour`
+    is the hour (UTC) at which batches start.
     """
 
     name: str
@@ -174,6 +185,7 @@ class FitMix(msgspec.Struct, frozen=True, kw_only=True):
     serverless_price: float | None = None
     serverless_concurrency: int = 5
     merge_from_share: float | None = None
+    adapter_throughput: tuple[AdapterThroughput, ...] = ()
     batch_hour: float = 2.0
     batch_instances: int = 1
     notes: tuple[str, ...] = ()

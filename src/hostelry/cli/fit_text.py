@@ -45,7 +45,7 @@ def _list_group(advice: GroupAdvice, *, named: bool) -> Iterator[str]:
         yield f"cannot work: {option.value}: {'; '.join(reasons[:MAX_REASONS])}"
     for option, reason in advice.not_simulated.items():
         yield f"not ranked: {option.value}: {reason}"
-    yield from (f"adapters of {it}" for it in advice.merging)
+    yield from (f"adapters of {it}" for it in (*advice.adapter_limits, *advice.merging))
     yield ""
     yield from _list_pick(advice)
 
@@ -155,6 +155,7 @@ def _report_group(advice: GroupAdvice) -> dict[str, Any]:
         "pick": None if pick is None else pick.option.value,
         "sensitivity": ranking.sensitivity,
         "merging": advice.merging,
+        "adapter_limits": advice.adapter_limits,
         "ranked": [
             {
                 "option": ranked.option.value,

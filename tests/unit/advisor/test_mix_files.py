@@ -6,13 +6,20 @@ import pytest
 from tests.cases import case, cases
 
 from hostelry.advisor.mix_file import example_text, parse_mix, read_mix
-from hostelry.advisor.values import FitAxis, Hardware, LatencyClass
+from hostelry.advisor.values import FitAxis, Hardware, LatencyClass, format_limit
 from hostelry.base.errors import TerminalError
 
 PATH = Path("mix.toml")
 AXES = "[axes]\ncost = { unacceptable = 2.0, target = 0.1 }\n"
 MACHINE = '[[machines]]\ntype = "ml.m5.xlarge"\n'
 MODEL = '[[models]]\nname = "a"\nmemory_mb = 100\ntarget_p99_ms = 100\nseconds = 0.1\n'
+ADAPTER = MODEL.replace('"a"', '"x"') + 'adapter_of = "a"\n'
+OTHER = MODEL.replace('"a"', '"b"') + ADAPTER.replace('"a"', '"b"').replace('"x"', '"y"')
+POINT = "[[platform.adapter_throughput]]\nrank = 16\nadapters = 4\ntokens_per_s = 9.5\n"
+
+
+def point_text(point: str = POINT, models: str = MODEL + ADAPTER) -> str:
+    return mix_text(model=models + point)
 
 
 def mix_text(*, axes: str = AXES, machine: str = MACHINE, model: str = MODEL, top: str = "") -> str:
@@ -91,6 +98,32 @@ def test_what_a_file_leaves_out_has_the_usual_value() -> None:
          "traffic.time_zone is"),
     case("trace and rate", mix_text(model=MODEL + 'traffic = { trace = "a", per_hour = 1 }'),
          "has a trace and per_hour"),
+    case("a rank of a model that is no adapter", mix_text(model=MODEL + "adapter_rank = 8"),
+         "model 'a': adapter_rank is 8 without adapter_of; name the base"),
+    case("a rank of 0", mix_text(model=MODEL + ADAPTER + "adapter_rank = 0"), "adapter_rank is 0"),
+    case("a huge rank", point_text(POINT.replace("16", "1" + "0" * 30)), "rank is 1000"),
+    case("no rank", point_text(POINT.replace("rank = 16", "")), "lacks the field `rank`"),
+    case("a rank that is no number", point_text(POINT.replace("16", '"16"')), "rank is '16'"),
+    case("no adapters", point_text(POINT.replace("= 4", "= 0")), "adapters is 0: expected `int`"),
+    case("half an adapter", point_text(POINT.replace("= 4", "= 0.5")), "adapters is 0.5"),
+    case("no throughput", point_text(POINT.replace("9.5", "0.0")), "tokens_per_s is 0.0"),
+    case("a negative throughput", point_text(POINT.replace("9.5", "-1")), "tokens_per_s is -1"),
+    case("a throughput without an end", point_text(POINT.replace("9.5", "inf")), "is inf; it must"),
+    case("a throughput that is NaN", point_text(POINT.replace("9.5", "nan")), "is nan; it must"),
+    case("a throughput above all bounds", point_text(POINT.replace("9.5", "1e300")), "is 1e+300"),
+    case("a point with another field", point_text(POINT + "p99 = 1"), "unknown field `p99`"),
+    case("a table in place of a list",
+         mix_text(top="[platform]\nadapter_throughput = 1\n"), "adapter_throughput is 1"),
+    case("the same point twice", point_text(POINT + POINT.replace("9.5", "9.6")),
+         "adapter_throughput.1 is the second for 4 adapters of rank 16 on a: remove one"),
+    case("the same point twice, once with its base", point_text(POINT + POINT + 'base = "a"'),
+         "adapter_throughput.1 is the second"),
+    case("a point without an adapter", point_text(models=MODEL), "no model has adapter_of. Remove"),
+    case("a base without adapters", point_text(POINT + 'base = "x"'),
+         "base is 'x', which has no adapters; name one of a"),
+    case("a point for one of two bases", point_text(models=MODEL + ADAPTER + OTHER),
+         "has no base, and 2 models have adapters (a, b): name one"),
+    case("too many points", point_text(POINT * 1001), "has 1,001 points; at most 1,000"),
     case("too many hours", mix_text(top="hours = 100.0", model=MODEL + "count = 1000"),
          "hours is 100, times 1,000 models; at most 1,000 are simulated: set hours to 1"),
     case("too many models", mix_text(model=(MODEL + "count = 5000\n")
@@ -101,6 +134,25 @@ def test_a_fault_names_its_place(text: str, message: str) -> None:
         parse_mix(text, PATH)
     assert str(caught.value).startswith("mix.toml")
     assert message in str(caught.value)
+
+
+def test_measured_points_have_their_base_and_adapters_their_rank() -> None:
+    named = POINT + 'base = "b"\n'
+    models = MODEL + ADAPTER + "adapter_rank = 8\n" + OTHER
+    mix = parse_mix(point_text(named + named.replace("= 4", "= 5"), models), PATH)
+    (first, second) = mix.adapter_throughput
+    assert (first.base, first.rank, first.adapters, first.tokens_per_s) == ("b", 16, 4, 9.5)
+    assert second.adapters == 5
+    assert [it.adapter_rank for it in mix.models] == [None, 8, None, None]
+    (alone,) = parse_mix(point_text(), PATH).adapter_throughput
+    assert alone.base == "a"
+
+
+def test_the_hours_of_an_advice_are_accepted() -> None:
+    for num in range(1, 5001):
+        limit = 1000.0 / num
+        assert float(format_limit(limit)) * num <= 1000.0
+        assert float(format_limit(limit)) >= 0.9 * limit
 
 
 def test_a_thousand_models_are_one_table() -> None:

@@ -84,6 +84,16 @@ def test_json_has_the_same_numbers(mix: str) -> None:
     assert "prices-0001 is interactive" in group["refused"]["batch"][0]
 
 
+def test_how_many_adapters_a_copy_serves_is_unknown_without_a_measurement(tmp_path: Path) -> None:
+    model = MIX.partition("[[models]]")[2].replace("count = 3\n", "adapter_of = 'prices-0001'\n")
+    text = (MIX + "[[models]]" + model.replace('"prices"', '"x"')).replace("TARGET", "800")
+    line = "prices-0001: 1 has calls. How many of them a copy serves is unknown: measure with"
+    assert f"\nadapters of {line}" in run(write(tmp_path, text)).stdout
+    point = "[[platform.adapter_throughput]]\nrank = 8\nadapters = 4\ntokens_per_s = 1.0\n"
+    (group,) = json.loads(run(write(tmp_path, text + point), "--json").stdout)["groups"]
+    assert "A copy serves at least 4 of rank 8 before" in group["adapter_limits"][0]
+
+
 def test_prices_come_from_the_operators_file_if_the_mix_has_none(tmp_path: Path) -> None:
     text = MIX.replace("TARGET", "800").replace("price_per_hour = 0.23\n", "")
     path, prices = write(tmp_path, text), tmp_path / "prices.toml"
