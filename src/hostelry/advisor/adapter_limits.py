@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from hostelry.advisor.traffic import MixTraffic
-from hostelry.advisor.values import AdapterThroughput, FitModel
+from hostelry.advisor.values import AdapterThroughput, FitModel, group_adapters
 
 KEPT_SHARE = 0.95  # of the best measured throughput
 MAX_BASES, MAX_RANKS = 5, 5
@@ -37,10 +37,7 @@ def list_limit_advice(
     models: Sequence[FitModel], traffic: MixTraffic, measured: Sequence[AdapterThroughput]
 ) -> tuple[str, ...]:
     """A sentence for each base whose adapters get calls. Without `measured` it is unknown."""
-    by_base: dict[str, list[FitModel]] = {}
-    for model in models:
-        if model.adapter_of is not None and traffic.rate(model):
-            by_base.setdefault(model.adapter_of, []).append(model)
+    by_base = group_adapters(it for it in models if traffic.rate(it))
     lines = [
         f"{base}: {len(mine):,} {'has' if len(mine) == 1 else 'have'} calls. "
         f"{_judge(mine, [it for it in measured if it.base == base])}"

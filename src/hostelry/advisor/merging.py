@@ -8,7 +8,7 @@ weights. So merging pays from some share of the adapter on, which depends on the
 from collections.abc import Iterator, Sequence
 
 from hostelry.advisor.traffic import MixTraffic
-from hostelry.advisor.values import FitModel
+from hostelry.advisor.values import FitModel, group_adapters
 
 LEAST_SHARE = 0.5  # below it, merging is not considered
 MAX_BASES = 5
@@ -36,8 +36,9 @@ def _list_busiest(
 ) -> Iterator[tuple[FitModel, FitModel, float]]:
     """Yield bases with their busiest adapter, and its share of their work."""
     work = {it.name: traffic.rate(it) * traffic.mean_work_s(it) for it in models}
+    by_base = group_adapters(models)
     for base in models:
-        adapters = [it for it in models if it.adapter_of == base.name]
+        adapters = by_base.get(base.name, ())
         total = work[base.name] + sum(work[it.name] for it in adapters)
         if not adapters or not total:
             continue

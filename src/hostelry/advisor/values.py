@@ -1,7 +1,7 @@
 """Values of a mix: its models, their traffic, the machines, the axes and their anchors. PURE."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum, IntEnum
 from pathlib import Path
 
@@ -189,6 +189,15 @@ class FitMix(msgspec.Struct, frozen=True, kw_only=True):
     batch_hour: float = 2.0
     batch_instances: int = 1
     notes: tuple[str, ...] = ()
+
+
+def group_adapters(models: Iterable[FitModel]) -> Mapping[str, Sequence[FitModel]]:
+    """The adapters among the models, by the name of their base."""
+    found: dict[str, list[FitModel]] = {}
+    for model in models:
+        if model.adapter_of is not None:
+            found.setdefault(model.adapter_of, []).append(model)
+    return found
 
 
 def format_limit(value: float) -> str:
