@@ -142,16 +142,25 @@ def expect_pick(mix: str, *expected: str) -> Rule:
     return lambda numbers: judge_pick(numbers, mix, expected)
 
 
+def compare_options(
+    mix: str, one: str, other: str, key: str, decide: Callable[[Any, Any], Verdict]
+) -> Rule:
+    """A rule over two options of a mix. It decides nothing if one lacks the number `key`."""
+
+    def judge(numbers: Numbers) -> Verdict:
+        found = {option: numbers.find(mix, option) for option in (one, other)}
+        for option, row in found.items():
+            if row is None or row[key] is None:
+                return Verdict(agrees=None, why=numbers.explain_absence(mix, option))
+        return decide(found[one], found[other])
+
+    return judge
+
+
 def expect_cheaper(mix: str, cheaper: str, dearer: str, times: float = 1.0) -> Rule:
     """A rule: an option costs less than another, by a factor of at least `times`."""
 
-    def judge(numbers: Numbers) -> Verdict:
-        low, high = numbers.find(mix, cheaper), numbers.find(mix, dearer)
-        for option, found in ((cheaper, low), (dearer, high)):
-            if found is None or found["cost"] is None:
-                return Verdict(agrees=None, why=numbers.explain_absence(mix, option))
-        assert low is not None
-        assert high is not None
+    def decide(low: Any, high: Any) -> Verdict:
         ratio = high["cost"] / low["cost"] if low["cost"] else 0.0
         why = (
             f"{dearer} {show_cost(high)}, {cheaper} {show_cost(low)} for 1,000 calls of "
@@ -159,22 +168,18 @@ def expect_cheaper(mix: str, cheaper: str, dearer: str, times: float = 1.0) -> R
         )
         return Verdict(agrees=ratio > 1.0 and ratio >= times * 0.95, why=why)
 
-    return judge
+    return compare_options(mix, cheaper, dearer, "cost", decide)
 
 
 def expect_saving(mix: str, cheaper: str, dearer: str) -> Rule:
     """A rule: an option saves nine tenths of the cost of another."""
 
-    def judge(numbers: Numbers) -> Verdict:
-        low, high = numbers.find(mix, cheaper), numbers.find(mix, dearer)
-        if low is None or high is None:
-            absent = cheaper if low is None else dearer
-            return Verdict(agrees=None, why=numbers.explain_absence(mix, absent))
+    def decide(low: Any, high: Any) -> Verdict:
         saved = 1.0 - low["cost"] / high["cost"]
         why = f"{cheaper} saves {saved:.1%} of the cost of {dearer} for `{mix}.toml`"
         return Verdict(agrees=saved >= NINE_TENTHS, why=why)
 
-    return judge
+    return compare_options(mix, cheaper, dearer, "cost", decide)
 
 
 def expect_between(
@@ -237,16 +242,12 @@ def expect_time(mix: str, option: str, key: str, least_s: float, most_s: float, 
 def expect_fewer_objects(mix: str, fewer: str, more: str) -> Rule:
     """A rule: an option needs fewer objects than another."""
 
-    def judge(numbers: Numbers) -> Verdict:
-        low, high = numbers.find(mix, fewer), numbers.find(mix, more)
-        if low is None or high is None:
-            absent = fewer if low is None else more
-            return Verdict(agrees=None, why=numbers.explain_absence(mix, absent))
+    def decide(low: Any, high: Any) -> Verdict:
         counts = low["num_objects"], high["num_objects"]
         why = f"{fewer} {counts[0]:g} objects, {more} {counts[1]:g}, for `{mix}.toml`"
         return Verdict(agrees=counts[0] < counts[1], why=why)
 
-    return judge
+    return compare_options(mix, fewer, more, "num_objects", decide)
 
 
 def skip_accelerator(numbers: Numbers) -> Verdict:
