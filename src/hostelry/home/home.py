@@ -371,6 +371,11 @@ class Home(msgspec.Struct, frozen=True):
         return self.run / "jobs.lock"
 
     @property
+    def aiperf(self) -> Path:
+        """Files of AIPerf while it sends the load of AI benchmark jobs."""
+        return self.root / "aiperf"
+
+    @property
     def console_sessions(self) -> Path:
         """Digests of the console's sessions and sign-in links, with mode 0600."""
         return self.root / "console-sessions.json"

@@ -36,9 +36,14 @@ TRITON = Recipe(
     imports="pytriton, numpy",
     pythons=("3.11", "3.12", "3.10", "3.9"),
 )
+AIPERF = Recipe(
+    packages=("aiperf==0.13.0",), imports="aiperf", pythons=("3.11", "3.12", "3.13", "3.10")
+)
+# Engines and tools, which have no versions in their names.
 ENGINES: Mapping[str, Mapping[str, Recipe]] = {
     "vllm": VLLM,
     "triton": {"cpu": TRITON, "cuda": TRITON},
+    "aiperf": {"cpu": AIPERF},
 }
 
 

@@ -10,8 +10,11 @@ import contextlib
 import fcntl
 import gc
 import logging
+import os
+import shutil
 import sys
 from collections.abc import Callable, Coroutine, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +49,7 @@ from hostelry.jobs.ai_benchmarks.ai_benchmark_work import (
     build_ai_benchmark_work,
     build_llm_search_work,
 )
+from hostelry.jobs.ai_benchmarks.aiperf_load import find_aiperf
 from hostelry.jobs.batches.batch_work import BatchOverview
 from hostelry.jobs.control_client import HttpJobsControl
 from hostelry.jobs.data_log import DataLog
@@ -103,7 +107,7 @@ async def serve(home: Home) -> None:
     capture = build_capture(home, config, places.internal_key, store, parts)
     shared = SharedWork(WorkClaims(queue.database, places.host) if places.host else None, clock)
     asynchronous = AsyncWork(commits, routes, places, meter, capture.requests, clock, shared)
-    on_instances = run_on_instances(config, places, parts, asynchronous.data_log, shared)
+    on_instances = run_on_instances(home, config, places, parts, asynchronous.data_log, shared)
     batches = build_batches(home, config, credentials, parts)
     submissions = Submissions(commits, asynchronous.wake)
     api = JobsApi(
@@ -155,6 +159,7 @@ async def serve(home: Home) -> None:
 
 
 def run_on_instances(
+    home: Home,
     config: UpConfig,
     places: WorkPlaces,
     parts: ProcessParts,
@@ -162,6 +167,8 @@ def run_on_instances(
     shared: SharedWork,
 ) -> Mapping[str, Coroutine[Any, Any, None]]:
     """The tasks of jobs that have their own instances."""
+    shutil.rmtree(home.aiperf, ignore_errors=True)  # of a predecessor that was killed
+    aiperf = partial(find_aiperf, os.environ, home.aiperf)
     transforms = build_transforms(config, places, parts, data_log, shared)
     deps = SnapshotDeps(
         store=object_store(places, parts),
@@ -175,7 +182,7 @@ def run_on_instances(
     return {
         **transforms.tasks(),
         **build_benchmark_work(deps, shared).tasks(),
-        **build_ai_benchmark_work(deps, shared).tasks(),
+        **build_ai_benchmark_work(deps, shared, aiperf).tasks(),
         **build_llm_search_work(deps, shared).tasks(),
     }
 

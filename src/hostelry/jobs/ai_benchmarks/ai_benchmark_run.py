@@ -11,8 +11,15 @@ import msgspec
 from hostelry.dataplane.route_table import Destination
 from hostelry.domain.ai_benchmark_job import AiBenchmarkEnd, AiBenchmarkJob
 from hostelry.domain.log_source import AI_BENCHMARK
+from hostelry.jobs.ai_benchmarks.aiperf_files import SUMMARY
+from hostelry.jobs.ai_benchmarks.aiperf_load import Aiperf, AiperfError, run_aiperf
 from hostelry.jobs.ai_benchmarks.llm_load import TargetCalls, find_only_variant, send_requests
-from hostelry.jobs.ai_benchmarks.prompt_form import UnfitModelError, explain_errors, measure_form
+from hostelry.jobs.ai_benchmarks.prompt_form import (
+    PromptForm,
+    UnfitModelError,
+    explain_errors,
+    measure_form,
+)
 from hostelry.jobs.objects.object_store import (
     ObjectError,
     ObjectStoreDownError,
@@ -23,15 +30,20 @@ from hostelry.loadtest.tally import LoadTally, result_document
 
 LOG = logging.getLogger(__name__)
 AGAIN_S = 1.0
-LOAD = "hostelry"  # which program sent the load
+LOAD = "hostelry"  # the program that sent the load, if it is not AIPerf
+NO_AIPERF = (
+    "Hostelry's own load generator sends the load, because AIPerf is not installed"
+    " (hostelry runtimes install aiperf)."
+)
 
 
 class AiBenchmarkRun:
-    """Runs one job. `carry_out` returns once control knows its end."""
+    """Runs one job. `carry_out` returns once control knows its end. `aiperf` sends the load."""
 
-    def __init__(self, job: AiBenchmarkJob, deps: SnapshotDeps) -> None:
+    def __init__(self, job: AiBenchmarkJob, deps: SnapshotDeps, aiperf: Aiperf | None) -> None:
         self._job = job
         self._deps = deps
+        self._aiperf = aiperf
         targets = job.component_names or (None,)
         self._targets = targets
         self._calls = TargetCalls(self._find_target, len(targets), deps.pool, deps.meter)
@@ -49,25 +61,45 @@ class AiBenchmarkRun:
             bodies = await asyncio.to_thread(form.make_bodies, self._job.workload)
             self._say(form.describe(bodies))
             at = format_at(self._deps.clock.now())
-            tally = await self._send_load(bodies)
-            results = build_results(self._job, tally, at)
+            tally = await self._send_load(form, bodies)
+            load = LOAD if self._aiperf is None else f"aiperf {self._aiperf.version}"
+            results = build_results(self._job, tally, at, load)
             uri = self._job.results_uri
             await write_results(self._deps, uri, results, self._job.chain_length)
             self._say(f"The results are in {uri}.")
-        except (UnfitModelError, ObjectError) as error:
+        except (UnfitModelError, ObjectError, AiperfError) as error:
             return str(error)
         return None if tally.num_ok else explain_errors(tally)
 
-    async def _send_load(self, bodies: list[bytes]) -> LoadTally:
+    async def _send_load(self, form: PromptForm, bodies: list[bytes]) -> LoadTally:
         """Send the warm-up, then the load. Return the measures of the load."""
         workload = self._job.workload
         if workload.warm_up_count:
             await send_requests(self._calls, workload, bodies, workload.warm_up_count)
         # From the other end: the model's prefix cache has the prompts of the warm-up.
-        count = workload.request_count
-        tally = await send_requests(self._calls, workload, bodies[::-1], count)
+        bodies = bodies[::-1]
+        if self._aiperf is None:
+            self._say(NO_AIPERF)
+            tally = await send_requests(self._calls, workload, bodies, workload.request_count)
+        else:
+            tally = await self._send_by_aiperf(self._aiperf, form, bodies)
         self._say(describe_tally(tally))
         return tally
+
+    async def _send_by_aiperf(
+        self, aiperf: Aiperf, form: PromptForm, bodies: list[bytes]
+    ) -> LoadTally:
+        """Send the load with AIPerf, and keep its summary."""
+        job, deps = self._job, self._deps
+        self._say(f"AIPerf {aiperf.version} sends the load.")
+        result = await run_aiperf(
+            aiperf, self._calls, job.workload, bodies, deps.clock, is_chat=form.is_chat
+        )
+        if result.summary is not None:
+            uri = f"{job.results_uri.rpartition('/')[0]}/{SUMMARY}"
+            await write_results(deps, uri, result.summary, job.chain_length)
+            self._say(f"AIPerf's summary is in {uri}.")
+        return result.tally
 
     def _find_target(self, number: int) -> Destination | None:
         table, job, name = self._deps.routes.table, self._job, self._targets[number]
@@ -84,16 +116,19 @@ def build_end(job: AiBenchmarkJob, reason: str | None) -> AiBenchmarkEnd:
     return AiBenchmarkEnd(scope=job.scope, name=job.name, created_at=job.created_at, reason=reason)
 
 
-def build_results(job: AiBenchmarkJob, tally: LoadTally, at: str) -> dict[str, Any]:
-    """The results as JSON values. `at` is when the load began."""
+def build_results(job: AiBenchmarkJob, tally: LoadTally, at: str, load: str) -> dict[str, Any]:
+    """The results as JSON values. `at` is when the load began, `load` the program that sent it."""
     seconds = tally.measured_s or 1.0
     targets = list(job.component_names) or [job.endpoint_name]
+    # AIPerf's records have neither bytes nor its own delays.
+    unknown = {} if load == LOAD else {"bytes_per_s": None, "client": None}
     return {
         "job": job.name,
-        "load": LOAD,
+        "load": load,
         "endpoint": job.endpoint_name,
         "workload_config": job.workload_name,
         **result_document(tally, ", ".join(targets), msgspec.to_builtins(job.workload), at),
+        **unknown,
         "prompt_tokens": tally.num_prompt_tokens,
         "prompt_tokens_per_s": round(tally.num_prompt_tokens / seconds, 3),
         "prompt_tokens_per_request": divide(tally.num_prompt_tokens, tally.num_ok),
@@ -123,11 +158,12 @@ def format_at(now: float) -> str:
 
 
 async def write_results(
-    deps: SnapshotDeps, uri: str, results: dict[str, Any], chain_length: int
+    deps: SnapshotDeps, uri: str, results: dict[str, Any] | bytes, chain_length: int
 ) -> None:
     """Write results to S3. Waits while the object store is away. Raises ObjectError."""
     settings = OutputSettings(content_type="application/json", chain_length=chain_length)
-    body = msgspec.json.format(msgspec.json.encode(results), indent=2)
+    as_json = results if isinstance(results, bytes) else msgspec.json.encode(results)
+    body = msgspec.json.format(as_json, indent=2)
     while True:
         try:
             return await deps.store.put(uri, body, settings)

@@ -1,5 +1,6 @@
 """Runs the AI benchmarks and searches that control names, each until it is named no more."""
 
+from collections.abc import Callable
 from functools import partial
 
 from hostelry.base.concurrency import run_guarded
@@ -10,6 +11,7 @@ from hostelry.jobs.ai_benchmarks.ai_benchmark_run import (
     build_end,
     report_end,
 )
+from hostelry.jobs.ai_benchmarks.aiperf_load import Aiperf
 from hostelry.jobs.ai_benchmarks.llm_search_run import (
     LlmSearchRun,
     build_search_end,
@@ -18,22 +20,29 @@ from hostelry.jobs.ai_benchmarks.llm_search_run import (
 from hostelry.jobs.queue.work_claims import SharedWork
 from hostelry.jobs.snapshot_work import DEFECT, Piece, SnapshotDeps, SnapshotWork
 
+FindAiperf = Callable[[], Aiperf | None]
+
 
 def build_ai_benchmark_work(
-    deps: SnapshotDeps, shared: SharedWork
+    deps: SnapshotDeps, shared: SharedWork, find_aiperf: FindAiperf
 ) -> SnapshotWork[AiBenchmarkSnapshot]:
     """The jobs of control's snapshots, each run by one host."""
 
     def list_runs(snapshot: AiBenchmarkSnapshot) -> dict[str, Piece]:
-        runs = {get_key(it): partial(run_ai_benchmark, it, deps) for it in snapshot.jobs}
+        runs = {
+            get_key(job): partial(run_ai_benchmark, job, deps, find_aiperf) for job in snapshot.jobs
+        }
         return {key: partial(shared.run, key, run) for key, run in runs.items()}
 
     return SnapshotWork("AI benchmarks", deps.clock, deps.control.get_ai_benchmarks, list_runs)
 
 
-async def run_ai_benchmark(job: AiBenchmarkJob, deps: SnapshotDeps) -> None:
+async def run_ai_benchmark(
+    job: AiBenchmarkJob, deps: SnapshotDeps, find_aiperf: FindAiperf
+) -> None:
     """Run a job. A defect in the runner ends the job and not the process."""
-    if not await run_guarded(f"AI benchmark {job.name}", AiBenchmarkRun(job, deps).carry_out):
+    run = AiBenchmarkRun(job, deps, find_aiperf())
+    if not await run_guarded(f"AI benchmark {job.name}", run.carry_out):
         await report_end(deps, build_end(job, DEFECT))
 
 

@@ -3,7 +3,8 @@
 import asyncio
 import itertools
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 
 from hostelry.dataplane.balancing.load_balancer import head_end
 from hostelry.dataplane.invocation_head import (
@@ -12,12 +13,19 @@ from hostelry.dataplane.invocation_head import (
     FORWARDED_STREAM,
     post_head,
 )
-from hostelry.dataplane.metering.meter import Meter
+from hostelry.dataplane.metering.meter import Measurement, Meter
 from hostelry.dataplane.route_table import Destination, RouteTable
 from hostelry.domain.ai_benchmark_job import AiWorkload
 from hostelry.domain.routes import CopyRoute
 from hostelry.domain.scope import Scope
-from hostelry.http1.reply import BrokenError, ConnectError, DeadlineError, TooLargeError
+from hostelry.http1.reply import (
+    BrokenError,
+    ConnectError,
+    DeadlineError,
+    Reply,
+    TooLargeError,
+    UpstreamError,
+)
 from hostelry.http1.upstream import Timeouts, UpstreamPool
 from hostelry.loadtest.recording import AnswerRecord
 from hostelry.loadtest.requests import LoadClient, LoadPlan
@@ -56,6 +64,25 @@ class TargetCalls:
 
         Waits for a copy. Raises TimeoutError, and ConnectionError.
         """
+        try:
+            async with self.open(number, body) as reply:
+                while (chunk := await reply.next_chunk()) is not None:
+                    answer.take(chunk)
+        except DeadlineError as error:
+            raise TimeoutError(str(error)) from error
+        except ConnectError as error:
+            raise ConnectionError(str(error)) from error
+        except (BrokenError, TooLargeError) as error:
+            answer.fail("the model gave no whole answer", str(error))
+            return
+        answer.end(reply.status, b"")
+
+    @asynccontextmanager
+    async def open(self, number: int, body: bytes) -> AsyncIterator["CountedReply"]:
+        """Send a request to the copy with the fewest requests. Its answer is read in the block.
+
+        Waits for a copy. Raises UpstreamError.
+        """
         target, copy = await self._wait_for_copy(number)
         self._in_flight[copy.id] += 1
         measured = self._meter.begin(target.key)
@@ -64,31 +91,18 @@ class TargetCalls:
             head = build_head(target, len(body)) + head_end(copy.key)
             reply = await self._pool.send(copy.address, (head, body), self._timeouts)
             try:
-                chunk = await reply.next_chunk()
-                measured.record_first_chunk()
-                while chunk is not None:
-                    measured.record_chunk(chunk)
-                    answer.take(chunk)
-                    chunk = await reply.next_chunk()
+                yield CountedReply(reply, measured)
             finally:
                 reply.close()
             if not 200 <= reply.status < 300:
                 measured.record_model_error(reply.status)
             measured.record_answer()
-        except DeadlineError as error:
+        except UpstreamError:
             measured.record_no_answer()
-            raise TimeoutError(str(error)) from error
-        except ConnectError as error:
-            measured.record_no_answer()
-            raise ConnectionError(str(error)) from error
-        except (BrokenError, TooLargeError) as error:
-            measured.record_no_answer()
-            answer.fail("the model gave no whole answer", str(error))
-            return
+            raise
         finally:
             self._in_flight[copy.id] -= 1
             measured.end()
-        answer.end(reply.status, b"")
 
     async def _wait_for_copy(self, number: int) -> tuple[Destination, CopyRoute]:
         while True:
@@ -99,6 +113,27 @@ class TargetCalls:
             if target is not None and copy is not None:
                 return target, copy
             await asyncio.sleep(PAUSE_S)
+
+
+class CountedReply:
+    """An answer whose bytes are counted as the copy's."""
+
+    def __init__(self, reply: Reply, measured: Measurement) -> None:
+        self.status = reply.status
+        self.content_type = reply.headers.get("content-type", "")
+        self._reply = reply
+        self._measured = measured
+        self._has_begun = False
+
+    async def next_chunk(self) -> bytes | None:
+        """Read the next piece of the body. None after the last piece. Raises UpstreamError."""
+        chunk = await self._reply.next_chunk()
+        if not self._has_begun:
+            self._has_begun = True
+            self._measured.record_first_chunk()
+        if chunk is not None:
+            self._measured.record_chunk(chunk)
+        return chunk
 
 
 class LlmLoad:

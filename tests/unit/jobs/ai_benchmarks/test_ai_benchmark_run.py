@@ -2,10 +2,13 @@
 
 import asyncio
 import json
+import os
+import sys
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -35,6 +38,7 @@ from hostelry.domain.routes import (
 from hostelry.http1.upstream import UpstreamPool
 from hostelry.jobs.ai_benchmarks.ai_benchmark_run import AiBenchmarkRun
 from hostelry.jobs.ai_benchmarks.ai_benchmark_work import run_ai_benchmark
+from hostelry.jobs.ai_benchmarks.aiperf_load import Aiperf
 from hostelry.jobs.control_client import ControlDownError
 from hostelry.jobs.data_log import DataLog
 from hostelry.jobs.objects.object_store import ObjectMissingError, ObjectStoreDownError
@@ -64,6 +68,7 @@ JOB = AiBenchmarkJob(
     given={},
 )
 AROUND = 7  # tokens of the chat template
+CHUNKED = b"Transfer-Encoding: chunked\r\n\r\n"
 
 
 @dataclass
@@ -77,8 +82,10 @@ class Llm:
     has_usage: bool = True
     lifetime: int = 1_000_000
     is_llm: bool = True
+    has_lines: bool = False
     heads: list[bytes] = field(default_factory=list)
     bodies: list[dict[str, Any]] = field(default_factory=list)
+    pids: asyncio.Queue[int] = field(default_factory=asyncio.Queue)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -87,6 +94,8 @@ class Llm:
                 body = json.loads(await reader.readexactly(length))
                 self.heads.append(head)
                 self.bodies.append(body)
+                if "pid" in body:
+                    self.pids.put_nowait(body["pid"])
                 self.lifetime -= 1
                 if self.lifetime < 0:
                     self._answer(writer, 500, b'{"message": "out of pages"}')
@@ -108,7 +117,8 @@ class Llm:
     async def _stream(self, writer: asyncio.StreamWriter, body: dict[str, Any]) -> None:
         text = body["messages"][0]["content"] if "messages" in body else body["prompt"]
         num_tokens = body.get("max_tokens", 5)
-        writer.write(b"HTTP/1.1 200 X\r\nTransfer-Encoding: chunked\r\n\r\n")
+        kind = b"application/jsonlines" if self.has_lines else b"text/event-stream"
+        writer.write(b"HTTP/1.1 200 X\r\nContent-Type: %b\r\n" % kind + CHUNKED)
         for _ in range(num_tokens):
             self._event(writer, {"choices": [{"delta": {"content": "a"}}]})
             await asyncio.sleep(0.001)
@@ -120,7 +130,8 @@ class Llm:
         writer.write(b"0\r\n\r\n")
 
     def _event(self, writer: asyncio.StreamWriter, event: dict[str, Any]) -> None:
-        line = b"data: " + json.dumps(event).encode() + b"\n\n"
+        text = json.dumps(event).encode()
+        line = text + b"\n" if self.has_lines else b"data: " + text + b"\n\n"
         writer.write(f"{len(line):x}\r\n".encode() + line + b"\r\n")
 
 
@@ -163,8 +174,15 @@ class ShortClock(SystemClock):
 class Rig:
     """The dependencies of one job. Routes have the servers' copies once they listen."""
 
-    def __init__(self, *servers: Llm, store: Bucket | None = None, num_failures: int = 0) -> None:
+    def __init__(
+        self,
+        *servers: Llm,
+        store: Bucket | None = None,
+        num_failures: int = 0,
+        aiperf: Aiperf | None = None,
+    ) -> None:
         self.servers = servers
+        self.aiperf = aiperf
         self.store = store or Bucket()
         self.control = Ends(num_failures)
         self.pool = UpstreamPool()
@@ -230,7 +248,7 @@ def measure(
 
     async def main() -> tuple[AiBenchmarkEnd, list[str]]:
         async with rig.listening(has_components=has_components):
-            await run_ai_benchmark(job, rig.deps)
+            await run_ai_benchmark(job, rig.deps, lambda: rig.aiperf)
         (end,) = rig.control.ends
         return end, await rig.lines()
 
@@ -260,6 +278,66 @@ def test_a_job_writes_its_results_to_s3() -> None:
     for line in (b"content-type: application/json", b"x-hostelry-copy-key: k"):
         assert line in head
     assert llm.bodies[-1]["stream"] is True
+
+
+def aiperf(folder: Path, act: str) -> Aiperf:
+    command = (sys.executable, str(Path(__file__).with_name("aiperf_program.py")), act)
+    return Aiperf(command, "0.13.0", folder / "aiperf")
+
+
+@pytest.mark.parametrize("has_lines", [False, True], ids=["events", "JSON lines"])
+def test_aiperf_sends_the_load_if_it_is_installed(has_lines: bool, tmp_path: Path) -> None:
+    llm = Llm(lifetime=2 + 4 + 19, has_lines=has_lines)
+    rig = Rig(llm, aiperf=aiperf(tmp_path, "send"))
+    end, lines = measure(rig)
+    assert end.reason is None
+    assert "AIPerf 0.13.0 sends the load." in lines
+    results = rig.store.objects["s3://out/results/chat/results.json"]
+    assert rig.store.objects["s3://out/results/chat/profile_export_aiperf.json"] == {"by": "AIPerf"}
+    assert results["load"] == "aiperf 0.13.0"
+    assert results["client"] is results["bytes_per_s"] is None, "AIPerf does not say"
+    assert (results["ok"], results["errors"]) == (19, {"500": 1})
+    assert results["first_token_ms"]["p50"] == 1.5
+    assert results["inter_token_ms"]["mean"] == 3.0
+    assert results["tokens_per_request"] == 3.0
+    assert 45 < results["prompt_tokens_per_request"] < 75
+    assert len(llm.bodies) == 2 + 4 + 20, "probes, warm-up, load"
+    assert llm.bodies[-1]["stream"] is True
+    assert list((tmp_path / "aiperf").iterdir()) == [], "its files are gone"
+
+
+@cases(
+    "act, reason",
+    case("it ends without results", "fail", "AIPerf ended with code 1 and without results. It"
+        " says: Failed to load tokenizer"),
+    case("its requests have another key", "guess", "20 of 20 requests failed. The first: 401: The"
+        " key of this benchmark is missing or wrong."),
+)  # fmt: skip
+def test_a_load_of_aiperf_that_fails_is_the_end_of_the_job(
+    act: str, reason: str, tmp_path: Path
+) -> None:
+    llm = Llm()
+    end, _ = measure(Rig(llm, aiperf=aiperf(tmp_path, act)))
+    assert end.reason == reason
+    assert len(llm.bodies) == 2 + 4, "probes, warm-up"
+
+
+def test_a_cancelled_job_ends_aiperf(tmp_path: Path) -> None:
+    async def main() -> int:
+        llm = Llm()
+        rig = Rig(llm, aiperf=aiperf(tmp_path, "hang"))
+        async with rig.listening():
+            running = asyncio.create_task(run_ai_benchmark(JOB, rig.deps, lambda: rig.aiperf))
+            pid = await llm.pids.get()
+            running.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await running
+        return pid
+
+    pid = asyncio.run(main())
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+    assert list((tmp_path / "aiperf").iterdir()) == []
 
 
 def test_the_same_seed_sends_the_same_requests() -> None:
@@ -351,7 +429,7 @@ def test_a_job_that_is_cancelled_leaves_no_task(has_copy: bool) -> None:
                 rig.routes.table = RouteTable(RouteSnapshot(version="3", endpoints=()))
             own = asyncio.all_tasks()
             endless = replace(WORKLOAD, request_count=1_000_000)
-            run = AiBenchmarkRun(replace(JOB, workload=endless), rig.deps)
+            run = AiBenchmarkRun(replace(JOB, workload=endless), rig.deps, rig.aiperf)
             running = asyncio.create_task(run.carry_out())
             await asyncio.sleep(0.1)
             running.cancel()
