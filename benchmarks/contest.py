@@ -25,6 +25,7 @@ class Case:
     adapters: tuple[str | None, ...]
     prompt_tokens: int
     new_tokens: int
+    temperature: float = 0.0
 
     @property
     def is_prefill(self) -> bool:
@@ -141,6 +142,7 @@ class Contest:
                 prompt=tuple(source.choice(self._vocabulary) for _ in range(case.prompt_tokens)),
                 adapter=adapter,
                 max_tokens=case.new_tokens,
+                temperature=case.temperature,
             )
             for adapter in case.adapters
         ]

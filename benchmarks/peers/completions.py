@@ -47,7 +47,7 @@ def openai_body(ask: Ask, base: str) -> Body:
         "model": ask.adapter or base,
         "prompt": list(ask.prompt),
         "max_tokens": ask.max_tokens,
-        "temperature": 0,
+        "temperature": ask.temperature,
         "ignore_eos": True,
     }
 

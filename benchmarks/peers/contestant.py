@@ -19,11 +19,12 @@ class PeerMissingError(RuntimeError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ask:
-    """One request: continue `prompt` greedily by exactly `max_tokens` tokens."""
+    """One request: continue `prompt` by exactly `max_tokens` tokens. Temperature 0 is greedy."""
 
     prompt: tuple[int, ...]
     adapter: str | None
     max_tokens: int
+    temperature: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -53,7 +53,9 @@ def request(name: str, ask: Ask) -> Request:
     return Request(
         id=name,
         prompt_token_ids=ask.prompt,
-        sampling=SamplingParams(max_new_tokens=ask.max_tokens, ignore_eos=True),
+        sampling=SamplingParams(
+            max_new_tokens=ask.max_tokens, ignore_eos=True, temperature=ask.temperature
+        ),
         adapter=ask.adapter,
     )
 

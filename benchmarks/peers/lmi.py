@@ -31,7 +31,7 @@ def start_lmi(
     link_folder(model, folder)
     (folder / "adapters").mkdir()
     for adapter, source in adapters.items():
-        shutil.copytree(source, folder / "adapters" / adapter)
+        shutil.copytree(source, folder / "adapters" / adapter, copy_function=link_or_copy)
     options = options or {}
     port = int(options.get(PORT, free_port()))
     clean = {key: it for key, it in os.environ.items() if not key.startswith(CONFIGURATION)}
@@ -54,6 +54,14 @@ def start_lmi(
             batches=HttpBatches(port=port, body_of=partial(openai_body, base=BASE)),
         )
     )
+
+
+def link_or_copy(source: str, target: str) -> None:
+    """Share the file's bytes if both folders are on one disk."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
 
 
 def link_folder(model: Path, folder: Path) -> None:

@@ -30,7 +30,8 @@ from hostelry.engine.request_state import RequestState
 from hostelry.engine.request_validator import RequestValidator
 from hostelry.engine.runner.rows import SequenceRows, build_batch, order_by_adapter
 from hostelry.engine.sampling.grammar import GrammarError
-from hostelry.engine.sampling.sampler import Sampled, sample
+from hostelry.engine.sampling.results import Sampled
+from hostelry.engine.sampling.sampler import sample
 from hostelry.engine.sampling.xgrammar_binding import CompiledStructure
 from hostelry.engine.scheduler.decisions import Chunk, Plan, QuotaExceededError, ServerFullError
 from hostelry.engine.scheduler.planner import Scheduler

@@ -16,7 +16,7 @@ from hostelry.engine.request import Output
 from hostelry.engine.request_state import RequestState
 from hostelry.engine.runner.rows import SequenceRows
 from hostelry.engine.sampling.prompt_scores import score
-from hostelry.engine.sampling.sampler import NOT_FINITE, Sampled
+from hostelry.engine.sampling.results import NOT_FINITE, Sampled
 
 Flags = NDArray[numpy.bool_]
 

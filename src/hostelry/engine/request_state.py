@@ -9,7 +9,7 @@ from hostelry.engine.pooling.pooler import PartialSum
 from hostelry.engine.request import FinishReason, Request
 from hostelry.engine.runner.rows import PageRow
 from hostelry.engine.sampling.history import TokenHistory
-from hostelry.engine.sampling.sampler import Sampled
+from hostelry.engine.sampling.results import Sampled
 
 LOG = logging.getLogger(__name__)
 

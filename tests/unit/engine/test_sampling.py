@@ -17,7 +17,8 @@ from hostelry.engine.sampling.beams import best, fan_out
 from hostelry.engine.sampling.draw import draw_uniform
 from hostelry.engine.sampling.history import TokenCounts, TokenHistory, check_token_ids
 from hostelry.engine.sampling.processors import LogitPositions, add, repetition_penalty
-from hostelry.engine.sampling.sampler import NONE_ALLOWED, NOT_FINITE, Sampled, sample
+from hostelry.engine.sampling.results import NONE_ALLOWED, NOT_FINITE, Sampled
+from hostelry.engine.sampling.sampler import sample
 from hostelry.engine.sampling.truncate import Floats, TruncationLimits, compute_mass, keep
 
 VOCAB = 3000

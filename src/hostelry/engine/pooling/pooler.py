@@ -21,7 +21,7 @@ from hostelry.engine.pooling.encoder import TorchEncoder
 from hostelry.engine.pooling.reduce import DenseLayer, finish_vectors, pool_states
 from hostelry.engine.request import Request
 from hostelry.engine.runner.rows import SequenceRows, build_batch
-from hostelry.engine.sampling.sampler import Sampled
+from hostelry.engine.sampling.results import Sampled
 
 
 class PartialSum(msgspec.Struct, frozen=True, eq=False):

@@ -12,7 +12,7 @@ from torch.nn import functional
 from hostelry.engine.kernels.weights import Projection
 from hostelry.engine.models.checkpoint import TensorFiles
 from hostelry.engine.models.pooling_files import DenseFiles
-from hostelry.engine.sampling.sampler import Sampled
+from hostelry.engine.sampling.results import Sampled
 
 NOT_FINITE = "the model's hidden states are not finite"
 

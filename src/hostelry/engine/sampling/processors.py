@@ -38,36 +38,40 @@ class LogitPositions(msgspec.Struct, frozen=True):
         )
 
 
+def list_changes(
+    histories: Sequence[TokenHistory], vocab: int
+) -> list[tuple[LogitPositions, bool]]:
+    """Values at positions of the rows of `histories`, in the order in which they apply.
+
+    True marks penalties of repetition. Other values are added. -inf forbids a token.
+    """
+    numbered = list(enumerate(histories))
+    penalties = [
+        (row, it.seen.tokens, _fill_like(it.seen.tokens, it.params.repetition_penalty))
+        for row, it in numbered
+        if it.seen
+    ]
+    added = [(row, it.counts.tokens, -_list_penalties(it)) for row, it in numbered if it.counts]
+    biases = [(row, *it.bias) for row, it in numbered if it.bias is not None]
+    early = [
+        (row, ends := it.end_token_ids[it.end_token_ids < vocab], _fill_like(ends, -np.inf))
+        for row, it in numbered
+        if it.num_generated < it.params.min_new_tokens
+    ]
+    lists = ((penalties, True), (added, False), (biases, False), (early, False))
+    return [(LogitPositions.join(parts), is_penalty) for parts, is_penalty in lists if parts]
+
+
 def change(x_RV: Floats, histories: Sequence[TokenHistory]) -> None:
     """Apply penalties, biases and masks of `histories[r]` to row r, in place.
 
     A token that may not be chosen becomes -inf. A row without allowed tokens is all -inf.
     """
-    numbered = list(enumerate(histories))
-    seen = [
-        (row, it.seen.tokens, _fill_like(it.seen.tokens, it.params.repetition_penalty))
-        for row, it in numbered
-        if it.seen
-    ]
-    if seen:
-        repetition_penalty(x_RV, LogitPositions.join(seen))
-    added = [(row, it.counts.tokens, -_list_penalties(it)) for row, it in numbered if it.counts]
-    if added:
-        add(x_RV, LogitPositions.join(added))
-    biases = [(row, *it.bias) for row, it in numbered if it.bias is not None]
-    if biases:
-        add(x_RV, LogitPositions.join(biases))
-    for row, it in numbered:
-        if it.bans is not None:
-            it.bans.mask(x_RV[row])
-    early = []
-    for row, it in numbered:
-        if it.num_generated < it.params.min_new_tokens:
-            ends = it.end_token_ids[it.end_token_ids < x_RV.shape[1]]
-            early.append((row, ends, _fill_like(ends, -np.inf)))
-    if early:
-        places = LogitPositions.join(early)
-        x_RV[places.rows_C, places.tokens_C] = places.values_C
+    for positions, is_penalty in list_changes(histories, x_RV.shape[1]):
+        (repetition_penalty if is_penalty else add)(x_RV, positions)
+    for row, history in enumerate(histories):
+        if history.bans is not None:
+            history.bans.mask(x_RV[row])
     mask_by_grammar(x_RV, histories)
 
 
@@ -83,11 +87,12 @@ def repetition_penalty(x_RV: Floats, seen: LogitPositions) -> None:
 
 
 def add(x_RV: Floats, places: LogitPositions) -> None:
-    """Add a value at each of the positions."""
+    """Add a value at each of the positions. -inf forbids the token."""
     x_C = x_RV[places.rows_C, places.tokens_C]
     with np.errstate(over="ignore"):
         changed_C = x_C + places.values_C
-    x_RV[places.rows_C, places.tokens_C] = _clip(x_C, changed_C)
+    changed_C = np.where(np.isneginf(places.values_C), -np.inf, _clip(x_C, changed_C))
+    x_RV[places.rows_C, places.tokens_C] = changed_C
 
 
 def mask_by_grammar(x_RV: Floats, histories: Sequence[TokenHistory]) -> None:

@@ -1,7 +1,8 @@
 """Choice of each request's next token from its logits.
 
-Rows that need only their most likely token take one pass, or none where the decoder has found it.
-The others are computed on the host a few rows at once, small enough for the CPU's cache.
+Rows that need only their most likely token take one pass, or none if the decoder has found it. The
+others are computed on the device of the logits if that is not the CPU. On the CPU, and for rows
+with a grammar or bans, a few rows are computed at once, so that they fit into the CPU's cache.
 
 # S rows, R rows that are computed together, V vocabulary
 """
@@ -9,15 +10,16 @@ The others are computed on the host a few rows at once, small enough for the CPU
 import math
 from collections.abc import Sequence
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from hostelry.engine.request import TokenLogprob
+from hostelry.engine.sampling.device_sampler import can_sample_on_device, sample_on_device
 from hostelry.engine.sampling.draw import draw_uniform
 from hostelry.engine.sampling.history import TokenHistory
 from hostelry.engine.sampling.processors import change
+from hostelry.engine.sampling.results import NONE_ALLOWED, NOT_FINITE, Sampled
 from hostelry.engine.sampling.truncate import (
     Doubles,
     Floats,
@@ -30,27 +32,6 @@ from hostelry.engine.sampling.truncate import (
 )
 
 _ROWS_AT_ONCE = 8
-
-NOT_FINITE = "the model's logits are not finite"
-NONE_ALLOWED = (
-    "no token is left that may come next; loosen logit_bias, grammar, min_new_tokens, "
-    "allowed_token_ids, bad_words or no_repeat_ngram_size"
-)
-
-
-class Sampled(msgspec.Struct, frozen=True):
-    """The chosen token, and logarithms of probabilities before penalties and truncation.
-
-    Without a token `error` has the reason, with `is_refused` if the request's own limits leave
-    none. A pooled model gives a `vector` (see `request.Output`) instead of a token.
-    """
-
-    token_id: int | None
-    logprob: float | None = None
-    top_logprobs: tuple[TokenLogprob, ...] = ()
-    error: str | None = None
-    is_refused: bool = False
-    vector: bytes | None = None
 
 
 @torch.inference_mode()
@@ -79,6 +60,11 @@ def sample(
         for row in plain:
             token_id = int(greedy_S[row])
             results[row] = Sampled(token_id) if finite_S[row] else Sampled(None, error=NOT_FINITE)
+    if others and logits_SV.device.type != "cpu":
+        rows = [row for row in others if can_sample_on_device(histories[row])]
+        chosen = sample_on_device(_select(logits_SV, rows), [histories[row] for row in rows])
+        results.update(zip(rows, chosen, strict=True))
+        others = [row for row in others if row not in results]
     for start in range(0, len(others), _ROWS_AT_ONCE):
         rows = others[start : start + _ROWS_AT_ONCE]
         chosen = _sample_rows(_copy_to_host(logits_SV, rows), [histories[row] for row in rows])
@@ -100,8 +86,13 @@ def _copy_to_host(logits_SV: torch.Tensor, rows: Sequence[int]) -> Floats:
     """A copy of some rows that may be changed."""
     if logits_SV.device.type == "cpu" and logits_SV.dtype == torch.float32:
         return np.asarray(logits_SV.numpy()[list(rows)])
-    chosen = torch.tensor(rows, device=logits_SV.device)
-    return np.array(logits_SV.index_select(0, chosen).float().cpu().numpy())
+    return np.array(_select(logits_SV, rows).cpu().numpy())
+
+
+def _select(logits_SV: torch.Tensor, rows: Sequence[int]) -> torch.Tensor:
+    """A copy of some rows on their device, fp32."""
+    chosen = torch.tensor(rows, dtype=torch.int64, device=logits_SV.device)
+    return logits_SV.index_select(0, chosen).float()
 
 
 def _sample_rows(x_RV: Floats, histories: Sequence[TokenHistory]) -> list[Sampled]:

@@ -20,7 +20,7 @@ Doubles = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 BLOCK_TOKENS = 256
-_STEEPEST = 1e30  # inverse temperatures above are as good as greedy
+STEEPEST = 1e30  # inverse temperatures above are as good as greedy
 
 
 class Mass(msgspec.Struct, frozen=True):
@@ -67,7 +67,7 @@ def compute_mass(x_RV: Floats, largest_R: Floats, temperature_R: Doubles) -> Mas
     mass_RV = np.zeros((rows, blocks * BLOCK_TOKENS), np.float32)
     filled_RV = mass_RV[:, :vocab]
     with np.errstate(over="ignore", under="ignore"):
-        steepness_R = np.minimum(1 / temperature_R, _STEEPEST).astype(np.float32)
+        steepness_R = np.minimum(1 / temperature_R, STEEPEST).astype(np.float32)
         np.subtract(x_RV, largest_R[:, None], out=filled_RV)
         np.multiply(filled_RV, steepness_R[:, None], out=filled_RV)
         np.exp(filled_RV, out=filled_RV)
