@@ -51,8 +51,12 @@ def cuda_decoder(weights: DecoderWeights) -> Any:
     return CudaDecoder(weights)
 
 
-def graphed(weights: DecoderWeights, max_batch_size: int = 8) -> GraphedDecoder:
-    limits = GraphLimits(max_batch_size=max_batch_size, max_lora_rank=64)
+def graphed(
+    weights: DecoderWeights, max_batch_size: int = 8, mixed_buckets: tuple[int, ...] = ()
+) -> GraphedDecoder:
+    limits = GraphLimits(
+        max_batch_size=max_batch_size, max_lora_rank=64, mixed_buckets=mixed_buckets
+    )
     return GraphedDecoder(cuda_decoder(weights), limits, CudaCapture(CUDA), SystemClock())
 
 
@@ -135,6 +139,25 @@ def test_a_replay_gives_what_the_launches_give(dtype: torch.dtype) -> None:
         assert torch.equal(found, eager.forward(batch, twin))
     assert torch.equal(mine.elements, twin.elements)
     assert {(it.bucket, it.has_adapters) for it in decoder.kinds} == {(2, False), (2, True)}
+
+
+@pytest.mark.parametrize("dtype", TOLERANCES)
+def test_steps_with_prompts_are_replayed_once_all_graphs_are_captured(dtype: torch.dtype) -> None:
+    weights = model(Shape(), dtype)
+    memory = Memory(weights)
+    owners = [memory.adapter(MIXED, 1), None, memory.adapter(ALL_RANKS, 2)]
+    weights = on_cuda(weights)
+    mine, twin = twins(memory)
+    decoder, reference = graphed(weights, mixed_buckets=(16, 64)), TorchDecoder(weights)
+    decoder.prepare(mine)
+    kinds = decoder.kinds
+    for parts in STEPS:
+        batch = step(memory, [dataclasses.replace(it, index=owners[it.sequence]) for it in parts])
+        batch = replace(batch, logit_rows_S=(batch.row_starts_B1[1:] - 1).astype(numpy.int32))
+        found, wanted = decoder.forward(batch, mine), reference.forward(batch, twin)
+        assert float((found - wanted).abs().max() / wanted.abs().max()) <= TOLERANCES[dtype]
+    assert decoder.warnings == ()
+    assert decoder.kinds == kinds
 
 
 @pytest.fixture

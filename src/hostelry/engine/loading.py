@@ -42,7 +42,12 @@ from hostelry.engine.pooled_loading import (
     load_encoder_deps,
 )
 from hostelry.engine.runner.follower import FollowerJob
-from hostelry.engine.runner.graphs import GraphLimits, build_cuda_decoder, choose_cuda_kernels
+from hostelry.engine.runner.graphs import (
+    GraphedDecoder,
+    GraphLimits,
+    build_cuda_decoder,
+    choose_cuda_kernels,
+)
 from hostelry.engine.runner.leader import Leader, start_leader
 from hostelry.engine.sampling.structure_compiler import StructureCompiler
 from hostelry.engine.scheduler.decisions import SchedulerLimits
@@ -161,6 +166,8 @@ def _load_core(
         decoder = _build_decoder(weights, config, kernels, clock)
     share_bytes = _pool_share(device, _count_merged_bytes(spec, layout.dtype) if is_fused else 0)
     pool = PoolTensor(layout, _count_pages(spec, config, layout, share_bytes), device)
+    if isinstance(decoder, GraphedDecoder):
+        decoder.prepare(pool)
     reader = _build_adapter_reader(folder, spec, weights, config, layout)
 
     def merge(adapter: HostAdapter) -> MergedDecoder:

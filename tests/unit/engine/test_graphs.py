@@ -138,7 +138,7 @@ class Bench:
         clock = ManualClock()
         self.decoder = CountingDecoder()
         self.capture = FakeCapture(clock, **costs)  # type: ignore[arg-type]
-        limits = limits or GraphLimits(max_batch_size=6, max_lora_rank=16)
+        limits = limits or GraphLimits(max_batch_size=6, max_lora_rank=16, mixed_buckets=(4, 8))
         self.graphed = GraphedDecoder(self.decoder, limits, self.capture, clock)
         self.pool = PoolTensor(LAYOUT, 8, CPU)
 
@@ -182,10 +182,19 @@ def test_buckets_end_with_the_largest_batch(max_batch_size: int, buckets: tuple[
         batch([1, 1, 1], logit_rows=[2, 0]),
         GraphKind(4, False, True),
     ),
+    case("a prompt", batch([2], logit_rows=[1]), GraphKind(4, False, True, True)),
+    case(
+        "a prompt and a decoding row",
+        batch([1, 3], logit_rows=[0, 3]),
+        GraphKind(4, False, True, True),
+    ),
+    case(
+        "a prompt with an adapter",
+        batch([1, 6], [None, adapter()], logit_rows=[0, 6]),
+        GraphKind(8, True, True, True),
+    ),
 )
-def test_decode_steps_are_captured_when_they_come_again(
-    step: ForwardBatch, kind: GraphKind
-) -> None:
+def test_steps_are_captured_when_they_come_again(step: ForwardBatch, kind: GraphKind) -> None:
     bench = Bench()
     bench.run(step)
     assert (bench.decoder.num_eager, bench.graphed.kinds) == (1, frozenset())
@@ -199,8 +208,9 @@ def test_decode_steps_are_captured_when_they_come_again(
 
 @cases(
     "step",
-    case("a prompt", batch([2])),
-    case("a prompt beside a decoding row", batch([1, 3])),
+    case("a prompt of more rows than the largest bucket", batch([9], logit_rows=[8])),
+    case("a prompt whose rows all give logits", batch([7])),
+    case("more sequences than the largest batch", batch([1] * 6 + [2], logit_rows=[0])),
     case("more rows than the largest batch", batch([1] * 7)),
     case("more pages than the longest sequence has", batch([1], num_pages=4)),
     case("a rank beyond the limit", batch([1], [adapter(rank=17)])),
@@ -212,6 +222,43 @@ def test_other_steps_are_computed_at_once(step: ForwardBatch) -> None:
     bench.run(step, times=4)
     assert bench.decoder.num_eager == 4
     assert bench.graphed.kinds == frozenset()
+
+
+def test_all_graphs_are_captured_before_the_first_step() -> None:
+    bench = Bench()
+    bench.graphed.prepare(bench.pool)
+    kinds = bench.graphed.kinds
+    assert kinds == set(
+        GraphLimits(max_batch_size=6, max_lora_rank=16, mixed_buckets=(4, 8)).list_kinds()
+    )
+    assert len(kinds) == 3 * (4 + 2), "buckets of 1, 2, 4, 6 rows, and of 4 and 8 with prompts"
+    for step in (batch([1] * 5), batch([1, 3], logit_rows=[0, 3]), batch([1], [adapter(first=3)])):
+        bench.run(step)
+    bench.run(batch([9], logit_rows=[8]), times=3)
+    assert bench.decoder.num_eager == 3
+    assert bench.graphed.kinds == kinds
+    assert bench.capture.num_captures == len(kinds)
+
+
+def test_a_failed_capture_before_the_first_step_leaves_the_other_steps() -> None:
+    bench = Bench(GraphLimits(max_batch_size=6, max_lora_rank=16, max_bytes=25))
+    bench.graphed.prepare(bench.pool)
+    bench.run(batch([1]), times=2)
+    bench.run(batch([1] * 5), times=3)
+    assert (bench.decoder.num_eager, bench.capture.num_captures) == (3, 3)
+
+
+def test_a_mixed_step_has_room_for_the_most_tiles() -> None:
+    bench = Bench()
+    bench.graphed.prepare(bench.pool)
+    owners = [adapter(), adapter(rank=3), adapter(rank=4), adapter(rank=5)]
+    bench.run(batch([2, 2, 2, 2], owners, logit_rows=[1, 3, 5, 7]))
+    bench.run(batch([5, 3], owners[:2], logit_rows=[4, 7]))
+    step = bench.decoder.steps[-1]
+    assert step.is_tiled
+    assert step.prefill_tiles_F3[:3].tolist() == [[0, 4, 0], [4, 1, 0], [5, 3, 1]]
+    assert not step.prefill_tiles_F3[3:].any()
+    assert step.lora_tiles_L2[:2].tolist() == [[0, 5], [5, 3]]
 
 
 def test_graphs_belong_to_one_pool() -> None:

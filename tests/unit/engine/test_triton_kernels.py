@@ -60,6 +60,10 @@ def test_a_bucket_gives_the_bits_of_the_step_alone(interpreted: Run) -> None:
     interpreted("triton_cases.replay_case", FP16)
 
 
+def test_a_bucket_of_a_mixed_step_gives_the_logits_of_the_step_alone(interpreted: Run) -> None:
+    interpreted("triton_cases.mixed_replay_case", FP16)
+
+
 @pytest.mark.parametrize("is_tiled", [False, True], ids=["row by row", "in tiles"])
 @cases(
     "counts, ranks, widths, in_features, dtype",

@@ -64,6 +64,34 @@ def decoder_case(
         check_near(found, reference.forward(batch, twin.pool), dtype)
 
 
+def mixed_replay_case(dtype: torch.dtype) -> None:
+    """A step with a prompt gives nearly the same logits in a block of a larger bucket."""
+    weights = model(Shape(hidden=40, inner=48), dtype)
+    memory = Memory(weights)
+    owner = memory.adapter({"q_proj": 8, "k_proj": 2, "down_proj": 17}, 1)
+    decoder = CudaDecoder(weights)
+    parts = [
+        Part(sequence=0, start=0, end=1, index=owner),
+        Part(sequence=1, start=0, end=7, index=None),
+        Part(sequence=2, start=0, end=5, index=owner),
+    ]
+    batch = step(memory, parts)
+    batch = replace(batch, logit_rows_S=(batch.row_starts_B1[1:] - 1).astype(numpy.int32))
+    sizes = StepSizes(
+        num_rows=16, num_sequences=4, num_pages=10, num_logits=4, num_decode_tiles=4,
+        num_prefill_tiles=12, num_lora_tiles=5,
+    )  # fmt: skip
+    block = StepBlock(sizes, CPU)
+    adapters = decoder.adapters(batch.segments)
+    block.send(batch, adapters, tile_rows=decoder.tile_rows(memory.layout))
+    bucket = block.view(max_rank=32, is_aligned=adapters.is_aligned, is_tiled=True)
+    alone = Memory(weights)
+    alone.pool.elements.copy_(memory.pool.elements)
+    found = decoder.compute(bucket, memory.pool)[:3]
+    check_near(found, decoder.forward(batch, alone.pool), dtype)
+    check_near(memory.pool.elements, alone.pool.elements, dtype)
+
+
 def replay_case(dtype: torch.dtype) -> None:
     """A decode step in a block of a larger bucket gives the same bits as the step by itself."""
     weights = model(Shape(hidden=40, inner=48), dtype)

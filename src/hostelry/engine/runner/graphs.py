@@ -1,10 +1,12 @@
-"""Decode steps as captured graphs: one launch per step instead of hundreds.
+"""Steps as captured graphs: one launch per step instead of hundreds.
 
-A graph is made for a number of rows (a bucket) and for steps with or without adapters. A step takes
-the smallest bucket that holds it. Steps without adapters omit their kernels altogether. The inputs
-that differ between steps of a bucket (tokens, pages, each row's adapter and its ranks) lie in the
-bucket's block of words, which is filled again before each replay. Graphs are captured when a bucket
-is used again, within bounds of memory and time. Other steps are computed launch by launch.
+A graph is made for a number of rows (a bucket), for steps with or without adapters, and for decode
+steps or steps with prompts. A step takes the smallest bucket that holds it. Steps without adapters
+omit their kernels altogether. The inputs that differ between steps of a bucket (tokens, pages, each
+row's adapter and its ranks) lie in the bucket's block of words, which is filled again before each
+replay. `prepare` captures all graphs before the first request, within bounds of memory and time.
+Without it a graph is captured when its bucket is used again. Other steps are computed launch by
+launch: long prompts, whose products take longer than the launches.
 
 Adapters are copied into the pool on a separate stream (`lora.uploads`). The copy waits for an
 event that the engine's thread records on its current stream, on which graphs are replayed too, so
@@ -20,6 +22,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import msgspec
+import numpy
 import torch
 
 from hostelry.base.clock import Clock
@@ -27,7 +30,13 @@ from hostelry.engine.kernels.batch import ForwardBatch, LoraSegment
 from hostelry.engine.kernels.decoder import Decoder, LogitsDecoder
 from hostelry.engine.kernels.pool import PoolLayout, PoolTensor
 from hostelry.engine.kernels.triton.availability import why_unavailable
-from hostelry.engine.kernels.triton.step import DeviceStep, StepBlock, StepSizes, is_decode
+from hostelry.engine.kernels.triton.step import (
+    LORA_TILE_ROWS,
+    DeviceStep,
+    StepBlock,
+    StepSizes,
+    is_decode,
+)
 from hostelry.engine.kernels.triton.tables import StepAdapters
 from hostelry.engine.kernels.weights import DecoderWeights
 from hostelry.engine.layers.decoder import TorchDecoder
@@ -116,6 +125,7 @@ class GraphLimits(msgspec.Struct, frozen=True, kw_only=True):
     max_lora_rank: int
     max_bytes: int = 1 << 30
     max_capture_s: float = 60.0
+    mixed_buckets: tuple[int, ...] = (16, 32, 64, 128, 192, 256, 384, 512)
 
     @property
     def buckets(self) -> tuple[int, ...]:
@@ -123,21 +133,32 @@ class GraphLimits(msgspec.Struct, frozen=True, kw_only=True):
         sizes = [1, 2, 4, 8, 16, *range(32, self.max_batch_size, 32)]
         return (*(it for it in sizes if it < self.max_batch_size), self.max_batch_size)
 
-    def bucket(self, num_rows: int) -> int | None:
+    def bucket(self, num_rows: int, *, is_mixed: bool = False) -> int | None:
         """The smallest bucket that holds `num_rows` rows. None if no bucket does."""
-        return next((it for it in self.buckets if it >= num_rows), None)
+        buckets = self.mixed_buckets if is_mixed else self.buckets
+        return next((it for it in buckets if it >= num_rows), None)
+
+    def list_kinds(self) -> "list[GraphKind]":
+        """All kinds of steps that can have a graph, the most frequent ones first."""
+        sizes = [(it, False) for it in self.buckets] + [(it, True) for it in self.mixed_buckets]
+        return [
+            GraphKind(bucket, has_adapters, is_aligned, is_mixed)
+            for has_adapters, is_aligned in ((False, True), (True, True), (True, False))
+            for bucket, is_mixed in sizes
+        ]
 
 
 class GraphKind(msgspec.Struct, frozen=True):
-    """The steps that a graph was captured for."""
+    """The steps that a graph was captured for. A mixed step has rows of prompts."""
 
     bucket: int
     has_adapters: bool
     is_aligned: bool
+    is_mixed: bool = False
 
 
 class GraphedDecoder(LogitsDecoder):
-    """A decoder that replays decode steps and passes all others to the decoder it wraps.
+    """A decoder that replays steps and passes all others to the decoder that it wraps.
 
     `warnings` says what could not be captured, and why. It serves one pool, the pool of the first
     step.
@@ -151,16 +172,31 @@ class GraphedDecoder(LogitsDecoder):
         self._capture = capture
         self._clock = clock
         self._pool: PoolTensor | None = None
-        self._blocks: dict[int, StepBlock] = {}
+        self._blocks: dict[tuple[int, bool], StepBlock] = {}
         self._graphs: dict[GraphKind, Compute] = {}
         self._uses: dict[GraphKind, int] = {}
         self._is_closed = False  # no more captures
+        self._is_prepared = False
         self._capture_s = 0.0
 
     @property
     def kinds(self) -> frozenset[GraphKind]:
         """The kinds of steps that have a graph."""
         return frozenset(self._graphs)
+
+    @torch.inference_mode()
+    def prepare(self, pool: PoolTensor) -> None:
+        """Capture the graphs of all kinds of steps, so that no request waits for a capture."""
+        self._pool = pool
+        idle, adapters = _build_idle_batch(), self._decoder.adapters(())
+        for kind in self._limits.list_kinds():
+            if self._is_closed:
+                break
+            block = self._get_block(kind, pool.layout)
+            block.send(idle, adapters, tile_rows=self._decoder.tile_rows(pool.layout))
+            self._capture_graph(kind, block, pool)
+        self._is_prepared = True
+        LOG.info("%d graphs were captured in %.1f s", len(self._graphs), self._capture_s)
 
     @torch.inference_mode()
     def forward(self, batch: ForwardBatch, pool: PoolTensor) -> torch.Tensor:
@@ -171,7 +207,7 @@ class GraphedDecoder(LogitsDecoder):
         kind = self._find_kind(batch, adapters, pool)
         if kind is None or not self._is_due(kind):
             return self._decoder.forward(batch, pool)
-        block = self._get_block(kind.bucket, pool.layout)
+        block = self._get_block(kind, pool.layout)
         block.send(batch, adapters, tile_rows=self._decoder.tile_rows(pool.layout))
         graph = self._graphs.get(kind) or self._capture_graph(kind, block, pool)
         if graph is None:
@@ -182,24 +218,25 @@ class GraphedDecoder(LogitsDecoder):
         self, batch: ForwardBatch, adapters: StepAdapters, pool: PoolTensor
     ) -> GraphKind | None:
         """The kind of graph that computes the step. None if no graph can."""
-        bucket = self._limits.bucket(batch.num_rows)
+        is_mixed = not is_decode(batch)
+        bucket = self._limits.bucket(batch.num_rows, is_mixed=is_mixed)
         longest = self._count_pages(pool.layout)
         if (
             bucket is None
-            or not is_decode(batch)
-            or len(batch.logit_rows_S) > bucket
+            or len(batch.lengths_B) > self._count_sequences(bucket, is_mixed=is_mixed)
+            or len(batch.logit_rows_S) > self._count_sequences(bucket, is_mixed=is_mixed)
             or batch.pages_BP.shape[1] > longest
             or adapters.has_wide
             or adapters.max_rank > self._limits.max_lora_rank
             or pool is not self._pool
         ):
             return None
-        return GraphKind(bucket, adapters.has_linear, adapters.is_aligned)
+        return GraphKind(bucket, adapters.has_linear, adapters.is_aligned, is_mixed)
 
     def _is_due(self, kind: GraphKind) -> bool:
         """True if there is a graph, or one is worth capturing now."""
-        if kind in self._graphs:
-            return True
+        if kind in self._graphs or self._is_prepared:
+            return kind in self._graphs
         uses = self._uses.get(kind, 0) + 1
         self._uses[kind] = uses
         return uses >= _USES_BEFORE_CAPTURE and not self._is_closed
@@ -209,7 +246,7 @@ class GraphedDecoder(LogitsDecoder):
         step = block.view(
             max_rank=self._limits.max_lora_rank if kind.has_adapters else 0,
             is_aligned=kind.is_aligned,
-            is_tiled=False,
+            is_tiled=kind.is_mixed,
         )
         started_at = self._clock.now()
         try:
@@ -232,25 +269,54 @@ class GraphedDecoder(LogitsDecoder):
     def _close(self, reason: str) -> None:
         self._is_closed = True
         there = len(self._graphs)
-        message = f"decode steps beyond {there} graphs are computed launch by launch: {reason}"
+        message = f"steps beyond {there} graphs are computed launch by launch: {reason}"
         self.warnings = (*self.warnings, message)
         LOG.warning(message)
 
-    def _get_block(self, bucket: int, layout: PoolLayout) -> StepBlock:
-        block = self._blocks.get(bucket)
-        if block is None:
-            sizes = StepSizes(
-                num_rows=bucket,
-                num_sequences=bucket,
-                num_pages=self._count_pages(layout),
-                num_logits=bucket,
-                num_decode_tiles=bucket,
-            )
-            block = self._blocks[bucket] = StepBlock(sizes, self._decoder.device)
+    def _get_block(self, kind: GraphKind, layout: PoolLayout) -> StepBlock:
+        """The block of all graphs of a bucket, with room for the most tiles that it can need."""
+        key = (kind.bucket, kind.is_mixed)
+        block = self._blocks.get(key)
+        if block is not None:
+            return block
+        sequences = self._count_sequences(kind.bucket, is_mixed=kind.is_mixed)
+        prompt_tiles = lora_tiles = 0
+        if kind.is_mixed:  # each prompt and each adapter may leave one tile in part empty
+            tile_rows = self._decoder.tile_rows(layout)
+            prompt_tiles = kind.bucket // tile_rows + min(sequences, kind.bucket // 2)
+            lora_tiles = kind.bucket // LORA_TILE_ROWS + sequences
+        sizes = StepSizes(
+            num_rows=kind.bucket,
+            num_sequences=sequences,
+            num_pages=self._count_pages(layout),
+            num_logits=sequences,
+            num_decode_tiles=sequences,
+            num_prefill_tiles=prompt_tiles,
+            num_lora_tiles=lora_tiles,
+        )
+        block = self._blocks[key] = StepBlock(sizes, self._decoder.device)
         return block
+
+    def _count_sequences(self, bucket: int, *, is_mixed: bool) -> int:
+        """The most sequences of a bucket's step."""
+        return min(bucket, self._limits.max_batch_size) if is_mixed else bucket
 
     def _count_pages(self, layout: PoolLayout) -> int:
         return -(-self._decoder.max_len // layout.page_tokens)
+
+
+def _build_idle_batch() -> ForwardBatch:
+    """A step without rows: the kernels skip every entry of its block."""
+    empty = numpy.zeros(0, numpy.int32)
+    return ForwardBatch(
+        token_ids_T=empty,
+        positions_T=empty,
+        row_starts_B1=numpy.zeros(1, numpy.int32),
+        lengths_B=empty,
+        pages_BP=numpy.zeros((0, 1), numpy.int32),
+        logit_rows_S=empty,
+        segments=(),
+    )
 
 
 def choose_cuda_kernels(device: torch.device) -> tuple[str, str | None]:
