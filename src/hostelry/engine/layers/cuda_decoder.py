@@ -1,10 +1,11 @@
 """A decoder for CUDA: dense products by torch, everything between them by Triton's kernels.
 
-Rounds at the same places as `layers.decoder.TorchDecoder`, which defines the result. Two
-differences remain in addition to the order of sums: for bf16 and fp16, products of queries with
+Rounds at the same places as `layers.decoder.TorchDecoder`, which defines the result. Three
+differences remain in addition to the order of sums. For bf16 and fp16, products of queries with
 keys, of softmax weights with values, and of an adapter's low-rank values with B for a tile of rows,
-hold the first factor in tf32 (11 bits), not fp32. And the order of sums in cuBLAS depends on the
-number of rows, so that equal rows of different steps may differ in their last bits.
+hold the first factor in tf32 (11 bits), not fp32. For a prompt's rows queries and softmax weights
+are rounded to the model's type. The order of sums in cuBLAS depends on the number of rows, so that
+equal rows of different steps may differ in their last bits.
 
 For one rank. With tensor parallelism `TorchDecoder` computes.
 

@@ -119,9 +119,17 @@ def _launch(
         DIM_PAD=max(_LEAST_DOT, triton.next_power_of_2(layout.head_dim)),
         TOKENS=layout.page_tokens, SPLITS=num_splits, IS_SPLIT=parts_ZTN is not None,
         BLOCK_M=max(_LEAST_DOT, rows * shape.group_padded), BLOCK_N=shape.block_keys,
-        PRECISION=get_dot_precision(layout.dtype), num_stages=2,
+        PRECISION=get_dot_precision(layout.dtype),
+        IS_ROUNDED=parts_ZTN is None and _multiplies_halves(layout.dtype), num_stages=2,
         num_warps=8 if rows > 1 and layout.head_dim > _WIDE_HEAD else 4,
     )  # fmt: skip
+
+
+def _multiplies_halves(dtype: torch.dtype) -> bool:
+    """True if products of this 16-bit type can be computed."""
+    if dtype == torch.bfloat16 and triton.knobs.runtime.interpret:
+        return False  # the interpreter would multiply their bits
+    return dtype != torch.float32
 
 
 @triton.jit
@@ -151,11 +159,12 @@ def attend_tiles(
     Q_STRIDE: tl.constexpr, WINDOW: tl.constexpr, HEADS: tl.constexpr, KV_HEADS: tl.constexpr,
     GROUP_PAD: tl.constexpr, DIM: tl.constexpr, DIM_PAD: tl.constexpr, TOKENS: tl.constexpr,
     SPLITS: tl.constexpr, IS_SPLIT: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    PRECISION: tl.constexpr,
+    PRECISION: tl.constexpr, IS_ROUNDED: tl.constexpr,
 ):  # fmt: skip
     """out[row, n] = sum over keys l seen of softmax(scale q[row, n] . k[l]) v[l], or a part of it.
 
-    A split's part is the weighted sum of values (D), then the largest score and the sum of weights.
+    With IS_ROUNDED queries and softmax weights are rounded to the pool's dtype, so that products
+    are multiplied in 16 bits and summed in fp32. A split's part is the weighted sum of values (D), then the largest score and the sum of weights.
     """
     tile, head, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     first_row = tl.load(tiles_ptr + 3 * tile)
@@ -176,6 +185,8 @@ def attend_tiles(
             q_ptr + rows[:, None] * Q_STRIDE + heads[:, None] * DIM + dims[None, :],
             mask=is_cell, other=0.0,
         )  # fmt: skip
+        if IS_ROUNDED:
+            q = q.to(elements_ptr.dtype.element_ty)
         last = tl.max(positions, 0)
         first = 0
         if WINDOW > 0:
@@ -198,7 +209,10 @@ def attend_tiles(
                 elements_ptr + (base + slots)[None, :] + dims[:, None] * TOKENS,
                 mask=is_dim[:, None], other=0.0,
             )  # fmt: skip
-            scores = tl.dot(q, k.to(tl.float32), input_precision=PRECISION) * scale
+            if IS_ROUNDED:
+                scores = tl.dot(q, k) * scale
+            else:
+                scores = tl.dot(q, k.to(tl.float32), input_precision=PRECISION) * scale
             is_seen = is_key[None, :] & (keys[None, :] <= positions[:, None])
             if WINDOW > 0:
                 is_seen = is_seen & (keys[None, :] > positions[:, None] - WINDOW)
@@ -213,7 +227,10 @@ def attend_tiles(
                 elements_ptr + (base + HALF + slots * DIM)[:, None] + dims[None, :],
                 mask=is_key[:, None] & is_dim[None, :], other=0.0,
             )  # fmt: skip
-            update = tl.dot(weights, v.to(tl.float32), input_precision=PRECISION)
+            if IS_ROUNDED:
+                update = tl.dot(weights.to(v.dtype), v)
+            else:
+                update = tl.dot(weights, v.to(tl.float32), input_precision=PRECISION)
             sums = sums * decay[:, None] + update
             best = top
         if IS_SPLIT:
