@@ -13,14 +13,17 @@ from typing import Any
 
 import pytest
 from tests.cases import case, cases
+from tests.integration.drill import ROLE
 from tests.integration.framework_models import trained
-from tests.integration.platform import CLI, Platform
+from tests.integration.platform import CLI, Platform, processes_naming, until
 from tests.integration.served_models import sklearn_runtimes
+from tests.integration.verbs_rig import wait_component
 from tests.models import random_adapter, tiny_llama
 from tests.unit.containers.lmi.tiny import write_tokenizer
 
 from hostelry.base.runtimes import VARIABLE, runtime_python
 from hostelry.cli.prune import look, remove
+from hostelry.containers.lmi.settings.ranks import CPU_RANKS_VARIABLE
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -37,6 +40,17 @@ def output_fn(prediction, accept):
     return json.dumps({"twice": prediction}), "application/json"
 """
 REVISION = "0" * 40
+FOUNDING = {  # of the program that Hostelry began with, in a type whose answers are exact
+    "OPTION_TRUST_REMOTE_CODE": "true",
+    "OPTION_TENSOR_PARALLEL_DEGREE": "2",
+    "OPTION_ROLLING_BATCH": "lmi-dist",
+    "OPTION_MAX_ROLLING_BATCH_SIZE": "32",
+    "OPTION_DTYPE": "fp32",
+    "OPTION_ENABLE_LORA": "true",
+    "OPTION_GPU_MEMORY_UTILIZATION": "0.8",
+    "OPTION_MAX_LORA_RANK": "64",
+    "OPTION_MAX_CPU_LORAS": "4",
+}
 PROBE = 'HOSTELRY_PROBE_BODY={"n": 4}'
 
 
@@ -47,7 +61,9 @@ def runtimes() -> Path:
 
 @pytest.fixture(scope="module")
 def platform(runtimes: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
-    environment = {VARIABLE: str(runtimes), "HOSTELRY_CUSTOM_CODE": "trusted"}
+    environment = {
+        VARIABLE: str(runtimes), "HOSTELRY_CUSTOM_CODE": "trusted", CPU_RANKS_VARIABLE: "1",
+    }  # fmt: skip
     home = tmp_path_factory.mktemp("home") / "home"
     home.mkdir(mode=0o700)
     server = EXAMPLES / "own_image" / "server.py"
@@ -162,6 +178,83 @@ def test_an_llm_with_adapters_twice_and_killed_midway(platform: Platform, llm: P
             EndpointName="tiny", InferenceComponentName=name, Body=body,
             ContentType="application/json",
         )  # fmt: skip
+
+
+def create_ranks(sagemaker: Any, data: str) -> None:
+    """An endpoint with the founding program's model on two ranks, and in one process."""
+    variant = {"VariantName": "AllTraffic", "InstanceType": "ml.g5.12xlarge"}
+    sagemaker.create_endpoint_config(
+        EndpointConfigName="ranks",
+        ExecutionRoleArn=ROLE,
+        ProductionVariants=[{**variant, "InitialInstanceCount": 1}],
+    )
+    sagemaker.create_endpoint(EndpointName="ranks", EndpointConfigName="ranks")
+    for number, name in ((1, "one-rank"), (2, "two-ranks")):
+        sagemaker.create_inference_component(
+            InferenceComponentName=name,
+            EndpointName="ranks",
+            VariantName="AllTraffic",
+            Specification={
+                "Container": {
+                    "Image": "djl-inference:0.27.0-deepspeed0.12.6-cu121",
+                    "ArtifactUrl": data,
+                    "Environment": {**FOUNDING, "OPTION_TENSOR_PARALLEL_DEGREE": str(number)},
+                },
+                "ComputeResourceRequirements": {
+                    "NumberOfAcceleratorDevicesRequired": number,
+                    "MinMemoryRequiredInMb": 512,
+                },
+            },
+            RuntimeConfig={"CopyCount": 1},
+        )
+
+
+def find_followers(platform: Platform) -> list[int]:
+    """The processes of ranks other than 0."""
+    found = processes_naming(str(platform.home.root))
+    return [it for it in found if "runner.follower" in Path(f"/proc/{it}/cmdline").read_text()]
+
+
+def test_two_ranks_answer_as_one_process_and_end_with_each_other(
+    platform: Platform, llm: Path, tmp_path: Path
+) -> None:
+    sagemaker, runtime = platform.boto3("sagemaker"), platform.boto3("sagemaker-runtime")
+    shutil.copytree(llm / "tiny", tmp_path / "model")
+    shutil.copytree(llm / "adapters", tmp_path / "model" / "adapters")
+    archive = shutil.make_archive(str(tmp_path / "packed"), "gztar", tmp_path / "model")
+    s3 = platform.boto3("s3")
+    s3.create_bucket(Bucket="ranks")
+    s3.put_object(Bucket="ranks", Key="model.tar.gz", Body=Path(archive).read_bytes())
+    create_ranks(sagemaker, "s3://ranks/model.tar.gz")
+    names = ("one-rank", "two-ranks")
+    for name in names:
+        wait_component(sagemaker, name)
+
+    def answers(name: str) -> Any:
+        body = {
+            "inputs": ["Hello there", "The sea"],
+            "adapters": ["es", "fr"],
+            "parameters": {"max_new_tokens": 24, "do_sample": False, "ignore_eos_token": True},
+        }
+        answer = runtime.invoke_endpoint(
+            EndpointName="ranks", InferenceComponentName=name, Body=json.dumps(body),
+            ContentType="application/json",
+        )  # fmt: skip
+        return json.loads(answer["Body"].read())
+
+    expected, found = (answers(name) for name in names)
+    assert found == expected
+    (follower,) = find_followers(platform)
+    os.kill(follower, signal.SIGKILL)
+    until(lambda: find_followers(platform) not in ([], [follower]), "the copy is started again")
+    logs = platform.home.instances.glob("*/copies/*/log")
+    assert any(
+        "server ends: Inference Engine Failure: rank 1 was ended by SIGKILL" in log.read_text()
+        for log in logs
+    )
+    for name in names:
+        sagemaker.delete_inference_component(InferenceComponentName=name)
+    until(lambda: not find_followers(platform), "no follower is left")
 
 
 def test_a_file_of_scikit_learn_and_its_update_in_place(

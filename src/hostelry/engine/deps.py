@@ -1,5 +1,7 @@
 """The parts of a loaded engine, as `loading` and `pooled_loading` make them."""
 
+from collections.abc import Callable
+
 import msgspec
 
 from hostelry.engine.config import EngineConfig
@@ -43,6 +45,11 @@ class EngineDeps(msgspec.Struct, frozen=True, kw_only=True):
     def failure(self) -> str | None:
         """Why no more steps can be computed, after a failure of a rank. Otherwise None."""
         return None if self.leader is None else self.leader.failure
+
+    def watch(self, on_failure: Callable[[str], None]) -> None:
+        """Have a thread call `on_failure` with the reason once another rank has ended."""
+        if self.leader is not None:
+            self.leader.watch(on_failure)
 
     def close(self) -> None:
         """End the threads that load adapters, and other ranks."""

@@ -5,7 +5,7 @@ token ids and adapters' names, not on text or HTTP.
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 
@@ -164,6 +164,23 @@ class Engine:
             self._end_outside_step(request_id, FinishReason.ABORT, None)
 
     @property
+    def failure(self) -> str | None:
+        """Why no step can be computed any more, after the failure of a rank. Otherwise None."""
+        return self._deps.failure
+
+    def watch(self, on_failure: Callable[[str], None]) -> None:
+        """Have a thread call `on_failure` with the reason once another rank has ended.
+
+        A step may still wait for that rank then.
+        """
+        self._deps.watch(on_failure)
+
+    @property
+    def num_ranks(self) -> int:
+        """Processes that divide the model, this one included."""
+        return self._config.tensor_parallel
+
+    @property
     def has_work(self) -> bool:
         """Whether `step` has anything to compute, to load or to return."""
         return bool(self._requests or self._endings)
@@ -174,7 +191,7 @@ class Engine:
         If nothing can be computed until an adapter is loaded, it waits a few ms for the load. An
         error of one request ends that request alone.
         """
-        failure = self._deps.failure
+        failure = self.failure
         if failure is not None:
             return self._fail_all(failure)
         self._absorb_loads()

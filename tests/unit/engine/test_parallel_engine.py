@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from queue import Queue
 from typing import Any
 
 import pytest
@@ -246,11 +247,15 @@ def test_a_killed_rank_ends_all_requests_saying_so(folders: dict[str, Path]) -> 
     config = variant(TWO, max_batch_size=2)
     with loaded(folders, config, ("r3", "r8")) as engine:
         run(engine, [greedy("good", PROMPTS[0], 2, "r3")])
+        reported: Queue[str] = Queue()
+        engine.watch(reported.put)
         for request in requests("r3")[:3]:  # the third has to wait
             engine.add(request)
         engine.step()
         (child,) = processes(engine)
         os.kill(child.pid, signal.SIGKILL)
+        reason = "rank 1 was ended by SIGKILL; the engine must be loaded again"
+        assert reported.get(timeout=30) == engine.failure == reason
         outputs = ended(engine)
         assert set(outputs) == {"0 r3", "1 r3", "2 r3"}
         for output in outputs.values():
@@ -258,7 +263,7 @@ def test_a_killed_rank_ends_all_requests_saying_so(folders: dict[str, Path]) -> 
             assert "rank 1 was ended by SIGKILL" in str(output.error)
         engine.add(greedy("later", PROMPTS[0], 2, "r8"))
         later = ended(engine)["later"]
-        assert later.error == "rank 1 was ended by SIGKILL; the engine must be loaded again"
+        assert later.error == reason
         assert engine.stats.num_running == engine.stats.num_waiting == 0
         engine._scheduler.check_integrity()
     assert not is_child_left(child)

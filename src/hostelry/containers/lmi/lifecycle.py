@@ -104,7 +104,7 @@ async def load_and_serve(
         died = asyncio.ensure_future(chosen.backend.died.wait())
         await asyncio.wait((died, stopping), return_when=asyncio.FIRST_COMPLETED)
         died.cancel()
-    return None if stop.is_set() else "Inference Engine Failure: the engine process died"
+    return None if stop.is_set() else f"Inference Engine Failure: {chosen.backend.failure}"
 
 
 @asynccontextmanager
@@ -157,7 +157,12 @@ async def load(server: LmiServer, chosen: ChosenEngine, scratch: Path) -> Loaded
     registry.adopt(adapters)
     await register_remote(registry, remote_adapters)
     await check_vectors(config, code, codec, chosen.backend)
-    LOG.info("ready: %s, at most %d tokens a request", facts.dtype, facts.max_model_len)
+    LOG.info(
+        "ready: %s, ranks: %d, at most %d tokens a request",
+        facts.dtype,
+        facts.ranks,
+        facts.max_model_len,
+    )
     return LoadedModel(
         backend=chosen.backend,
         codec=codec,

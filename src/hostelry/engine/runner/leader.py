@@ -1,5 +1,6 @@
 """Rank 0 of several processes that hold one model: it starts, leads and ends the others."""
 
+import os
 import shutil
 import signal
 import subprocess
@@ -13,6 +14,7 @@ import msgspec
 import torch
 from torch import distributed
 
+from hostelry.base.system import readable
 from hostelry.engine.kernels.batch import AdapterIndex, ForwardBatch
 from hostelry.engine.kernels.decoder import LogitsDecoder
 from hostelry.engine.kernels.pool import PoolTensor
@@ -62,6 +64,18 @@ class Followers:
         status, rank = min(ended)
         return f"rank {rank} {_describe_exit(status)}"
 
+    def await_end(self) -> None:
+        """Block until one has ended."""
+        descriptors = []
+        for process in self._processes:
+            try:
+                descriptors.append(os.pidfd_open(process.pid))
+            except ProcessLookupError:
+                return
+        readable(*descriptors, within_s=None)
+        for descriptor in descriptors:
+            os.close(descriptor)
+
     def close(self, timeout_s: float) -> None:
         """Wait until all have ended. Kills those that take longer than `timeout_s`."""
         for process in self._processes:
@@ -107,6 +121,19 @@ class Leader(LogitsDecoder):
         if self._failure is None and not self._is_closed:
             self._fail(self._followers.find_ended())
         return self._failure
+
+    def watch(self, on_failure: Callable[[str], None]) -> None:
+        """Have a thread call `on_failure` with the reason once another rank has ended.
+
+        Not called after `close`. A step of this rank may still wait for the other rank then.
+        """
+
+        def wait() -> None:
+            self._followers.await_end()
+            if self.failure is not None:
+                on_failure(self.failure)
+
+        threading.Thread(target=wait, name="watch-ranks", daemon=True).start()
 
     def forward(self, batch: ForwardBatch, pool: PoolTensor) -> torch.Tensor:
         """Logits (S, V) fp32. Raises ParallelError naming the rank that failed."""

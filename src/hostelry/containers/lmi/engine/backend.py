@@ -15,7 +15,7 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     `max_model_len` is the most tokens one request can have, prompt and answer together. `pooling`
     is set for a model that gives vectors: its requests end with one output, `Output.vector`. A
-    request has at most `max_images`.
+    request has at most `max_images`. `ranks` are the processes that divide the model.
     """
 
     vocab_size: int
@@ -25,6 +25,7 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
     warnings: tuple[str, ...] = ()
     pooling: PoolingFacts | None = None
     max_images: int = 0
+    ranks: int = 1
 
 
 class BackendStats(msgspec.Struct, frozen=True, kw_only=True):

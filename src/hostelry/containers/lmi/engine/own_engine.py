@@ -170,12 +170,12 @@ def _view(registered: RegisteredAdapter, tier: StorageTier, metrics: AdapterMetr
     )
 
 
-def facts(engine: Engine, page_tokens: int) -> ModelFacts:
-    """Facts of the loaded model. A page holds `page_tokens`."""
+def facts(engine: Engine, page_tokens: int, notes: Sequence[str] = ()) -> ModelFacts:
+    """Facts of the loaded model, with the warnings `notes` first. A page holds `page_tokens`."""
     model = engine.model
     longest = model.max_model_len - (engine.pooling is not None)  # an answer of no token
     cached_tokens = engine.stats.pages.num_pages * page_tokens
-    warnings = list(engine.warnings)
+    warnings = [*notes, *engine.warnings]
     if cached_tokens < longest:
         warnings.append(
             f"the KV cache holds {cached_tokens} tokens, so a request has at most as many, not "
@@ -188,4 +188,5 @@ def facts(engine: Engine, page_tokens: int) -> ModelFacts:
         dtype=model.dtype,
         warnings=tuple(warnings),
         pooling=engine.pooling,
+        ranks=engine.num_ranks,
     )

@@ -11,8 +11,12 @@ import logging
 import os
 import signal
 import socket
+import time
 from contextlib import suppress
 from pathlib import Path
+
+import torch
+from msgspec.structs import replace
 
 from hostelry.base.clock import monotonic_s
 from hostelry.base.logging import configure_logging
@@ -32,8 +36,14 @@ from hostelry.containers.lmi.engine.messages import (
     frame,
 )
 from hostelry.containers.lmi.engine.own_engine import OwnEngine, facts
+from hostelry.containers.lmi.settings.engine_settings import EngineSettings
+from hostelry.containers.lmi.settings.ranks import OPTION as RANKS_OPTION
+from hostelry.containers.lmi.settings.ranks import Holding, RankChoice, choose_ranks
 from hostelry.engine.engine import AdapterError, Engine
+from hostelry.engine.models.pooling_files import read_pooling
+from hostelry.engine.models.registry import read_config
 from hostelry.engine.models.spec import UnsupportedModelError
+from hostelry.engine.runner.parallel import ParallelError
 from hostelry.engine.sampling.grammar import GrammarError
 from hostelry.engine.sampling.xgrammar_binding import load_xgrammar
 
@@ -44,6 +54,7 @@ with suppress(GrammarError):
 
 PR_SET_PDEATHSIG = 1
 RECEIVE_BYTES = 1 << 20
+RANK_END_S = 5.0  # how long the engine's thread takes at most to notice that a rank has ended
 SILENT_S = 10.0  # without outputs for that long, an empty `Stepped` is sent as a heartbeat
 
 LOG = logging.getLogger(__name__)
@@ -91,14 +102,40 @@ class EngineChannel:
             raise ParentGoneError from error
 
 
-def load(start: StartEngine) -> Engine:
-    """The engine with its model and first adapters.
+def choose_own_ranks(folder: Path, settings: EngineSettings) -> RankChoice:
+    """The ranks of our engine, by the devices that this process sees.
+
+    Raises UnsupportedModelError for the folder or a number of stages, and ValueError for the ranks.
+    """
+    if settings.pipeline_parallel > 1:
+        raise UnsupportedModelError(
+            f"pipeline_parallel_degree is {settings.pipeline_parallel}, and this engine has no "
+            f"stages; set it to 1, or give {RANKS_OPTION} alone"
+        )
+    whole = None
+    if settings.fuse_adapter is not None:
+        whole = f"fuse_adapter is {settings.fuse_adapter}, which is merged in one process"
+    elif read_pooling(folder, read_config(folder), settings.pooled) is not None:
+        whole = "a model that gives vectors is computed by one process"
+    elif settings.weight_dtype == "int8":
+        whole = "weights of int8 are computed by one process"
+    holding = Holding(
+        reserved=settings.accelerators,
+        devices=torch.cuda.device_count(),
+        cpus=len(os.sched_getaffinity(0)),
+        cpu_ranks=settings.cpu_ranks,
+    )
+    return choose_ranks(settings.degree, holding, whole=whole)
+
+
+def load(start: StartEngine, ranks: int) -> Engine:
+    """The engine with its model on `ranks` ranks, and first adapters.
 
     Raises the engine's errors. The failure of an adapter names the adapter and its folder.
     """
     engine = Engine.load(
         Path(start.folder),
-        start.settings,
+        replace(start.settings, tensor_parallel=ranks),
         tenants=start.settings.tenants,
         fetchers=adapter_fetchers(),
     )
@@ -126,11 +163,20 @@ def serve(channel: EngineChannel) -> int:
         if not isinstance(start, StartEngine):
             raise TypeError(f"the first message is {type(start).__name__}, not StartEngine")  # noqa: TRY301 - one edge reports every failure
         os.environ.update(engine_environment(os.environ, start.settings))
-        engine = load(start)
-        channel.send(ModelLoaded(facts(engine, start.settings.page_tokens)))
+        choice = choose_own_ranks(Path(start.folder), start.settings)
+        LOG.info("%s", choice.reason)
+        engine = load(start, choice.ranks)
+        notes = [] if choice.warning is None else [choice.warning]
+        engine.watch(lambda reason: end_after_rank(channel, reason))
+        channel.send(ModelLoaded(facts(engine, start.settings.page_tokens, notes)))
         run_engine(engine, channel)
     except ParentGoneError:
         return 0
+    except ParallelError as error:
+        LOG.error("%s", error)  # noqa: TRY400 - the rank wrote its traceback
+        with suppress(ParentGoneError):
+            channel.send(Failed(str(error)))
+        return 1
     except Exception as error:
         LOG.exception("the engine failed")
         with suppress(ParentGoneError):
@@ -143,15 +189,19 @@ def serve(channel: EngineChannel) -> int:
 def run_engine(engine: Engine, channel: EngineChannel) -> None:
     """Handle messages between steps. All outputs of a step are sent in one message.
 
-    Raises ParentGoneError once the parent closes the socket.
+    Raises ParentGoneError once the parent closes the socket, and ParallelError once a rank has
+    failed and its requests have ended.
     """
     loop = MessageLoop(OwnEngine(engine), channel.send, channel.wake)
     sent_at = monotonic_s()
     while True:
-        for message in channel.receive(wait=not engine.has_work):
+        is_idle = not engine.has_work and engine.failure is None
+        for message in channel.receive(wait=is_idle):
             loop.take(message)
         loop.settle()
         if not engine.has_work:
+            if engine.failure is not None:
+                raise ParallelError(engine.failure)
             sent_at = monotonic_s()
             continue
         outputs = engine.step()
@@ -159,6 +209,18 @@ def run_engine(engine: Engine, channel: EngineChannel) -> None:
         if outputs or now - sent_at > SILENT_S:
             sent_at = now
             channel.send(Stepped(tuple(outputs)))
+
+
+def end_after_rank(channel: EngineChannel, reason: str) -> None:
+    """Wake the engine's thread after the end of a rank, and end the process if it does not end.
+
+    A collective of GPUs may wait for the ended rank for a long time.
+    """
+    channel.wake()
+    time.sleep(RANK_END_S)
+    LOG.error("%s", reason)
+    logging.shutdown()
+    os._exit(1)
 
 
 def die_with_parent() -> None:

@@ -122,6 +122,11 @@ class ProcessBackend:
         return self._process.pid if self._process else None
 
     @property
+    def failure(self) -> str | None:
+        """Why the engine can no longer compute. None while it can."""
+        return self._failure
+
+    @property
     def ready(self) -> bool:
         """True if the model is loaded and the engine is alive and stepping."""
         loaded = self._facts.done() and not self._failure

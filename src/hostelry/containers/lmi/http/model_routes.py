@@ -122,6 +122,7 @@ async def description(server: LmiServer) -> dict[str, Any]:
         "loadedAtStartup": True,
         "workerGroups": [worker_group(server, stats)],
         "dtype": facts.dtype,
+        "ranks": facts.ranks,
         "maxModelLen": facts.max_model_len,
         "warnings": [*config.warnings, *facts.warnings],
         "adapters": len(model.registry.records),

@@ -13,6 +13,7 @@ from hostelry.containers.lmi.settings.option_reader import (
     invalid_setting,
     whole_number,
 )
+from hostelry.containers.lmi.settings.option_rows import NOTHING_ASKED
 from hostelry.containers.lmi.settings.option_values import (
     parse_most_images,
     parse_policies,
@@ -20,6 +21,8 @@ from hostelry.containers.lmi.settings.option_values import (
     read_pooled,
 )
 from hostelry.containers.lmi.settings.options import Options, Setting
+from hostelry.containers.lmi.settings.ranks import CPU_RANKS_VARIABLE, MAX_DEGREE, Degree
+from hostelry.containers.lmi.settings.ranks import OPTION as RANKS_OPTION
 from hostelry.engine.config import ADAPTER_CACHE_BYTES, EngineConfig
 from hostelry.engine.scheduler.tenants import TenantPolicies, TenantPolicy
 
@@ -47,15 +50,26 @@ CACHE_VARIABLE = "HOSTELRY_ADAPTER_CACHE_DIR"
 class EngineSettings(EngineConfig, frozen=True, kw_only=True):
     """Settings of the engine process: our engine's, and more for the process and for vLLM.
 
-    Only vLLM reads `enable_lora`, `enforce_eager` and `max_images`, the most images of a request.
-    None leaves the choice to it.
+    `degree` is the asked `tensor_parallel`, which the engine's process chooses by the devices that
+    it sees (`ranks.choose_ranks`). `accelerators` are reserved, None without a reservation.
+
+    Only vLLM reads `pipeline_parallel`, `enable_lora`, `enforce_eager` and `max_images`, the most
+    images of a request. None leaves the choice to it.
     """
 
     tenants: TenantPolicies = msgspec.field(default_factory=TenantPolicies)
-    use_accelerators: bool = True
+    degree: Degree | None = None
+    pipeline_parallel: int = 1
+    accelerators: float | None = None
+    cpu_ranks: bool = False
     enable_lora: bool = False
     enforce_eager: bool | None = None
     max_images: int | None = None
+
+    @property
+    def use_accelerators(self) -> bool:
+        """False if the copy reserves none."""
+        return self.accelerators != 0
 
 
 def read_engine_settings(
@@ -92,11 +106,23 @@ def read_engine_settings(
             default=read.parse("default_tenant", parse_policy) or TenantPolicy(),
             table=read.parse("tenants", parse_policies) or {},
         ),
-        use_accelerators=get_reservation(env, "HOSTELRY_ACCELERATORS") != 0,
+        degree=read_degree(options),
+        pipeline_parallel=read.integer("pipeline_parallel_degree", 1, 1),
+        accelerators=get_reservation(env, "HOSTELRY_ACCELERATORS"),
+        cpu_ranks=env.get(CPU_RANKS_VARIABLE) == "1",
         enable_lora=enable_lora,
         enforce_eager=read.flag("enforce_eager", True) if read.text("enforce_eager") else None,
         max_images=read.parse("limit_mm_per_prompt", parse_most_images),
     )
+
+
+def read_degree(options: Options) -> Degree | None:
+    """The asked number of ranks: a whole number, max, or None. Raises ConfigurationError."""
+    setting = options.settings.get(RANKS_OPTION)
+    value = "" if setting is None else setting.value.strip().lower()
+    if setting is None or value in NOTHING_ASKED:
+        return None
+    return "max" if value == "max" else whole_number(setting, 1, MAX_DEGREE)
 
 
 def read_queue_size(read: OptionReader) -> int:

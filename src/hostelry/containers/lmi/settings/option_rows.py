@@ -10,7 +10,7 @@ import msgspec
 
 # Values that ask for nothing, for every option.
 NOTHING_ASKED = frozenset({"", "false", "none", "null", "auto", "{}", "[]"})
-ONE_PROCESS = "the model runs in one process"
+ONE_PROCESS = "tensor_parallel_degree alone divides a model, over ranks on one machine"
 OWN_MEMORY = "this engine plans its own memory"
 NO_SPECULATION = "speculative decoding is not done"
 TENSOR_RT = "it builds or tunes a TensorRT-LLM engine, and none is built here"
@@ -107,6 +107,11 @@ LMI_OPTIONS: Rows = {
     "quantize": done("int8, which needs native kernels on CPU. Other kinds are refused"),
     "output_formatter": done("the form of answers to inputs"),
     "tgi_compat": done("answers to inputs in the form of TGI"),
+    "tensor_parallel_degree": done(
+        "the ranks that divide the model, one for each accelerator: a number or max. Default: the "
+        "reserved accelerators. On CPUs one process computes"
+    ),
+    "pipeline_parallel_degree": done("with vLLM: the stages of each rank. Others must be 1"),
     "enable_lora": done("adapters, and the routes that change them"),
     "max_loras": done("distinct adapters in one step. Default: no limit"),
     "max_cpu_loras": done("adapters that may be pinned"),
@@ -125,7 +130,6 @@ LMI_OPTIONS: Rows = {
     "default_tenant": done("the policy of all other tenants"),
     "first_token_deadline_s": done("seconds until a request without a first token ends"),
     "bedrock_compat": refused("false: the Bedrock form is not written by this server"),
-    "pipeline_parallel_degree": refused("1", "1"),
     "enable_venv": refused("false: requirements of the model folder are not installed"),
     "adapter_cache_dir": without_effect(
         "the operator names that folder: HOSTELRY_ADAPTER_CACHE_DIR"
@@ -142,7 +146,6 @@ LMI_OPTIONS: Rows = {
     "lora_extra_vocab_size": without_effect(
         "an adapter that adds tokens is refused when it is loaded"
     ),
-    "tensor_parallel_degree": without_effect(ONE_PROCESS, "1", "max"),
     "cluster_size": without_effect(ONE_PROCESS, "1"),
     **each("batch_size max_dynamic_batch_size", without_effect("batching is continuous", "1")),
     **each("max_batch_delay max_rolling_batch", without_effect("batching is continuous")),

@@ -48,7 +48,7 @@ TGI_VARIABLES: Rows = {
            without_effect(KERNELS, "0", "1", "true")),
     **each("VALIDATION_WORKERS SHARDED SHARD_UDS_PATH MASTER_ADDR MASTER_PORT "
            "GRACEFUL_TERMINATION_TIMEOUT",
-           without_effect("the model runs in one process", "true")),
+           without_effect("NUM_SHARD alone divides a model, over ranks on one machine", "true")),
     **each("WEIGHTS_CACHE_OVERRIDE HUGGINGFACE_HUB_CACHE",
            without_effect("the operator's HF_HOME keeps downloads")),
     **each("JSON_OUTPUT OTLP_ENDPOINT OTLP_SERVICE_NAME USAGE_STATS PROMETHEUS_PORT",

@@ -95,7 +95,7 @@ MODEL_ARGUMENTS: Rows = {
 ADAPTER_ARGUMENTS: Rows = {
     "lora_modules": done("adapters of the start: NAME=PATH by spaces, or JSON objects with name "
                          "and path. A path is inside the model folder, or an id of the hub"),
-    "fully_sharded_loras": without_effect(ONE_PROCESS),
+    "fully_sharded_loras": without_effect("ranks divide adapters as their engine does"),
     "lora_dtype": without_effect("adapters are computed in the computing type"),
     "lora_target_modules": refused("left out: every module that an adapter names is applied"),
     "default_mm_loras": without_effect(TEXT_ONLY),

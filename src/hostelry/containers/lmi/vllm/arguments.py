@@ -18,9 +18,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from hostelry.base.json import decode
 from hostelry.containers.lmi.settings.engine_settings import EngineSettings
+from hostelry.containers.lmi.settings.ranks import Holding, RankChoice, choose_ranks
 from hostelry.engine.config import PooledTask
 from hostelry.engine.request import MAX_LOGPROBS, Request, SamplingParams, Structure
 from hostelry.engine.sampling.json_schema import rewrite_json_schema, rewrite_structural_tag
@@ -40,7 +42,8 @@ GIVEN = frozenset(
         "num_threads", "max_lora_rank", "max_loras", "max_waiting", "pool_bytes", "prefix_cache",
         "enforce_eager", "max_images",
         "enable_lora", "adapter_host_bytes", "adapter_cache_folder", "adapter_cache_bytes",
-        "base_names", "tenants", "use_accelerators", "fuse_adapter", "pooled",
+        "base_names", "tenants", "accelerators", "fuse_adapter", "pooled",
+        "degree", "pipeline_parallel", "cpu_ranks", "tensor_parallel",
     }
 )  # fmt: skip
 EXTENSION = "hostelry.containers.lmi.vllm.worker_extension.AdapterCheck"
@@ -61,13 +64,29 @@ LEAST_TEMPERATURE = 0.01
 SEED_BITS = 2**63 - 1
 
 
+def follow_choice(
+    settings: EngineSettings, *, devices: int, cpus: int
+) -> tuple[EngineSettings, RankChoice]:
+    """The settings with the chosen ranks and stages. `devices` are the accelerators that vLLM sees.
+
+    Raises ValueError if they are too few.
+    """
+    holding = Holding(
+        reserved=settings.accelerators, devices=devices, cpus=cpus, cpu_ranks=settings.cpu_ranks
+    )
+    choice = choose_ranks(settings.degree, holding, pipeline=settings.pipeline_parallel)
+    chosen = replace(settings, tensor_parallel=choice.ranks, pipeline_parallel=choice.stages)
+    return chosen, choice
+
+
 def engine_arguments(
     folder: str, settings: EngineSettings, *, on_cpu: bool, memory_bytes: int
 ) -> dict[str, Any]:
     """Arguments of vLLM's AsyncEngineArgs for the model in `folder`.
 
-    `memory_bytes` is the memory that this server may use. Code of the model's repository is
-    never run. Raises ValueError for a setting that changes answers and that vLLM cannot follow.
+    `memory_bytes` is the memory that this server may use. `settings` have the ranks of
+    `follow_choice`. Code of the model's repository is never run. Raises ValueError for a setting
+    that changes answers and that vLLM cannot follow.
     """
     for given, defaults in ((settings, EngineSettings()), (settings.pooled, PooledTask())):
         for name in given.__struct_fields__:
@@ -106,6 +125,11 @@ def engine_arguments(
             "image": settings.max_images or MAX_IMAGES, "video": 0, "audio": 0,
         },
     }  # fmt: skip
+    if settings.tensor_parallel * settings.pipeline_parallel > 1:
+        arguments |= {
+            "tensor_parallel_size": settings.tensor_parallel,
+            "pipeline_parallel_size": settings.pipeline_parallel,
+        }
     if settings.pool_bytes or on_cpu:
         share = max(LEAST_CACHE_BYTES, int(memory_bytes * CPU_CACHE_SHARE))
         arguments["kv_cache_memory_bytes"] = settings.pool_bytes or share

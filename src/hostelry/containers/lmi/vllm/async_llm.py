@@ -1,9 +1,12 @@
 """vLLM's AsyncLLM behind `interface.Vllm`: the only module that imports vLLM."""
 
 import asyncio
+import logging
+import os
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any
 
+import torch
 from vllm import SamplingParams
 from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.inputs import TokensPrompt
@@ -15,13 +18,16 @@ from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
 
 from hostelry.containers.lmi.engine.backend import EngineFailedError, ModelFacts
 from hostelry.containers.lmi.settings.engine_settings import EngineSettings
+from hostelry.containers.lmi.settings.ranks import RankChoice
 from hostelry.containers.lmi.vllm.adapters import VllmAdapter
-from hostelry.containers.lmi.vllm.arguments import engine_arguments
+from hostelry.containers.lmi.vllm.arguments import engine_arguments, follow_choice
 from hostelry.containers.lmi.vllm.interface import Generated
 from hostelry.engine.lora.errors import AdapterError
 from hostelry.engine.request import Request
 
 SHUTDOWN_S = 1.0
+
+LOG = logging.getLogger(__name__)
 
 
 class AsyncVllm:
@@ -36,6 +42,11 @@ class AsyncVllm:
         memory_bytes: int,
     ) -> None:
         on_cpu = current_platform.is_cpu()
+        devices = 0 if on_cpu else torch.cuda.device_count()
+        settings, choice = follow_choice(
+            settings, devices=devices, cpus=len(os.sched_getaffinity(0))
+        )
+        LOG.info("%s", choice.reason)
         arguments = engine_arguments(folder, settings, on_cpu=on_cpu, memory_bytes=memory_bytes)
         self.num_steps = 0
         self.cached_tokens = 0
@@ -46,13 +57,13 @@ class AsyncVllm:
             AsyncEngineArgs(**arguments), stat_loggers=[lambda *_: StepRecorder(self)]
         )
         model = self._llm.vllm_config.model_config
-        wanted = settings.max_model_len
         self._facts = ModelFacts(
             vocab_size=model.get_vocab_size(),
             max_model_len=model.max_model_len,
             eos_token_ids=self._ends,
             dtype=str(model.dtype).removeprefix("torch."),
-            warnings=find_warnings(settings, wanted, model.max_model_len),
+            warnings=find_warnings(settings, choice, model.max_model_len),
+            ranks=choice.ranks,
             max_images=arguments["limit_mm_per_prompt"]["image"]
             if model.is_multimodal_model
             else 0,
@@ -182,11 +193,11 @@ def lora_request(adapter: VllmAdapter) -> Any:
 
 
 def find_warnings(
-    settings: EngineSettings, wanted: int | None, max_model_len: int
+    settings: EngineSettings, choice: RankChoice, max_model_len: int
 ) -> tuple[str, ...]:
     """The differences from the settings or from our own engine."""
-    found = []
-    if wanted is None:
+    found = [] if choice.warning is None else [choice.warning]
+    if settings.max_model_len is None:
         found.append(f"with vLLM a request has at most {max_model_len} tokens, as its cache allows")
     if settings.adapter_host_bytes or settings.adapter_cache_folder:
         found.append("vLLM keeps adapters itself: adapter_host_bytes and the cache are not used")

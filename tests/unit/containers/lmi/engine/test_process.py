@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from tests.cases import case, cases
+from tests.models import tiny_llama
 
 from hostelry.containers.lmi.engine import loop
 from hostelry.containers.lmi.engine.loop import (
@@ -33,7 +34,14 @@ from hostelry.containers.lmi.engine.messages import (
     Unframer,
     frame,
 )
-from hostelry.containers.lmi.engine.process import EngineChannel, ParentGoneError, run_engine
+from hostelry.containers.lmi.engine.process import (
+    EngineChannel,
+    ParentGoneError,
+    choose_own_ranks,
+    run_engine,
+)
+from hostelry.containers.lmi.settings.engine_settings import EngineSettings
+from hostelry.engine.config import PooledTask
 from hostelry.engine.engine import (
     AdapterError,
     AdapterTooLargeError,
@@ -41,9 +49,11 @@ from hostelry.engine.engine import (
     QuotaExceededError,
     ServerFullError,
     UnknownAdapterError,
+    UnsupportedModelError,
 )
 from hostelry.engine.lora.sources import is_remote
 from hostelry.engine.request import FinishReason, Output, Request, SamplingParams, Structure
+from hostelry.engine.runner.parallel import ParallelError
 from hostelry.engine.sampling.grammar import GrammarError
 
 
@@ -64,8 +74,35 @@ def test_what_is_a_lack_of_memory(error: BaseException, lacks: bool) -> None:
     assert lacks_memory(error) is lacks
 
 
+@cases(
+    "fields, degree, ranks, words",
+    case("tried on CPUs", {"cpu_ranks": True, "accelerators": 2}, None, 2, "2 ranks"),
+    case("two on CPUs", {"accelerators": 2}, 2, 1, "one process on CPUs"),
+    case("a merged adapter", {"cpu_ranks": True, "accelerators": 2, "enable_lora": True,
+        "fuse_adapter": "es"}, None, 1, "fuse_adapter is es"),
+    case("int8", {"cpu_ranks": True, "accelerators": 2, "weight_dtype": "int8"}, "max", 1,
+        "int8 are computed by one process"),
+    case("vectors", {"cpu_ranks": True, "accelerators": 2, "pooled": PooledTask(task="embed")},
+        None, 1, "vectors is computed by one process"),
+)  # fmt: skip
+def test_the_ranks_of_our_engine(
+    fields: dict[str, Any], degree: Any, ranks: int, words: str, tmp_path: Path
+) -> None:
+    settings = EngineSettings(degree=degree, **fields)
+    choice = choose_own_ranks(tiny_llama(tmp_path), settings)
+    assert choice.ranks == ranks
+    assert words in choice.reason
+
+
+def test_our_engine_has_no_stages(tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedModelError, match="pipeline_parallel_degree is 2, and this"):
+        choose_own_ranks(tmp_path, EngineSettings(pipeline_parallel=2))
+
+
 class CompilingEngine:
     """Ends every request at its first step. Structures are compiled when the test says so."""
+
+    failure: str | None = None
 
     def __init__(self) -> None:
         self.structures: dict[Structure, Future[Any]] = {}
@@ -148,6 +185,18 @@ def asking(name: str, structure: str | None = None) -> Request:
 def ended(message: FromEngine) -> list[str]:
     assert isinstance(message, Stepped)
     return [output.request_id for output in message.outputs]
+
+
+def test_the_loop_ends_after_the_requests_of_an_engine_that_lost_a_rank() -> None:
+    engine = CompilingEngine()
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        parent, channel = Parent(ours), EngineChannel(theirs)
+        parent.say(Add((asking("last"),)))
+        engine.failure = "rank 1 was ended by SIGKILL"
+        with pytest.raises(ParallelError, match="rank 1 was ended by SIGKILL"):
+            run_engine(engine, channel)  # type: ignore[arg-type]
+        assert ended(parent.receive()) == ["last"]
 
 
 def test_requests_wait_for_their_structures_and_others_do_not() -> None:

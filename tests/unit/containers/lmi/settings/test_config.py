@@ -82,6 +82,16 @@ def resolve(env: dict[str, str], properties: str = "", *names: str) -> Any:
         "", "num_threads", 1),
     case("without a reserved accelerator none is used", {"HOSTELRY_ACCELERATORS": "0"}, "",
         "use_accelerators", False),
+    case("ranks of each reserved accelerator", {}, "option.tensor_parallel_degree=max", "degree",
+        "max"),
+    case("ranks as TGI's variables name them", {"SM_NUM_GPUS": "4"}, "", "degree", 4),
+    case("ranks as vLLM's images name them", {"SM_VLLM_TENSOR_PARALLEL_SIZE": "4"}, "", "degree",
+        4),
+    case("ranks of no number", {"OPTION_TENSOR_PARALLEL_DEGREE": "auto"}, "", "degree", None),
+    case("ranks on CPUs if the operator says so", {"HOSTELRY_CPU_RANKS": "1"}, "", "cpu_ranks",
+        True),
+    case("no option makes ranks on CPUs", {"OPTION_CPU_RANKS": "1"}, "option.cpu_ranks=1",
+        "cpu_ranks", False),
     case("a reserved accelerator is used", {"HOSTELRY_ACCELERATORS": "1"}, "", "use_accelerators",
         True),
     case("a rolling batch speaks the legacy dialect", {"OPTION_ROLLING_BATCH": "vllm"}, "",
@@ -125,7 +135,7 @@ def test_the_settings_of_an_old_multi_adapter_deployment_are_met() -> None:
     assert settings.engine.enable_lora
     assert (settings.engine.max_lora_rank, settings.max_cpu_loras) == (64, 4)
     text = "\n".join(settings.warnings)
-    assert "OPTION_TENSOR_PARALLEL_DEGREE=2" in text
+    assert settings.engine.degree == 2
     assert "lmi-dist" in text
 
 
@@ -139,7 +149,9 @@ def test_the_settings_of_an_old_multi_adapter_deployment_are_met() -> None:
         pytest.param({}, "option.x.y=1", "option.x.y", id="unknown option in the file"),
         pytest.param({}, "colour=red", "colour is not a known property", id="unknown property"),
         pytest.param({}, "a line of prose", "'a line of prose'", id="a line that is no pair"),
-        pytest.param({"SM_NUM_GPUS": "4"}, "", "SM_NUM_GPUS=4", id="more than one accelerator"),
+        pytest.param(
+            {"OPTION_CLUSTER_SIZE": "4"}, "", "OPTION_CLUSTER_SIZE=4", id="more than one machine"
+        ),
         pytest.param({}, "batch_size=8", "batching is continuous", id="dynamic batching"),
         pytest.param(
             {"SERVING_BATCH_SIZE": "4"}, "", "SERVING_BATCH_SIZE=4", id="under its variable"
@@ -220,6 +232,7 @@ def test_the_folder_of_adapters(value: str, folder: str) -> None:
     case("dtype that does not exist", {"OPTION_DTYPE": "int3"}, "", (),
         "OPTION_DTYPE is 'int3'; it must be one of auto"),
     case("no number", {}, "option.max_model_len=many", (), "option.max_model_len is 'many'"),
+    case("no ranks", {"SM_NUM_GPUS": "0"}, "", (), "SM_NUM_GPUS is '0'"),
     case("negative rank", {}, "option.max_lora_rank=-1", (), "at least 1"),
     case("a digit that is no number", {}, "option.max_loras=²", (), "whole number"),
     case("neither true nor false", {}, "option.enable_lora=yes", (), "true, false"),

@@ -11,6 +11,7 @@ from hostelry.containers.lmi.vllm.arguments import (
     SAME,
     check_given,
     engine_arguments,
+    follow_choice,
     sampling_arguments,
 )
 from hostelry.containers.lmi.vllm.interface import to_outputs
@@ -169,6 +170,25 @@ def test_engine_arguments(settings: dict[str, Any], expected: dict[str, Any]) ->
     assert {name: arguments[name] for name in expected} == expected
 
 
+@cases(
+    "settings, devices, expected",
+    case("each reserved accelerator", {"accelerators": 4}, 4, {"tensor_parallel_size": 4}),
+    case("ranks of stages", {"accelerators": 4, "degree": 2, "pipeline_parallel": 2}, 4,
+        {"tensor_parallel_size": 2, "pipeline_parallel_size": 2}),
+    case("one accelerator", {"accelerators": 1}, 1, {}),
+    case("two ranks on CPUs", {"accelerators": 2, "degree": 2}, 0, {}),
+    case("two ranks on CPUs for the operator", {"degree": 2, "cpu_ranks": True}, 0,
+        {"tensor_parallel_size": 2, "pipeline_parallel_size": 1}),
+)  # fmt: skip
+def test_ranks(settings: dict[str, Any], devices: int, expected: dict[str, Any]) -> None:
+    given, choice = follow_choice(EngineSettings(**settings), devices=devices, cpus=2)
+    arguments = engine_arguments("/model", given, on_cpu=not devices, memory_bytes=1 << 30)
+    found = {name: it for name, it in arguments.items() if name.endswith("parallel_size")}
+    assert expected.items() <= found.items()
+    assert bool(found) is bool(expected)
+    assert choice.ranks == found.get("tensor_parallel_size", 1)
+
+
 def test_without_lora_there_are_no_buffers_for_it() -> None:
     given = EngineSettings()
     assert "enable_lora" not in engine_arguments("/model", given, on_cpu=True, memory_bytes=1 << 30)
@@ -177,7 +197,7 @@ def test_without_lora_there_are_no_buffers_for_it() -> None:
 @cases(
     "settings, text",
     case("our own quantization", {"weight_dtype": "int8"}, "quantize is int8"),
-    case("ranks", {"tensor_parallel": 2}, "tensor_parallel is 2, which is not passed"),
+    case("our own kernels", {"kernels": "torch"}, "kernels is 'torch', which is not passed"),
     case("vectors", {"pooled": PooledTask(task="embed")}, "task is 'embed', which is not passed"),
     case(
         "a merged adapter",
