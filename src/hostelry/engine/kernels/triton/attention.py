@@ -164,7 +164,8 @@ def attend_tiles(
     """out[row, n] = sum over keys l seen of softmax(scale q[row, n] . k[l]) v[l], or a part of it.
 
     With IS_ROUNDED queries and softmax weights are rounded to the pool's dtype, so that products
-    are multiplied in 16 bits and summed in fp32. A split's part is the weighted sum of values (D), then the largest score and the sum of weights.
+    are multiplied in 16 bits and summed in fp32. A split's part is the weighted sum of values (D),
+    then the largest score and the sum of weights.
     """
     tile, head, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     first_row = tl.load(tiles_ptr + 3 * tile)
