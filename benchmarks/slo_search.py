@@ -1,9 +1,9 @@
 """The concurrency that `hostelry load --find` finds, and AIPerf's on the same endpoint.
 
 Each round is a search of ours and one of AIPerf, in turns, under one limit: the latency's 95th
-percentile. AIPerf searches half to twice our first answer. Both say the highest concurrency that
-kept the limit. The platform has one half of the CPUs and the clients have the other half, because
-AIPerf takes more CPU time for its load than `hostelry load` does.
+percentile. AIPerf searches three quarters to four thirds of our first answer. Both say the highest
+concurrency that kept the limit. The engine has one half of the CPUs. All other processes have the
+other half, because AIPerf takes more CPU time for its load than `hostelry load` does.
 
     python -m benchmarks.peers install aiperf
     python -m benchmarks.slo_search --rounds 3 --step-s 20
@@ -17,6 +17,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +27,11 @@ from benchmarks.live_component import COMPONENT, running_component
 from benchmarks.models import model_folder
 from benchmarks.peers.installed import aiperf_program
 from benchmarks.record import print_table, write_result
+from hostelry.base.proc import PROC, processes
 
 PROMPT = "Write a short story about a lighthouse."
 TOKENS = 4
+SERVER = b"hostelry.containers.lmi"  # in the command lines of the HTTP process and its engine's
 SEARCH_S = 900.0  # at most, of one search
 # Without it AIPerf's users begin at once, and that burst is its 95th percentile: 10 s a step gave
 # 21 and 22 where ours gave 25 twice.
@@ -47,16 +50,16 @@ def main() -> None:
     cpus = sorted(os.sched_getaffinity(0))
     half = len(cpus) // 2
     if half:
-        os.sched_setaffinity(0, cpus[:half])
+        os.sched_setaffinity(0, cpus[half:])
     with tempfile.TemporaryDirectory() as scratch:
         model = model_folder(given.model, Path(scratch), tiny=False)
         with running_component(Path(scratch), model, cpus=1.0) as platform:
             if half:
-                os.sched_setaffinity(0, cpus[half:])
+                move_engine(cpus[:half])
             rows = []
             for number in range(given.rounds):
                 own = find(platform, given.step_s, given.limit_ms)
-                middle = max(2, rows[0]["ours"] if rows else own)
+                middle = max(3, rows[0]["ours"] if rows else own)
                 folder = Path(scratch) / f"aiperf-{number}"
                 theirs = find_by_aiperf(
                     peer, platform, model, folder, middle, given.step_s, given.limit_ms
@@ -73,9 +76,22 @@ def main() -> None:
     print_table("medians and spreads", [summary])
     setting = (
         f"{given.rounds} rounds, {given.step_s:g} s a step, {given.limit_ms:g} ms,"
-        f" {half} CPUs of {len(cpus)} for the platform"
+        f" {half} CPUs of {len(cpus)} for the engine"
     )
     write_result("slo_search", setting, 0, {"rounds": rows, **summary})
+
+
+def move_engine(cpus: Sequence[int]) -> None:
+    """Let the engine's process of the only LLM server here run on these CPUs."""
+    servers: dict[int, int] = {}  # pids with their parents'
+    for stat in processes():
+        folder = PROC / str(stat.pid)
+        if SERVER in (folder / "cmdline").read_bytes():
+            status = (folder / "status").read_text().split("PPid:")[1]
+            servers[stat.pid] = int(status.split()[0])
+    (engine,) = [pid for pid, parent in servers.items() if parent in servers]
+    for thread in (PROC / str(engine) / "task").iterdir():
+        os.sched_setaffinity(int(thread.name), cpus)
 
 
 def find(platform: Platform, step_s: float, limit_ms: float) -> int:
@@ -115,7 +131,7 @@ def find_by_aiperf(
         "--benchmark-duration": f"{step_s:g}", "--benchmark-grace-period": "30",
         "--warmup-duration": f"{RAMP_S:g}", "--concurrency-ramp-duration": f"{RAMP_S:g}",
         "--search-recipe": "max-concurrency-under-sla", "--search-style": "monotonic",
-        "--concurrency-min": str(max(1, middle // 2)), "--concurrency-max": str(middle * 2),
+        "--concurrency-min": str(middle * 3 // 4), "--concurrency-max": str(middle * 4 // 3),
         "--error-rate-sla": "0.01", "--search-sla": f"request_latency:p95:le:{limit_ms:g}",
         "--ui": "none", "--artifact-dir": str(folder),
     }  # fmt: skip
@@ -124,6 +140,7 @@ def find_by_aiperf(
     done = subprocess.run(
         [str(program), "profile", *words, *flags],
         capture_output=True, text=True, timeout=SEARCH_S, check=False,
+        env={**os.environ, "AIPERF_SEARCH_PLANNER_SLA_PRECISION_DEFAULT": "0.02"},
     )  # fmt: skip
     history = folder / "search_history.json"
     if done.returncode != 0 or not history.exists():
