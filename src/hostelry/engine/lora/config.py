@@ -93,6 +93,7 @@ _PLAIN_INITS = ("gaussian", "eva", "mica", "orthogonal")
 
 _VOCABULARY = ("embed_tokens", "lm_head")
 
+CONFIG_NAME = "adapter_config.json"
 _MAX_CONFIG_BYTES = 1 << 20
 _MAX_NAMES = 10_000  # in one list. The largest models have fewer modules
 _MAX_PATTERNS = 2000  # in one table. The largest models have fewer modules
@@ -204,7 +205,7 @@ class AdapterConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 def load_config(folder: Path) -> AdapterConfig:
     """The configuration of the adapter in `folder`. Raises AdapterError with the reason."""
-    path = find_regular_file(folder, "adapter_config.json", max_bytes=_MAX_CONFIG_BYTES)
+    path = find_regular_file(folder, CONFIG_NAME, max_bytes=_MAX_CONFIG_BYTES)
     if path is None:
         raise AdapterError("there is no adapter_config.json; PEFT's files lie at the top")
     try:

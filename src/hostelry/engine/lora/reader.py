@@ -9,6 +9,7 @@ import numpy
 import torch
 
 from hostelry.engine.lora.config import AdapterConfig, BaseIdentity, check_base, load_config
+from hostelry.engine.lora.content_ids import ContentIds, mark_files
 from hostelry.engine.lora.errors import AdapterError
 from hostelry.engine.lora.image import AdapterSummary, HostAdapter, PageImage
 from hostelry.engine.lora.image_file import load_image, save_image
@@ -70,6 +71,7 @@ class AdapterReader:
         self._rules = rules
         self._form = form
         self._layouts: dict[AdapterRanks, AdapterLayout] = {}
+        self._content_ids = ContentIds()
         self._lock = threading.Lock()
         self._max_file_bytes = _compute_largest_file(base.targets, rules.max_rank)
 
@@ -80,6 +82,7 @@ class AdapterReader:
 
     def read(self, folder: Path) -> HostAdapter:
         """The adapter in `folder`. Raises AdapterError naming field or tensor and value."""
+        marks = mark_files(folder)
         config = load_config(folder)
         warnings = check_base(config, self._base.identity, strict=self._rules.strict_base)
         selection = select(config, self._base.targets, max_rank=self._rules.max_rank)
@@ -99,8 +102,9 @@ class AdapterReader:
         _check_finite(image, modules)
         if not self._rules.allow_zero_effect:
             _check_effect(image, modules)
+        identity = self._content_ids.get(folder, marks, lambda: content_id(modules))
         return HostAdapter(
-            summary=_summarize(selection, modules, image),
+            summary=_summarize(selection, modules, image, identity),
             layout=layout,
             scales=selection.scales,
             image=image,
@@ -213,11 +217,11 @@ def _compute_largest_file(targets: TargetModules, max_rank: int) -> int:
 
 
 def _summarize(
-    selection: Selection, modules: Sequence[ModuleTensors], image: PageImage
+    selection: Selection, modules: Sequence[ModuleTensors], image: PageImage, identity: str
 ) -> AdapterSummary:
     names = {module.target.path.rsplit(".", 1)[-1] for module in modules}
     return AdapterSummary(
-        content_id=content_id(modules),
+        content_id=identity,
         rank=selection.ranks.largest,
         target_modules=tuple(sorted(names)),
         num_bytes=image.num_bytes,
