@@ -134,8 +134,7 @@ async def pass_answer_on(exchange: Exchange, reply: Reply) -> None:
         exchange.respond(HttpResponse(reply.status, headers, body))
         return
     exchange.start(reply.status, headers)
-    while (chunk := await reply.next_chunk()) is not None:
-        await exchange.send(chunk)
+    await reply.pass_on(exchange.send_now, exchange.wait_for_room)
     exchange.finish()
 
 

@@ -1,4 +1,4 @@
-"""Fakes of the network: a transport that records, copies with set answers."""
+"""Fakes of the network: a transport and a client that record, copies with set answers."""
 
 import asyncio
 from collections.abc import Iterable
@@ -62,6 +62,21 @@ class FakeTransport(asyncio.Transport):
     def get_write_buffer_size(self) -> int:
         """What the peer has not taken."""
         return self.unsent_bytes
+
+
+class WrittenAnswer:
+    """A client that keeps an answer's bytes, and always has room."""
+
+    def __init__(self) -> None:
+        self.written = b""
+
+    def write(self, *parts: bytes) -> bool:
+        """Keep the bytes."""
+        self.written += b"".join(parts)
+        return False
+
+    async def wait_for_room(self) -> None:
+        """Return at once."""
 
 
 class FakeReplyConnection:

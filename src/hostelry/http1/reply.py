@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from enum import Enum
 from typing import Any, Protocol
 
@@ -11,6 +11,8 @@ from hostelry.base.errors import HostelryError
 
 PAUSE_ABOVE_BYTES = 256 * 1024
 RESUME_BELOW_BYTES = 64 * 1024
+
+Take = Callable[[bytes], bool]
 
 
 class UpstreamError(HostelryError):
@@ -92,6 +94,7 @@ class Reply:
         "_line",
         "_listener",
         "_paused",
+        "_take",
         "_waiter",
         "bytes_seen",
         "error",
@@ -115,6 +118,7 @@ class Reply:
         self._buffered_bytes = 0
         self._limit_bytes: int | None = None
         self._paused = False
+        self._take: Take | None = None  # of `pass_on`, while it waits
         self._waiter: asyncio.Future[None] | None = None
         self._listener: Callable[[], None] | None = None
         self._closed = False
@@ -140,16 +144,41 @@ class Reply:
 
     async def next_chunk(self) -> bytes | None:
         """Read the next piece of the body. None after the last piece. Raises UpstreamError."""
+        await self.arrive()
+        return self._take_chunk() if self._chunks else None
+
+    async def arrive(self) -> None:
+        """Return once a piece of the body has arrived, or its end. Raises UpstreamError."""
         while not self._chunks:
             if self.phase is ReplyPhase.FAILED:
                 raise self._failure()
             if self.phase is ReplyPhase.WHOLE:
-                return None
+                return
             self._resume()
             await self._wait()
-        chunk = self._chunks.popleft()
-        self._buffered_bytes -= len(chunk)
-        return chunk
+
+    async def pass_on(self, take: Take, room: Callable[[], Awaitable[None]]) -> None:
+        """Call `take` with every piece of the body as it arrives, until the last piece.
+
+        The connection calls `take` itself, because a wake of this task costs more than the rest.
+        Once `take` returns True, its receiver is full, and the next piece waits for `room`. Raises
+        UpstreamError, and the error of `take`.
+        """
+        while True:
+            await room()
+            while self._chunks:
+                if take(self._take_chunk()):
+                    await room()
+            if self.phase is ReplyPhase.FAILED:
+                raise self._failure()
+            if self.phase is ReplyPhase.WHOLE:
+                return
+            self._resume()
+            self._take = take
+            try:
+                await self._wait()
+            finally:
+                self._take = None
 
     def listen(self, came: Callable[[], None]) -> None:
         """Call `came` soon after the body is whole, has failed, or is too large to be kept.
@@ -193,6 +222,9 @@ class Reply:
 
     def add_chunk(self, chunk: bytes) -> None:
         """Add a piece of the body."""
+        if self._take is not None:
+            self._pass(chunk, self._take)
+            return
         self._chunks.append(chunk)
         self._buffered_bytes += len(chunk)
         if self._limit_bytes is None:
@@ -219,6 +251,22 @@ class Reply:
     def expect_whole(self, limit_bytes: int) -> None:
         """Wake the reader only once the body is whole, because it will call `body`."""
         self._limit_bytes = limit_bytes
+
+    def _take_chunk(self) -> bytes:
+        chunk = self._chunks.popleft()
+        self._buffered_bytes -= len(chunk)
+        return chunk
+
+    def _pass(self, chunk: bytes, take: Take) -> None:
+        """Pass a piece on. The task of `pass_on` is woken if the receiver is full or fails."""
+        try:
+            if not take(chunk):
+                return
+        except Exception as error:  # noqa: BLE001 - the task raises it
+            if self._waiter is not None and not self._waiter.done():
+                self._waiter.set_exception(error)
+        self._take = None
+        self._wake()
 
     def _check_limit(self) -> None:
         if self._limit_bytes is not None and self._buffered_bytes > self._limit_bytes:

@@ -9,7 +9,7 @@ from tests.cases import case, cases
 from hostelry.base.http import HttpRequest
 from hostelry.cells.assignment import Assignment, Cell, CellAccount
 from hostelry.cells.router import CellRouter
-from hostelry.dataplane.fake import FakeReplyConnection
+from hostelry.dataplane.fake import FakeReplyConnection, WrittenAnswer
 from hostelry.dataplane.http.exchange import Exchange
 from hostelry.dataplane.http.reader import Received
 from hostelry.http1.reply import BrokenError, ConnectError, Reply, UpstreamError
@@ -26,19 +26,6 @@ ASSIGNMENT = Assignment(
 
 Answer = tuple[Mapping[str, str], list[bytes | UpstreamError]] | UpstreamError
 OK: Answer = ({"content-length": "2"}, [b"ok"])
-
-
-@dataclass
-class Written:
-    """Keeps an answer's bytes."""
-
-    written: bytes = b""
-
-    async def write(self, *parts: bytes) -> None:
-        self.write_now(*parts)
-
-    def write_now(self, *parts: bytes) -> None:
-        self.written += b"".join(parts)
 
 
 @dataclass
@@ -84,7 +71,7 @@ def invocation(key: str) -> HttpRequest:
 
 
 async def routed(router: CellRouter, request: HttpRequest) -> tuple[Exchange, bytes]:
-    sink = Written()
+    sink = WrittenAnswer()
     exchange = Exchange(sink, Received(request, True, True), b"")
     await router.handle(exchange)
     return exchange, sink.written

@@ -8,6 +8,7 @@ from tests.unit.dataplane.routes_sample import HERE, SNAPSHOT
 from hostelry.base.errors import ServiceError
 from hostelry.base.http import HttpRequest, HttpResponse
 from hostelry.base.logging import TEXT, build_formatter
+from hostelry.dataplane.fake import WrittenAnswer
 from hostelry.dataplane.http.exchange import Exchange
 from hostelry.dataplane.http.reader import HttpRefusedError, Received
 from hostelry.dataplane.routes import FixedRoutes
@@ -18,19 +19,6 @@ from hostelry.http1.upstream import UpstreamPool
 from hostelry.services.gateway import build_gateway
 
 CREDENTIALS = new_credentials(HERE.account, HERE.region)
-
-
-class WrittenAnswer:
-    """Keeps an answer's bytes."""
-
-    def __init__(self) -> None:
-        self.written = b""
-
-    async def write(self, *parts: bytes) -> None:
-        self.write_now(*parts)
-
-    def write_now(self, *parts: bytes) -> None:
-        self.written += b"".join(parts)
 
 
 class FailingHandler:

@@ -233,6 +233,57 @@ async def test_reading_pauses_while_the_chunks_are_not_taken() -> None:
     assert await rig.reply.next_chunk() is None
 
 
+class Receiver:
+    """Keeps pieces. It has no room after the piece ``full``, and fails at ``bad``."""
+
+    def __init__(self) -> None:
+        self.taken: list[bytes] = []
+        self.has_room = asyncio.Event()
+        self.has_room.set()
+
+    def take(self, chunk: bytes) -> bool:
+        if chunk == b"bad":
+            raise ValueError("a defect")
+        self.taken.append(chunk)
+        if chunk == b"full":
+            self.has_room.clear()
+        return not self.has_room.is_set()
+
+    async def room(self) -> None:
+        await self.has_room.wait()
+
+
+async def test_pieces_are_passed_on_as_they_arrive_until_the_receiver_is_full() -> None:
+    rig, receiver = Rig(), Receiver()
+    rig.connection.data_received(OK.replace(b"5", b"400014") + b"early")
+    passing = asyncio.ensure_future(rig.reply.pass_on(receiver.take, receiver.room))
+    await asyncio.sleep(0)
+    rig.connection.data_received(b"late.")
+    assert receiver.taken == [b"early", b"late."], "no task ran"
+    rig.connection.data_received(b"full")
+    rig.connection.data_received(b"a" * 400_000)
+    await asyncio.sleep(0)
+    assert receiver.taken[2:] == [b"full"]
+    assert not rig.transport.reading
+    receiver.has_room.set()
+    await passing
+    assert receiver.taken[3:] == [b"a" * 400_000]
+
+
+async def test_a_failing_receiver_and_a_broken_answer_end_the_passing_on() -> None:
+    for broken, error in ((False, ValueError), (True, BrokenError)):
+        rig, receiver = Rig(), Receiver()
+        rig.connection.data_received(OK)
+        passing = asyncio.ensure_future(rig.reply.pass_on(receiver.take, receiver.room))
+        await asyncio.sleep(0)
+        if broken:
+            rig.connection.connection_lost(None)
+        else:
+            rig.connection.data_received(b"bad")
+        with pytest.raises(error):
+            await passing
+
+
 async def test_a_whole_body_is_read_although_reading_had_paused_before() -> None:
     rig = Rig()
     rig.connection.data_received(OK.replace(b"5", b"300005") + b"a" * 300_000)

@@ -56,7 +56,7 @@ def routes_of(capture: DataCapture, shadow: ShadowRoute | None = None) -> FixedR
 class GoneSink(Sink):
     """A client that left."""
 
-    async def write(self, *parts: bytes) -> None:
+    async def wait_for_room(self) -> None:
         raise ConnectionResetError
 
 
@@ -331,11 +331,9 @@ def test_a_defect_of_a_tap_costs_the_client_nothing(
         written: list[bytes] = []
 
         class KeptSink(Sink):
-            async def write(self, *parts: bytes) -> None:
+            def write(self, *parts: bytes) -> bool:
                 written.extend(parts)
-
-            def write_now(self, *parts: bytes) -> None:
-                written.extend(parts)
+                return False
 
         await ask(gateway, action, KeptSink)
         await mirrored(gateway)

@@ -61,11 +61,13 @@ class LoadBalancer(FakeUpstream):
 
 
 class Sink:
-    async def write(self, *parts: bytes) -> None:
-        await asyncio.sleep(0)
+    """A client that never has room at once."""
 
-    def write_now(self, *parts: bytes) -> None:
-        pass
+    def write(self, *parts: bytes) -> bool:
+        return True
+
+    async def wait_for_room(self) -> None:
+        await asyncio.sleep(0)
 
 
 def whole(reply: Reply, status: int = 200) -> None:

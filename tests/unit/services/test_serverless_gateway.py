@@ -12,7 +12,7 @@ from tests.unit.services.test_metered_gateway import CREDENTIALS
 
 from hostelry.base.http import HttpRequest
 from hostelry.dataplane.balancing.outstanding import InFlightCounts
-from hostelry.dataplane.fake import FakeReplyConnection
+from hostelry.dataplane.fake import FakeReplyConnection, WrittenAnswer
 from hostelry.dataplane.http.exchange import Exchange
 from hostelry.dataplane.http.reader import Received
 from hostelry.dataplane.routes import FixedRoutes
@@ -30,17 +30,8 @@ from hostelry.services.gateway import build_gateway
 PATH = "/endpoints/fn/invocations"
 
 
-class Sink:
+class Sink(WrittenAnswer):
     """Keeps the answer that a client gets."""
-
-    def __init__(self) -> None:
-        self.written = b""
-
-    async def write(self, *parts: bytes) -> None:
-        self.written += b"".join(parts)
-
-    def write_now(self, *parts: bytes) -> None:
-        self.written += b"".join(parts)
 
     @property
     def text(self) -> str:

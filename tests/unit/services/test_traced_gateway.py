@@ -15,7 +15,7 @@ from tests.unit.services.test_metered_gateway import CREDENTIALS
 from hostelry.aws.temporary_keys import Session, TokenSeal
 from hostelry.base.clock import SystemClock
 from hostelry.base.http import HttpRequest
-from hostelry.dataplane.fake import FakeReplyConnection, FakeUpstream
+from hostelry.dataplane.fake import FakeReplyConnection, FakeUpstream, WrittenAnswer
 from hostelry.dataplane.http.exchange import Exchange
 from hostelry.dataplane.http.reader import Received
 from hostelry.dataplane.routes import FixedRoutes
@@ -71,19 +71,6 @@ class Copies(FakeUpstream):
         return reply
 
 
-class Written:
-    """Keeps answers."""
-
-    def __init__(self) -> None:
-        self.written = b""
-
-    async def write(self, *parts: bytes) -> None:
-        self.write_now(*parts)
-
-    def write_now(self, *parts: bytes) -> None:
-        self.written += b"".join(parts)
-
-
 class Caller:
     """A client of a gateway. Signs as the owner, or with a copy's keys."""
 
@@ -91,7 +78,7 @@ class Caller:
         self.parts = parts
 
     async def send(self, request: HttpRequest) -> tuple[int, dict[str, str], bytes]:
-        sink = Written()
+        sink = WrittenAnswer()
         await self.parts.dispatcher.handle(Exchange(sink, Received(request, True, True), b""))
         head, _, body = sink.written.partition(b"\r\n\r\n")
         lines = head.decode().split("\r\n")

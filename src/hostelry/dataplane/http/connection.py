@@ -147,18 +147,19 @@ class HttpConnection(asyncio.Protocol):
         self._write_paused = False
         self._wake(self._room)
 
-    async def write(self, *parts: bytes) -> None:
-        """Send `parts`, and return once the client has room for more."""
-        self.write_now(*parts)
-        if self._write_paused:
-            await self._wait_for_room()
-
-    def write_now(self, *parts: bytes) -> None:
-        """Send without waiting for room."""
+    def write(self, *parts: bytes) -> bool:
+        """Send `parts`. True if the client has no room for more now."""
         if len(parts) == 1:
             self._transport.write(parts[0])
         else:
             self._transport.writelines(parts)
+        return self._write_paused
+
+    async def wait_for_room(self) -> None:
+        """Wait until the client has caught up."""
+        if self._write_paused:
+            self._room = asyncio.get_running_loop().create_future()
+            await self._room
 
     def abort(self) -> None:
         """Cut the connection. Buffered bytes are dropped."""
@@ -305,8 +306,7 @@ class HttpConnection(asyncio.Protocol):
             if not exchange.keep_alive or self._server.draining:
                 self._transport.close()
                 return
-            if self._write_paused:
-                await self._wait_for_room()
+            await self.wait_for_room()
             self._state = self._state.next["answered"]
             self._phase_since_s = self._now_s()
             del received, exchange  # an idle connection must not hold the body of its last request
@@ -358,11 +358,6 @@ class HttpConnection(asyncio.Protocol):
             self._reader.wants_continue = False
             self._transport.write(CONTINUE)
         self._resume_reading()
-
-    async def _wait_for_room(self) -> None:
-        """Wait until the client has caught up."""
-        self._room = asyncio.get_running_loop().create_future()
-        await self._room
 
     @staticmethod
     def _wake(waiter: asyncio.Future[None] | None) -> None:

@@ -15,12 +15,12 @@ JOIN_BELOW_BYTES = 16 * 1024  # one write and one copy beat two writes for small
 class Sink(Protocol):
     """The receiver of an answer's bytes."""
 
-    async def write(self, *parts: bytes) -> None:
-        """Send `parts`, and return once the receiver has room for more."""
+    def write(self, *parts: bytes) -> bool:
+        """Send `parts`. True if the receiver has no room for more now."""
         ...
 
-    def write_now(self, *parts: bytes) -> None:
-        """Send without waiting for room."""
+    async def wait_for_room(self) -> None:
+        """Return once the receiver has room."""
         ...
 
 
@@ -76,9 +76,9 @@ class Exchange:
             self._connection_line(),
         )
         if len(body) < JOIN_BELOW_BYTES:
-            self._sink.write_now(head + body)
+            self._sink.write(head + body)
         else:
-            self._sink.write_now(head, body)
+            self._sink.write(head, body)
         self.started = self.finished = True
 
     def start(self, status: int, headers: Mapping[str, str]) -> None:
@@ -87,7 +87,7 @@ class Exchange:
             self.keep_alive = False
         self.started = True
         coding = b"Transfer-Encoding: chunked\r\n" if self._chunked else b""
-        self._sink.write_now(
+        self._sink.write(
             b"%b%b%b%b%b\r\n"
             % (
                 build_status_line(status),
@@ -98,19 +98,25 @@ class Exchange:
             )
         )
 
+    def send_now(self, chunk: bytes) -> bool:
+        """Send one chunk. True if the client has no room for more now."""
+        if not chunk:  # an empty chunk would end the answer
+            return False
+        return self._sink.write(b"%x\r\n%b\r\n" % (len(chunk), chunk) if self._chunked else chunk)
+
     async def send(self, chunk: bytes) -> None:
         """Send one chunk, and return once the client has room for more."""
-        if not chunk:  # an empty chunk would end the answer
-            return
-        if self._chunked:
-            await self._sink.write(b"%x\r\n%b\r\n" % (len(chunk), chunk))
-        else:
-            await self._sink.write(chunk)
+        if self.send_now(chunk):
+            await self.wait_for_room()
+
+    async def wait_for_room(self) -> None:
+        """Return once the client has room for more."""
+        await self._sink.wait_for_room()
 
     def finish(self) -> None:
         """End a started answer."""
         if self._chunked:
-            self._sink.write_now(b"0\r\n\r\n")
+            self._sink.write(b"0\r\n\r\n")
         self.finished = True
 
     def _bodiless(self, status: int) -> bool:

@@ -118,17 +118,19 @@ class OpenAiHandler:
                     trace.fail(reply.status, "ModelError", text)
                 exchange.respond(HttpResponse(reply.status, headers, body))
                 return
-            chunk = await reply.next_chunk()
+            await reply.arrive()
         except UpstreamError as error:
             measured.record_no_answer()
             raise build_no_answer_error(error) from error
         measured.record_first_chunk()
         exchange.start(reply.status, headers | {"Cache-Control": "no-cache"})
+
+        def take(chunk: bytes) -> bool:
+            measured.record_chunk(chunk)
+            return exchange.send_now(chunk)
+
         try:
-            while chunk is not None:
-                measured.record_chunk(chunk)
-                await exchange.send(chunk)
-                chunk = await reply.next_chunk()
+            await reply.pass_on(take, exchange.wait_for_room)
             measured.record_answer()
         except UpstreamError as error:
             measured.record_broken_stream()

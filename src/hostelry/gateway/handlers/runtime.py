@@ -339,7 +339,7 @@ class RuntimeHandler:
                 measured.add_bytes(len(exchange.request.body), len(body))
                 measured.record_model_error(reply.status)
                 raise build_container_error(sent, body)
-            chunk = await reply.next_chunk()
+            await reply.arrive()
         except UpstreamError as error:
             measured.record_no_answer()
             answered_by = sent.in_flight.answered_by
@@ -348,13 +348,16 @@ class RuntimeHandler:
         measured.add_bytes(len(exchange.request.body), 0)
         exchange.start(200, headers)
         tap = tapped.tap(sent.destination)
+
+        def take(chunk: bytes) -> bool:
+            measured.add_bytes(0, len(chunk))
+            measured.record_chunk(chunk)
+            is_full = exchange.send_now(payload_part(chunk))
+            tap.add(chunk)
+            return is_full
+
         try:
-            while chunk is not None:
-                measured.add_bytes(0, len(chunk))
-                measured.record_chunk(chunk)
-                await exchange.send(payload_part(chunk))
-                tap.add(chunk)
-                chunk = await reply.next_chunk()
+            await reply.pass_on(take, exchange.wait_for_room)
             measured.record_answer()
             exchange.finish()
             tap.finish(reply.headers)

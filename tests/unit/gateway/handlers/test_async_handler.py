@@ -13,7 +13,7 @@ from hostelry.aws.temporary_keys import Session
 from hostelry.base.clock import ManualClock
 from hostelry.base.errors import ServiceError
 from hostelry.base.http import HttpRequest
-from hostelry.dataplane.fake import FakeUpstream
+from hostelry.dataplane.fake import FakeUpstream, WrittenAnswer
 from hostelry.dataplane.http.exchange import Exchange
 from hostelry.dataplane.http.reader import Received
 from hostelry.dataplane.routes import FixedRoutes
@@ -37,19 +37,6 @@ QUEUED = EndpointRoute(
     created_at=5.0,
 )
 ROUTES = replace(SNAPSHOT, endpoints=(*SNAPSHOT.endpoints, QUEUED))
-
-
-class AsyncSink:
-    """Keeps the written bytes."""
-
-    def __init__(self) -> None:
-        self.written = b""
-
-    async def write(self, *parts: bytes) -> None:
-        self.write_now(*parts)
-
-    def write_now(self, *parts: bytes) -> None:
-        self.written += b"".join(parts)
 
 
 @dataclass
@@ -108,7 +95,7 @@ def asked(
         jobs=jobs,
         clock=clock,
     )
-    sink = AsyncSink()
+    sink = WrittenAnswer()
     request = HttpRequest("POST", f"/endpoints/{name}/async-invocations", "", {}, b"in")
     assert handler.admit(request)
     asyncio.run(handler.serve(Exchange(sink, Received(request, True, True), b""), "rid"))

@@ -8,7 +8,7 @@ from tests.cases import case, cases
 
 from hostelry.base.errors import ServiceError
 from hostelry.base.http import HttpRequest
-from hostelry.dataplane.fake import FakeReplyConnection
+from hostelry.dataplane.fake import FakeReplyConnection, WrittenAnswer
 from hostelry.dataplane.http.exchange import Exchange
 from hostelry.dataplane.http.reader import Received
 from hostelry.gateway.handlers.console import (
@@ -19,19 +19,6 @@ from hostelry.gateway.handlers.console import (
 )
 from hostelry.http1.reply import BrokenError, ConnectError, Reply
 from hostelry.http1.upstream import Timeouts, UpstreamPool
-
-
-class WrittenAnswer:
-    """Keeps an answer's bytes."""
-
-    def __init__(self) -> None:
-        self.written = b""
-
-    async def write(self, *parts: bytes) -> None:
-        self.write_now(*parts)
-
-    def write_now(self, *parts: bytes) -> None:
-        self.written += b"".join(parts)
 
 
 class Console(UpstreamPool):

@@ -8,7 +8,7 @@ from tests.cases import case, cases
 from hostelry.aws.sigv4 import Verifier
 from hostelry.base.errors import ServiceError
 from hostelry.base.http import HttpRequest
-from hostelry.dataplane.fake import FakeUpstream
+from hostelry.dataplane.fake import FakeUpstream, WrittenAnswer
 from hostelry.dataplane.http.exchange import Exchange
 from hostelry.dataplane.http.reader import Received
 from hostelry.domain.scope import Scope
@@ -17,19 +17,6 @@ from hostelry.gateway.handlers.metrics import MetricsHandler
 from hostelry.http1.reply import ConnectError
 
 CONTROL = "http://control:1"
-
-
-class Sink:
-    """Keeps the written bytes."""
-
-    def __init__(self) -> None:
-        self.written = b""
-
-    async def write(self, *parts: bytes) -> None:
-        self.write_now(*parts)
-
-    def write_now(self, *parts: bytes) -> None:
-        self.written += b"".join(parts)
 
 
 def asked(
@@ -45,7 +32,7 @@ def asked(
     callers = Callers(Verifier(lambda _: None), owner, "sk-1", allow_unsigned, lambda: 0.0)
     room = MetricsHandler(callers, upstream, CONTROL, "internal")
     headers = {} if key is None else {"authorization": f"Bearer {key}"}
-    sink = Sink()
+    sink = WrittenAnswer()
     exchange = Exchange(
         sink, Received(HttpRequest(method, path, "endpoint=e", headers), True, True), b""
     )

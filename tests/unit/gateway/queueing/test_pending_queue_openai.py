@@ -7,9 +7,9 @@ from msgspec.structs import replace
 from tests.cases import case, cases
 from tests.unit.dataplane.routes_sample import COPIES, HERE
 from tests.unit.gateway.queueing.queue_rig import ASLEEP, AWAKE, NOTHING, settle
-from tests.unit.gateway.test_dispatcher import WrittenAnswer
 
 from hostelry.base.http import HttpRequest
+from hostelry.dataplane.fake import WrittenAnswer
 from hostelry.dataplane.http.exchange import Exchange
 from hostelry.dataplane.http.reader import Received
 from hostelry.dataplane.routes import FixedRoutes
