@@ -10,7 +10,7 @@ import msgspec
 
 _REPLACEMENT = "\ufffd"  # a decoder's output for an incomplete character
 _MAX_PENDING = 3  # bytes of a character without its last byte. Each may decode to _REPLACEMENT
-_WINDOW_TOKENS = 16  # decoded again with each token. A longer window is cut at a whole character
+_WINDOW_TOKENS = 4  # decoded again with each token. A longer window is cut at a whole character
 _FORCED_WINDOW_TOKENS = 256  # cut even inside a character: the tokens are not text
 _KEPT_TOKENS = 8  # after a forced cut. The longest character has fewer bytes
 
@@ -90,10 +90,13 @@ class StopStrings:
             raise ValueError("a stop string is empty")
         self._stops = tuple(stops)
         self._include_stop = include_stop
+        self._longest = max((len(stop) for stop in stops), default=1)
         self._held = ""
 
     def feed(self, delta: str) -> StopResult:
         """Add text and return the text that may be shown. Not to be called after a `stop`."""
+        if not self._stops:
+            return StopResult(delta)
         text, held = self._held + delta, len(self._held)
         starts = [(text.find(it, max(0, held - len(it) + 1)), it) for it in self._stops]
         found = [(start + len(stop), -len(stop), stop) for start, stop in starts]
@@ -121,8 +124,7 @@ class StopStrings:
 
     def _num_held(self, text: str) -> int:
         """Length of the longest end of `text` that begins a stop string."""
-        longest = max((len(stop) for stop in self._stops), default=1) - 1
-        for length in range(min(longest, len(text)), 0, -1):
+        for length in range(min(self._longest - 1, len(text)), 0, -1):
             end = text[len(text) - length :]
             if any(stop.startswith(end) for stop in self._stops):
                 return length

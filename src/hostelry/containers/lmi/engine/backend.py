@@ -188,7 +188,7 @@ class EngineBackend(Protocol):
         ...
 
     def generate(self, requests: Sequence[Request]) -> AsyncGenerator[tuple[Output, ...]]:
-        """Run `requests` together. Each item holds one step's outputs, in any order.
+        """Run `requests` together. Each item holds the outputs of one step or more, in order.
 
         Ends after the last output of the last request. Closing the iterator early aborts the
         unfinished requests. Raises GenerationRefusedError, AdapterMissingError,

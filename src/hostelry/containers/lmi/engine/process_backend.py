@@ -75,11 +75,40 @@ LOG = logging.getLogger(__name__)
 
 
 class RequestGroup:
-    """The unfinished requests of one `generate` call, and their outputs."""
+    """The unfinished requests of one `generate` call, and their outputs that are not taken yet."""
 
     def __init__(self, requests: Sequence[Request]) -> None:
         self.unfinished = {request.id for request in requests}
-        self.inbox: asyncio.Queue[tuple[Output, ...] | BackendError] = asyncio.Queue()
+        self._outputs: list[Output] = []
+        self._error: BackendError | None = None
+        self._waiter: asyncio.Future[None] | None = None
+
+    def add(self, output: Output) -> None:
+        """Add an output."""
+        self._outputs.append(output)
+        self._wake()
+
+    def fail(self, error: BackendError) -> None:
+        """End all requests with `error`, after the outputs that came before it."""
+        self._error = error
+        self._wake()
+
+    async def take(self) -> tuple[Output, ...]:
+        """The outputs that came, at least one. Raises the error after which none comes."""
+        if not self._outputs and self._error is None:
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
+        if self._outputs:
+            outputs, self._outputs = self._outputs, []
+            self.unfinished.difference_update(it.request_id for it in outputs if it.finish_reason)
+            return tuple(outputs)
+        assert self._error is not None, "woken by an output or by the error"
+        self.unfinished.clear()
+        raise self._error
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
 
 
 class ProcessBackend:
@@ -147,12 +176,7 @@ class ProcessBackend:
         self._groups.update(dict.fromkeys(group.unfinished, group))
         try:
             while group.unfinished:
-                item = await group.inbox.get()
-                if isinstance(item, BackendError):
-                    group.unfinished.clear()
-                    raise item
-                group.unfinished -= {each.request_id for each in item if each.finish_reason}
-                yield item
+                yield await group.take()
         finally:
             await self.abort(tuple(group.unfinished))
 
@@ -273,21 +297,17 @@ class ProcessBackend:
                 self._fail(text, ModelUnsupportedError if is_unsupported else EngineFailedError)
 
     def _deliver(self, outputs: Sequence[Output]) -> None:
-        by_group: dict[int, tuple[RequestGroup, list[Output]]] = {}
         for output in outputs:
             group = self._groups.get(output.request_id)
-            if group is None:
-                continue
-            by_group.setdefault(id(group), (group, []))[1].append(output)
-            if output.finish_reason:
-                del self._groups[output.request_id]
-        for group, batch in by_group.values():
-            group.inbox.put_nowait(tuple(batch))
+            if group is not None:
+                group.add(output)
+                if output.finish_reason:
+                    del self._groups[output.request_id]
 
     def _refuse(self, request_ids: Sequence[str], error: BackendError) -> None:
         groups = [self._groups.pop(each) for each in request_ids if each in self._groups]
         for group in {id(group): group for group in groups}.values():
-            group.inbox.put_nowait(error)
+            group.fail(error)
 
     def _fail(self, reason: str, kind: type[EngineFailedError] = EngineFailedError) -> None:
         if self._failure:

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import uuid
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, closing
 
 import httpx
 import msgspec
@@ -35,6 +35,7 @@ from hostelry.containers.lmi.http.request_head import (
     parse_context,
 )
 from hostelry.containers.lmi.http.server import LmiServer, LoadedModel
+from hostelry.containers.lmi.http.step_limit import StepLimit
 from hostelry.containers.lmi.metrics.measurements import RequestMeasure
 from hostelry.containers.lmi.refusal import Cause, Refusal, Surface, bad_request, get_status
 from hostelry.containers.lmi.request.adapter_choice import unknown_adapter
@@ -51,8 +52,9 @@ from hostelry.containers.lmi.response.forms import (
     JSON,
     StreamForm,
 )
-from hostelry.containers.lmi.response.generated import GeneratedSequence, Piece
+from hostelry.containers.lmi.response.generated import GeneratedSequence
 from hostelry.containers.lmi.response.generation import (
+    Pieces,
     RunningSequence,
     prepare,
     returned_sequences,
@@ -64,7 +66,7 @@ from hostelry.graph.step_report import STEPS_HEADER, encode_steps
 VERSION_HEADER = "x-hostelry-adapter-version"
 MAX_NOTED_FIELDS = 1000  # names of ignored fields that are logged
 
-Steps = AsyncGenerator[list[tuple[RunningSequence, Piece]]]
+Steps = AsyncGenerator[Pieces]
 
 LOG = logging.getLogger(__name__)
 FETCH_S = 10.0
@@ -215,10 +217,12 @@ class InvocationHandler(msgspec.Struct, frozen=True):
         limit_s = self.server.config.predict_timeout_s
         try:
             async with asyncio.timeout(limit_s):
-                while await self._next(steps) is not None:
+                async for _ in steps:
                     pass
         except TimeoutError:
             raise build_timeout_refusal(limit_s) from None
+        except BackendError as error:
+            raise build_refusal(error) from error
 
     def _note_ignored_fields(self, invocation: Invocation) -> dict[str, str]:
         """The header with the fields outside the table. Each field is logged once."""
@@ -239,14 +243,16 @@ class InvocationHandler(msgspec.Struct, frozen=True):
         measure: RequestMeasure,
         formatter: OutputFormatter | None,
     ) -> None:
-        first = await self._next(steps) or []
-        opening = form.opening(generated) + form.step(generated, first)
-        content_type, rest = form.content_type, self._rest(form, steps, generated, measure)
-        if formatter is not None:
-            content_type = formatter.stream_type
-            opening, rest = await formatter.events(opening), formatter.stream(rest)
-        headers = {"content-type": content_type, **phases_header(measure)}
-        await send_chunks(send, headers, opening, rest, EVENT_ENDS.get(content_type, b""))
+        with closing(StepLimit(self.server.config.predict_timeout_s)) as limit:
+            first = await take_step(steps, limit) or []
+            opening = form.opening(generated) + form.step(generated, first)
+            content_type = form.content_type
+            rest = self._rest(form, steps, generated, measure, limit)
+            if formatter is not None:
+                content_type = formatter.stream_type
+                opening, rest = await formatter.events(opening), formatter.stream(rest)
+            headers = {"content-type": content_type, **phases_header(measure)}
+            await send_chunks(send, headers, opening, rest, EVENT_ENDS.get(content_type, b""))
 
     async def _rest(
         self,
@@ -254,9 +260,10 @@ class InvocationHandler(msgspec.Struct, frozen=True):
         steps: Steps,
         generated: Sequence[GeneratedSequence],
         measure: RequestMeasure,
+        limit: StepLimit,
     ) -> AsyncGenerator[bytes]:
         try:
-            while (pieces := await self._next(steps)) is not None:
+            while (pieces := await take_step(steps, limit)) is not None:
                 yield form.step(generated, pieces)
         except Refusal as refusal:
             LOG.warning("a stream broke: %s", refusal.message)
@@ -273,16 +280,6 @@ class InvocationHandler(msgspec.Struct, frozen=True):
             return
         yield form.closing(generated)
 
-    async def _next(self, steps: Steps) -> list[tuple[RunningSequence, Piece]] | None:
-        limit_s = self.server.config.predict_timeout_s
-        try:
-            async with asyncio.timeout(limit_s):
-                return await anext(steps, None)
-        except TimeoutError:
-            raise build_timeout_refusal(limit_s) from None
-        except BackendError as error:
-            raise build_refusal(error) from error
-
     def _forms(self, model: LoadedModel, invocation: Invocation) -> AnswerForms:
         return AnswerForms(
             form=invocation.form,
@@ -291,6 +288,17 @@ class InvocationHandler(msgspec.Struct, frozen=True):
             surface=self.route.surface,
             now=self.server.clock.now(),
         )
+
+
+async def take_step(steps: Steps, limit: StepLimit) -> Pieces | None:
+    """The next step's pieces, None after the last step. Raises Refusal, also for a late step."""
+    try:
+        with limit:
+            return await anext(steps, None)
+    except TimeoutError:
+        raise build_timeout_refusal(limit.limit_s) from None
+    except BackendError as error:
+        raise build_refusal(error) from error
 
 
 def phases_header(measure: RequestMeasure) -> dict[str, str]:

@@ -96,7 +96,8 @@ class GeneratedSequence(msgspec.Struct, kw_only=True):
     @property
     def num_tokens(self) -> int:
         """Number of generated tokens, including the one that ended the sequence."""
-        return sum(piece.token_id is not None for piece in self.pieces)
+        pieces = self.pieces
+        return len(pieces) - (bool(pieces) and pieces[-1].token_id is None)
 
     @property
     def finish_reason(self) -> FinishReason | None:

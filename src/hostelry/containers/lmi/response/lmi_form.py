@@ -62,7 +62,7 @@ class LmiForm(msgspec.Struct, frozen=True):
         """One line of a stream of several sequences: the text that a step added to each."""
         outputs = [""] * count
         for index, piece in pieces:
-            outputs[index] = piece.text
+            outputs[index] += piece.text
         return {"outputs": outputs}
 
     def error_line(self, sequence: GeneratedSequence, status: int, message: str) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from itertools import accumulate
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from hostelry.containers.lmi.request.invocation import AnswerForm, Schema
 from hostelry.containers.lmi.response.forms import (
@@ -36,6 +37,7 @@ from hostelry.engine.request import FinishReason, TokenLogprob
 
 TokenText = Callable[[int], str]
 ID_LETTERS = 24
+EXAMPLE = "example"
 
 
 def scored_piece(piece: Piece) -> ScoredToken:
@@ -243,6 +245,13 @@ class OpenAIForm(msgspec.Struct, frozen=True, kw_only=True):
             content["token_ids"] = [] if piece.token_id is None else [piece.token_id]
         return self._chunk(index, content, self._finish(piece), sequence, sequence.num_tokens)
 
+    @property
+    def has_bare_texts(self) -> bool:
+        """True if only the text differs between the chunks before a sequence's last chunk."""
+        form = self.form
+        varies = self.shows_tokens or form.continuous_usage or form.scores.is_echoed
+        return form.reading is None and not varies
+
     def read_chunks(
         self,
         running: RunningSequence,
@@ -387,12 +396,14 @@ def counts(prompt: int, completion: int) -> dict[str, int]:
 class OpenAIStream(msgspec.Struct, frozen=True):
     """OpenAI's chunks: server-sent events on the /v1 routes, bare lines on /invocations.
 
-    `states` are the states of reading each choice for calls and reasoning.
+    `states` are the states of reading each choice for calls and reasoning, `frames` the bytes
+    before and after the text in the chunks of each choice.
     """
 
     form: OpenAIForm
     sse: bool
     states: dict[int, ReadingState] = msgspec.field(default_factory=dict)
+    frames: dict[int, tuple[bytes, bytes]] = msgspec.field(default_factory=dict)
 
     @property
     def content_type(self) -> str:
@@ -410,12 +421,23 @@ class OpenAIStream(msgspec.Struct, frozen=True):
             return frame_values(
                 [chunk for it in pieces for chunk in self._read(reading, *it)], self.sse
             )
-        chunks = [
-            self.form.chunk(running.index, piece, running.generated)
+        return b"".join(
+            self._write(running, piece)
             for running, piece in pieces
             if piece.text or piece.finish_reason or self.form.shows_tokens
-        ]
-        return frame_values(chunks, self.sse)
+        )
+
+    def _write(self, running: RunningSequence, piece: Piece) -> bytes:
+        """The chunk of one token: its text between bytes that are the same in all its chunks."""
+        index, sequence = running.index, running.generated
+        if piece.finish_reason is not None or not self.form.has_bare_texts:
+            return frame_values([self.form.chunk(index, piece, sequence)], self.sse)
+        if index not in self.frames:
+            example = self.form.chunk(index, replace(piece, text=EXAMPLE), sequence)
+            before, _, after = frame_values([example], self.sse).rpartition(EXAMPLE.encode())
+            self.frames[index] = before[:-1], after[1:]  # without the quotes of the text
+        before, after = self.frames[index]
+        return before + msgspec.json.encode(piece.text) + after
 
     def _read(
         self, reading: AnswerReading, running: RunningSequence, piece: Piece

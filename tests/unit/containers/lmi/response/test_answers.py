@@ -362,6 +362,13 @@ def test_a_step_that_takes_too_long_is_a_timeout() -> None:
         assert (answer.status, served.in_flight) == (400, 0)
         assert "Time out in: 0.05" in answer.text
         assert len(fake(served).aborted) == 1
+    late = FakeBackend({None: ids("abc")}, hold_after=1)
+    answer = ask(
+        server(backend=late, settings=settings), "/invocations", {"inputs": "x", "stream": True}
+    )
+    assert [line.get("token", {}).get("text") for line in answer.lines] == ["a", None]
+    assert "Time out in: 0.05" in answer.lines[-1]["error"]
+    assert len(late.aborted) == 1
 
 
 class Numbered(FakeBackend):
