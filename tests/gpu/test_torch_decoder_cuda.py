@@ -18,6 +18,7 @@ from tests.unit.engine.paged_steps import (
 )
 
 from hostelry.engine.kernels.pool import PoolTensor
+from hostelry.engine.layers.cuda_decoder import CudaDecoder
 from hostelry.engine.layers.decoder import TorchDecoder
 from hostelry.engine.layers.parallel import shard_weights
 from hostelry.engine.models.registry import load_decoder, load_spec
@@ -65,12 +66,16 @@ def test_one_rank_over_nccl(tmp_path: Path) -> None:
         on_cpu = load_decoder(folder, spec, max_len=64, dtype=torch.float32, device=CPU)
         weights = shard_weights(on_cpu, ranks.collective.shard, device)
         logits: list[torch.Tensor] = []
-        for decoder in (TorchDecoder(weights, ranks.collective), TorchDecoder(on_cpu)):
+        for decoder, where in (
+            (TorchDecoder(on_cpu), CPU),
+            (TorchDecoder(weights, ranks.collective), device),
+            (CudaDecoder(weights, ranks.collective), device),
+        ):
             pool = new_pool(spec, 16)
-            where = weights.embedding_VH.device if not logits else CPU
             driver = Driver(decoder, PoolTensor(pool.layout, 16, where), range(16))
             driver.add(PROMPTS[0])
             logits.append(driver.finish(64)[0].cpu())
-        torch.testing.assert_close(logits[0], logits[1], atol=1e-3, rtol=1e-4)
+        for found in logits[1:]:
+            torch.testing.assert_close(found, logits[0], atol=1e-3, rtol=1e-4)
     finally:
         leave()

@@ -46,7 +46,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     output. It needs a CPU with native kernels. `kernels` auto is native if the CPU supports them,
     else torch. Threads are bound to CPUs if `num_threads` is every CPU of this process.
     `tensor_parallel` processes hold the model together, this process included. Each has its own GPU
-    or its share of the CPU's threads, and computes with torch.
+    or its share of the CPU's threads. On CPUs torch computes, on GPUs Triton's kernels do, without
+    graphs.
 
     Every request of a step gets a token, even if that exceeds `max_batched_tokens`. A request that
     has waited `max_wait_s` for pages or adapters gets the next free pages.

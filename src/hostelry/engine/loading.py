@@ -107,7 +107,7 @@ def load_deps(
         dtype=dtype,
     )
     if config.tensor_parallel > 1:
-        core = _load_shared_core(folder, spec, config, layout, device)
+        core = _load_shared_core(folder, spec, config, layout, device, kernels)
     else:
         facts = None if pooling is None else pooling.facts
         with torch.inference_mode():
@@ -195,7 +195,12 @@ def _count_merged_bytes(spec: ModelSpec, dtype: torch.dtype) -> int:
 
 
 def _load_shared_core(
-    folder: Path, spec: ModelSpec, config: EngineConfig, layout: PoolLayout, device: torch.device
+    folder: Path,
+    spec: ModelSpec,
+    config: EngineConfig,
+    layout: PoolLayout,
+    device: torch.device,
+    kernels: str,
 ) -> _ComputeDeps:
     """Load this process' part of the model, and start the processes that load the others."""
     world_size = config.tensor_parallel
@@ -220,6 +225,7 @@ def _load_shared_core(
         adapters=_get_adapter_rules(config),
         base_names=config.base_names or _read_stored_names(folder),
         num_threads=num_threads,
+        kernels=kernels,
     )
     torch.set_num_threads(num_threads)
     leader = start_leader(job, _list_devices(device, world_size))
@@ -254,7 +260,8 @@ def _choose_kernels(config: EngineConfig, device: torch.device) -> tuple[str, st
         cpu     yes                  auto, torch  -             torch, with a warning
         cuda    no                   auto         -             triton, or torch with a warning
         cuda    no                   torch        -             torch
-        cuda    yes                  auto, torch  -             torch
+        cuda    yes                  auto         -             the same, with a warning
+        cuda    yes                  torch        -             torch
         cuda    -                    native       -             ValueError
 
     Weights of int8 need native kernels: ValueError with torch's on one rank, and on CUDA.
@@ -265,8 +272,12 @@ def _choose_kernels(config: EngineConfig, device: torch.device) -> tuple[str, st
                 f"kernels is {config.kernels} and weight_dtype {config.weight_dtype}; native "
                 f"kernels and int8 weights are for CPUs, this engine computes on {device.type}"
             )
-        wants_torch = config.kernels == "torch" or config.tensor_parallel > 1
-        return ("torch", None) if wants_torch else choose_cuda_kernels(device)
+        if config.kernels == "torch":
+            return "torch", None
+        kernels, warning = choose_cuda_kernels(device)
+        if config.tensor_parallel > 1 and kernels == "triton":
+            warning = "steps of several ranks are launched kernel by kernel, without graphs"
+        return kernels, warning
     reason = why_unavailable()
     if config.kernels == "native" and reason is not None:
         raise ValueError(f"kernels is native, but {reason}")

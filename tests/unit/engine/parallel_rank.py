@@ -43,6 +43,7 @@ class Case:
                 init_method="",
                 rank=ranks.collective.shard.rank,
                 world_size=ranks.collective.shard.world_size,
+                kernels=self.job["kernels"],
             ),
             ranks.collective,
         )

@@ -52,6 +52,9 @@ from hostelry.engine.runner.parallel import (
 
 ROOT = Path(__file__).parents[3]
 PROMPTS = ([*range(20, 60)], [5, 9, 33, 12, 77, 120, 4], [61], [150, 3, 3, 8, 198, 0, 99, 100])
+# With Triton's kernels, whose interpreter is slow: rows of a tile, single rows, the base's rows.
+FEW_PROMPTS = ([61], [*range(20, 32)], [150, 3, 3])
+TRITON = "Triton's kernels"
 WIDE = ("embed_tokens", "lm_head")
 BIASES = {"attention_bias": True, "mlp_bias": True, "tie_word_embeddings": False}
 
@@ -79,17 +82,35 @@ CASES: Mapping[str, tuple[Any, dict[str, Any], dict[str, Any], int]] = {
     "Qwen2": (tiny_qwen2, {}, {"a": adapter(4)}, 6),
     "Qwen3": (tiny_qwen3, {}, {"a": adapter(4)}, 64),
     "Gemma 3": (tiny_gemma3, {}, {"a": adapter(7)}, 6),
+    TRITON: (
+        tiny_llama,
+        BIASES,
+        {"a": adapter(5, *ALL_TARGETS, *WIDE), "b": adapter(3, "q_proj", "o_proj", "down_proj")},
+        9,
+    ),
 }
 
 
 def write_case(
-    folder: Path, writer: Any, overrides: dict[str, Any], adapters: dict[str, Any], chunk: int
+    folder: Path,
+    writer: Any,
+    overrides: dict[str, Any],
+    adapters: dict[str, Any],
+    chunk: int,
+    kernels: str = "torch",
 ) -> list[torch.Tensor]:
     """Write the model, the job and the adapters to `folder`. Returns the results of one rank."""
     writer(folder, **overrides)
+    prompts = FEW_PROMPTS if kernels == "triton" else PROMPTS
     names = [None, *adapters]
-    chosen = [names[number % len(names)] for number in range(len(PROMPTS))]
-    job = {"adapters": list(adapters), "prompts": PROMPTS, "chosen": chosen, "chunk": chunk}
+    chosen = [names[number % len(names)] for number in range(len(prompts))]
+    job = {
+        "adapters": list(adapters),
+        "prompts": prompts,
+        "chosen": chosen,
+        "chunk": chunk,
+        "kernels": kernels,
+    }
     (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
     updates = {}
     if adapters:
@@ -103,7 +124,7 @@ def write_case(
     scatter = Scatter(pool, range(40, 400), seed=9)
     indexes = {name: scattered(it, spec, scatter) for name, it in updates.items()}
     driver = Driver(torch_decoder(folder, spec), pool, range(40))
-    for prompt, name in zip(PROMPTS, chosen, strict=True):
+    for prompt, name in zip(prompts, chosen, strict=True):
         driver.add(prompt, None if name is None else indexes[name])
     return driver.finish(chunk)
 
@@ -113,6 +134,7 @@ def start_ranks(folder: Path, world_size: int, action: str = "run") -> list[subp
         **os.environ,
         "OMP_NUM_THREADS": "1",
         "GLOO_SOCKET_IFNAME": "lo",
+        "TRITON_INTERPRET": "1",
         "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}",
     }
     command = [sys.executable, "-m", "tests.unit.engine.parallel_rank", str(folder)]
@@ -146,7 +168,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, list
     for number, (name, case) in enumerate(CASES.items()):
         folder = root / f"{number:02}"
         folder.mkdir()
-        written[name] = folder, write_case(folder, *case)
+        kernels = "triton" if name == TRITON else "torch"
+        written[name] = folder, write_case(folder, *case, kernels)
     processes = start_ranks(root, 2)
     errors = finish_ranks(processes)
     assert [process.returncode for process in processes] == [0, 0], "\n".join(errors)

@@ -32,12 +32,21 @@ def compiling(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
 
 @pytest.mark.slow
 @cases(
-    "shape, dtype, capability",
+    "shape, dtype, capability, is_shared",
     case(
         "a Llama of 7B on an H200",
         Shape(heads=32, kv_heads=32, head_dim=128, hidden=4096, inner=11008),
         torch.bfloat16,
         90,
+        False,
+    ),
+    case(
+        "a rank of two of that Llama",
+        Shape(heads=32, kv_heads=32, head_dim=128, hidden=4096, inner=11008),
+        torch.bfloat16,
+        90,
+        True,
+        marks=pytest.mark.thorough,
     ),
     case(
         "a Gemma of 4B on an A100",
@@ -54,13 +63,21 @@ def compiling(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
         ),
         torch.float16,
         80,
+        False,
         marks=pytest.mark.thorough,
     ),
 )
 def test_kernels_compile(
-    compiling: Run, shape: Shape, dtype: torch.dtype, capability: int, tmp_path: Path
+    compiling: Run,
+    shape: Shape,
+    dtype: torch.dtype,
+    capability: int,
+    is_shared: bool,
+    tmp_path: Path,
 ) -> None:
-    kernels = compiling("triton_launches.compile_all", shape, dtype, capability, tmp_path)
+    kernels = compiling(
+        "triton_launches.compile_all", shape, dtype, capability, tmp_path, is_shared
+    )
     assert {it.name for it in kernels} == KERNELS
     for kernel in kernels:
         assert kernel.num_spilled_bytes == 0, kernel

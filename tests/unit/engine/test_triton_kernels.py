@@ -92,6 +92,13 @@ def test_adapters_are_added_as_torch_does(
     interpreted("triton_cases.lora_case", counts, ranks, widths, in_features, dtype, is_tiled)
 
 
+@pytest.mark.parametrize("is_tiled", [False, True], ids=["row by row", "in tiles"])
+def test_ranks_that_share_an_adapter_add_what_one_rank_adds(
+    interpreted: Run, is_tiled: bool
+) -> None:
+    interpreted("triton_cases.shared_lora_case", is_tiled)
+
+
 @cases(
     "spans, heads, head_dim, page_tokens, window, dtype",
     case("decoding rows", [(199, 200), (0, 1), (64, 65)], (4, 2), 16, 16, None, FP32),

@@ -160,6 +160,57 @@ def lora_case(
     assert torch.equal(found[warn_about_absent], before[warn_about_absent])
 
 
+def shared_lora_case(is_tiled: bool) -> None:
+    """Two ranks with alternate rows of A, and every column, as a part of wider rows of y."""
+    in_features, width, rank = 2100, 70, 7  # more in-features than one program takes
+    generator = torch.Generator().manual_seed(4)
+    elements = torch.randn(200_000, generator=generator) * 0.1
+    x_TI = torch.randn(3, in_features, generator=generator)
+    random = numpy.random.default_rng(5)
+    ranks_M = numpy.array([0, 0, 0, rank, 0, 0, 0], numpy.int32)
+    whole = AdapterIndex(
+        ranks_M=ranks_M,
+        scales_M=numpy.full(len(MODULES), 0.5, numpy.float32),
+        firsts_M=numpy.zeros(len(MODULES), numpy.int32),
+        down_offsets_R=random.integers(0, 200_000 - in_features, rank),
+        up_offsets_R=random.integers(0, 200_000 - width, rank),
+    )
+    wanted = torch.randn(3, width, generator=generator)
+    before = torch.nn.functional.pad(wanted, (3, 5))
+
+    def segments(index: AdapterIndex) -> list[LoraSegment]:
+        return [LoraSegment(row_start=0, row_end=2, index=index)]
+
+    SegmentedLora(segments(whole), elements, Alone()).add_to_columns(
+        x_TI, wanted, 0, [("o_proj", width)]
+    )
+    fused = FusedModules(first=3, widths=(width,), in_features=in_features)
+    own_rows = [numpy.arange(rank) % 2 == number for number in range(2)]
+    lows: list[torch.Tensor] = []
+
+    def add(own_R: Any, sum_low: Any) -> torch.Tensor:
+        index = replace(whole, down_offsets_R=numpy.where(own_R, whole.down_offsets_R, -1))
+        batch = _batch((2, 1), ([0, 1], [0]), segments=segments(index))
+        y_TO = before.clone()
+        add_lora(
+            x_TI, y_TO[:, 3 : 3 + width], elements, _device_step(batch, is_tiled), fused,
+            first_module=3, sum_low=sum_low,
+        )  # fmt: skip
+        return y_TO
+
+    def keep(low: torch.Tensor) -> torch.Tensor:
+        lows.append(low.clone())
+        return low
+
+    for own_R in own_rows:
+        add(own_R, keep)
+    for own_R in own_rows:
+        found = add(own_R, lambda low: low.copy_(lows[0] + lows[1]))
+        check_near(found[:, 3 : 3 + width], wanted, torch.float32)
+        assert torch.equal(found[:, :3], before[:, :3])
+        assert torch.equal(found[:, 3 + width :], before[:, 3 + width :])
+
+
 def attention_case(
     spans: Sequence[tuple[int, int]],
     heads: tuple[int, int],

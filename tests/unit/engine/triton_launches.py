@@ -20,6 +20,7 @@ from triton.runtime.jit import JITFunction
 
 from hostelry.engine.kernels.batch import MODULES, AdapterIndex, ForwardBatch, LoraSegment
 from hostelry.engine.kernels.pool import PoolLayout, PoolTensor
+from hostelry.engine.kernels.shard import Shard
 from hostelry.engine.kernels.weights import (
     DecoderWeights,
     LayerWeights,
@@ -27,7 +28,9 @@ from hostelry.engine.kernels.weights import (
     RopeTables,
 )
 from hostelry.engine.layers.cuda_decoder import CudaDecoder
+from hostelry.engine.layers.parallel import shard_weights
 
+VOCABULARY = 1000
 META = torch.device("meta")
 _TYPES = {
     torch.float32: "*fp32",
@@ -175,8 +178,8 @@ def meta_model(shape: Shape, dtype: torch.dtype) -> DecoderWeights:
         attention_scale=shape.head_dim**-0.5,
         activation="gelu_tanh" if shape.is_gelu else "silu",
         embedding_scale=1.0,
-        embedding_VH=empty(1000, shape.hidden),
-        lm_head_VH=empty(1000, shape.hidden),
+        embedding_VH=empty(VOCABULARY, shape.hidden),
+        lm_head_VH=empty(VOCABULARY, shape.hidden),
         final_norm_H=empty(shape.hidden),
         ropes=[RopeTables(cos_PD=turns, sin_PD=turns)],
         layer=lambda _: layer,
@@ -184,9 +187,25 @@ def meta_model(shape: Shape, dtype: torch.dtype) -> DecoderWeights:
     )
 
 
-def launches_of(weights: DecoderWeights, page_tokens: int, *, max_rank: int) -> Recorder:
+class FirstOfTwo:
+    """The collective of rank 0 of two, without the other."""
+
+    shard = Shard(0, 2)
+
+    def all_reduce(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.tensor([2 * VOCABULARY]) if x.dtype is torch.int64 else x
+
+    def all_gather(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.stack([x, x])
+
+
+def launches_of(
+    weights: DecoderWeights, page_tokens: int, *, max_rank: int, is_shared: bool = False
+) -> Recorder:
     """The launches of a decode step and a prefill step, with adapters of `rank` on all modules."""
-    decoder = CudaDecoder(weights)
+    if is_shared:
+        weights = shard_weights(weights, FirstOfTwo.shard)
+    decoder = CudaDecoder(weights, FirstOfTwo() if is_shared else None)
     layout = PoolLayout(
         num_layers=weights.num_layers,
         num_kv_heads=weights.num_kv_heads,
@@ -224,9 +243,11 @@ def launches_of(weights: DecoderWeights, page_tokens: int, *, max_rank: int) -> 
     return recorder
 
 
-def compile_all(shape: Shape, dtype: torch.dtype, capability: int, scratch: Path) -> list[Compiled]:
+def compile_all(
+    shape: Shape, dtype: torch.dtype, capability: int, scratch: Path, is_shared: bool
+) -> list[Compiled]:
     """Compile all kernels that such a model launches, at most two variants of each."""
-    recorder = launches_of(meta_model(shape, dtype), 16, max_rank=64)
+    recorder = launches_of(meta_model(shape, dtype), 16, max_rank=64, is_shared=is_shared)
     variants: dict[str, int] = {}
     found = []
     for launch, kernel in recorder.launches.items():

@@ -7,7 +7,9 @@ hold the first factor in tf32 (11 bits), not fp32. For a prompt's rows queries a
 are rounded to the model's type. The order of sums in cuBLAS depends on the number of rows, so that
 equal rows of different steps may differ in their last bits.
 
-For one rank. With tensor parallelism `TorchDecoder` computes.
+Several ranks divide weights as `layers.parallel` does and adapters as `layers.segmented_lora` does,
+except that all low-rank products are summed over ranks: a rank has zeros for other ranks' rows of
+A. So all ranks call the same collectives for any adapters.
 
 # T rows, H hidden, I intermediate, O fused output columns, S logit rows, V vocabulary
 """
@@ -16,7 +18,7 @@ from collections.abc import Sequence
 
 import torch
 
-from hostelry.engine.kernels.batch import MODULES, ForwardBatch, LoraSegment
+from hostelry.engine.kernels.batch import MODULES, ForwardBatch, Int32, LoraSegment
 from hostelry.engine.kernels.decoder import LogitsDecoder
 from hostelry.engine.kernels.pool import PoolLayout, PoolTensor
 from hostelry.engine.kernels.triton.attention import AttentionShape, attend
@@ -30,29 +32,35 @@ from hostelry.engine.kernels.triton.step import (
 )
 from hostelry.engine.kernels.triton.tables import AdapterTables, StepAdapters
 from hostelry.engine.kernels.weights import DecoderWeights, Projection
-from hostelry.engine.layers.parallel import Alone
+from hostelry.engine.layers.parallel import Alone, Collective, SharedVocabulary
 from hostelry.engine.layers.segmented_lora import SegmentedLora
 
 
 class CudaDecoder(LogitsDecoder):
-    """A model on one device.
+    """A model on one device, or a rank's shard of it with a `collective`.
 
     Reads all layers at once. See `kernels.decoder.Decoder`. `forward` computes any step.
     `runner.graphs` prepares steps with `adapters` and `tile_rows`, and captures `compute`.
     """
 
-    def __init__(self, weights: DecoderWeights) -> None:
+    def __init__(self, weights: DecoderWeights, collective: Collective | None = None) -> None:
         self.device = weights.embedding_VH.device
+        self._collective: Collective = collective or Alone()
+        shard = self._collective.shard
+        self._sum_low = None if shard.world_size == 1 else self._collective.all_reduce
+        self._vocabulary = SharedVocabulary(weights, self._collective)
         self._weights = weights
         with torch.inference_mode():
             self._layers = [weights.layer(index) for index in range(weights.num_layers)]
         query = weights.num_heads * weights.head_dim
         key = weights.num_kv_heads * weights.head_dim
         hidden, inner = weights.hidden_size, weights.intermediate_size
+        self._own = shard.span(hidden)  # the columns of updates of o_proj and down_proj
+        partial = self._own.stop - self._own.start
         self._qkv = _fuse_modules("q_proj", (query, key, key), hidden)
-        self._o = _fuse_modules("o_proj", (hidden,), query)
+        self._o = _fuse_modules("o_proj", (partial,), query)
         self._gate_up = _fuse_modules("gate_proj", (inner, inner), hidden)
-        self._down = _fuse_modules("down_proj", (hidden,), inner)
+        self._down = _fuse_modules("down_proj", (partial,), inner)
         self._tables = AdapterTables(self.device)
         self.max_len = min(len(rope.cos_PD) for rope in weights.ropes)
 
@@ -90,19 +98,17 @@ class CudaDecoder(LogitsDecoder):
         self, batch: ForwardBatch, step: DeviceStep, pool: PoolTensor
     ) -> torch.Tensor:
         """Compute with updates of embed_tokens and lm_head by torch. They are rare."""
-        lora = SegmentedLora(batch.segments, pool.elements, Alone())
-        table_VH = self._weights.embedding_VH
-        hidden_TH = table_VH.index_select(0, step.token_ids_T).float()
-        lora.add_to_embedding(batch.token_ids_T, hidden_TH)
-        x_TH = self._run_layers(hidden_TH.mul_(self._weights.embedding_scale), step, pool)
-        logits_SV = self._compute_logits(x_TH, step)
-        x_SH = x_TH.index_select(0, step.logit_rows_S)
-        lora.add_to_logits(batch.logit_rows_S, x_SH.float(), logits_SV)
-        return logits_SV
+        lora = SegmentedLora(batch.segments, pool.elements, self._collective)
+        x_TH = self._run_layers(self._embed(step, batch.token_ids_T, lora), step, pool)
+        return self._compute_logits(x_TH, step, batch.logit_rows_S, lora)
 
-    def _embed(self, step: DeviceStep) -> torch.Tensor:
-        rows_TH = self._weights.embedding_VH.index_select(0, step.token_ids_T)
-        return rows_TH.float().mul_(self._weights.embedding_scale)
+    def _embed(
+        self, step: DeviceStep, ids_T: Int32 | None = None, lora: SegmentedLora | None = None
+    ) -> torch.Tensor:
+        hidden_TH = self._vocabulary.look_up(step.token_ids_T)
+        if lora is not None and ids_T is not None:
+            lora.add_to_embedding(ids_T, hidden_TH)
+        return self._collective.all_reduce(hidden_TH).mul_(self._weights.embedding_scale)
 
     def _run_layers(
         self, hidden_TH: torch.Tensor, step: DeviceStep, pool: PoolTensor
@@ -119,7 +125,8 @@ class CudaDecoder(LogitsDecoder):
             self._add_lora(x_TH, gate_up_TO, index, self._gate_up, step, pool)
             gated_TI = gate(gate_up_TO, weights.activation, weights.dtype)
             update_TH = _multiply(gated_TI, layer.down)
-            self._add_lora(gated_TI, update_TH, index, self._down, step, pool)
+            self._add_lora(gated_TI, update_TH[:, self._own], index, self._down, step, pool)
+            self._collective.all_reduce(update_TH)
             update_norm_H = layer.mlp_out_norm_H
         return self._normalize(hidden_TH, update_TH, update_norm_H, weights.final_norm_H)
 
@@ -135,8 +142,8 @@ class CudaDecoder(LogitsDecoder):
         shape = self._get_attention_shape(pool.layout)
         attended_TO = attend(qkv_TO, pool, index, step, shape, layer.window)
         out_TH = _multiply(attended_TO, layer.o)
-        self._add_lora(attended_TO, out_TH, index, self._o, step, pool)
-        return out_TH
+        self._add_lora(attended_TO, out_TH[:, self._own], index, self._o, step, pool)
+        return self._collective.all_reduce(out_TH)
 
     def _add_lora(
         self,
@@ -149,11 +156,28 @@ class CudaDecoder(LogitsDecoder):
     ) -> None:
         if step.max_rank:
             first = layer * len(MODULES) + modules.first
-            add_lora(x_TI, y_TO, pool.elements, step, modules, first_module=first)
+            add_lora(
+                x_TI,
+                y_TO,
+                pool.elements,
+                step,
+                modules,
+                first_module=first,
+                sum_low=self._sum_low,
+            )
 
-    def _compute_logits(self, x_TH: torch.Tensor, step: DeviceStep) -> torch.Tensor:
+    def _compute_logits(
+        self,
+        x_TH: torch.Tensor,
+        step: DeviceStep,
+        rows_S: Int32 | None = None,
+        lora: SegmentedLora | None = None,
+    ) -> torch.Tensor:
         x_SH = x_TH.index_select(0, step.logit_rows_S)
-        return _multiply(x_SH, Projection(weight_OI=self._weights.lm_head_VH))
+        logits_SV = _multiply(x_SH, Projection(weight_OI=self._weights.lm_head_VH))
+        if lora is not None and rows_S is not None:
+            lora.add_to_logits(rows_S, x_SH.float(), logits_SV)
+        return self._vocabulary.gather(logits_SV)
 
     def _normalize(
         self,

@@ -18,7 +18,7 @@ from hostelry.engine.kernels.decoder import LogitsDecoder
 from hostelry.engine.kernels.pool import PoolTensor
 from hostelry.engine.kernels.weights import DecoderWeights, Projection
 from hostelry.engine.layers.attention_paged import AttentionRows, attend, group_rows, store
-from hostelry.engine.layers.parallel import Alone, Collective
+from hostelry.engine.layers.parallel import Alone, Collective, SharedVocabulary
 from hostelry.engine.layers.rotary import rotate
 from hostelry.engine.layers.segmented_lora import SegmentedLora
 
@@ -36,8 +36,7 @@ class TorchDecoder(LogitsDecoder):
         self._device = weights.embedding_VH.device
         with torch.inference_mode():
             self._layers = [weights.layer(index) for index in range(weights.num_layers)]
-        own_tokens = torch.tensor([len(weights.lm_head_VH)], device=self._device)
-        self._vocab_size = int(self._collective.all_reduce(own_tokens))
+        self._vocabulary = SharedVocabulary(weights, self._collective)
         query = weights.num_heads * weights.head_dim
         key = weights.num_kv_heads * weights.head_dim
         self._qkv = (("q_proj", query), ("k_proj", key), ("v_proj", key))
@@ -70,16 +69,8 @@ class TorchDecoder(LogitsDecoder):
 
     def _embed(self, batch: ForwardBatch, lora: SegmentedLora) -> torch.Tensor:
         """Embeddings (T, H) fp32. Each rank has its part of the vocabulary."""
-        table_VH = self._weights.embedding_VH
         ids_T = torch.from_numpy(batch.token_ids_T).to(self._device, torch.int64)
-        shard = self._collective.shard
-        if shard.world_size == 1:
-            hidden_TH = table_VH[ids_T].float()
-        else:
-            ids_T = ids_T - shard.span(self._vocab_size).start
-            is_own_T = (ids_T >= 0) & (ids_T < len(table_VH))
-            hidden_TH = table_VH[ids_T.clamp(0, len(table_VH) - 1)].float()
-            hidden_TH *= is_own_T.unsqueeze(1)
+        hidden_TH = self._vocabulary.look_up(ids_T)
         lora.add_to_embedding(batch.token_ids_T, hidden_TH)
         return self._collective.all_reduce(hidden_TH).mul_(self._weights.embedding_scale)
 
@@ -134,19 +125,7 @@ class TorchDecoder(LogitsDecoder):
         x_SH = self._round(self._normalize(hidden_TH[rows_S], self._weights.final_norm_H))
         logits_SV = _multiply(x_SH, Projection(weight_OI=self._weights.lm_head_VH))
         lora.add_to_logits(batch.logit_rows_S, x_SH.float(), logits_SV)
-        return self._gather_vocabulary(logits_SV)
-
-    def _gather_vocabulary(self, logits_SV: torch.Tensor) -> torch.Tensor:
-        """The logits of all ranks' parts of the vocabulary, side by side."""
-        shard = self._collective.shard
-        if shard.world_size == 1:
-            return logits_SV
-        missing = shard.largest(self._vocab_size) - logits_SV.shape[1]
-        parts_WSV = self._collective.all_gather(functional.pad(logits_SV, (0, missing)))
-        spans = [shard.get_rank_span(self._vocab_size, rank) for rank in range(shard.world_size)]
-        return torch.cat(
-            [part[:, : s.stop - s.start] for part, s in zip(parts_WSV, spans, strict=True)], 1
-        )
+        return self._vocabulary.gather(logits_SV)
 
     def _normalize(self, x: torch.Tensor, weight: torch.Tensor | None) -> torch.Tensor:
         """RMS norm over the last dimension, `x` itself without weights. Source: 1910.07467."""

@@ -14,6 +14,7 @@ from typing import Protocol
 import torch
 from msgspec.structs import replace
 from torch import distributed
+from torch.nn import functional
 
 from hostelry.engine.kernels.shard import WHOLE, Shard
 from hostelry.engine.kernels.weights import DecoderWeights, LayerWeights, Projection
@@ -72,6 +73,40 @@ class TorchCollective:
         parts = [torch.empty_like(x) for _ in range(self.shard.world_size)]
         distributed.all_gather(parts, x.contiguous(), group=self._group)
         return torch.stack(parts)
+
+
+class SharedVocabulary:
+    """The vocabulary as ranks divide it: rows of the embedding, and columns of logits."""
+
+    def __init__(self, weights: DecoderWeights, collective: Collective) -> None:
+        self._table_VH = weights.embedding_VH
+        self._collective = collective
+        self._size = len(weights.lm_head_VH)
+        if collective.shard.world_size > 1:
+            own_tokens = torch.tensor([self._size], device=self._table_VH.device)
+            self._size = int(collective.all_reduce(own_tokens))
+
+    def look_up(self, ids_T: torch.Tensor) -> torch.Tensor:
+        """This rank's embeddings (T, H) fp32, yet to be summed over ranks."""
+        table_VH, shard = self._table_VH, self._collective.shard
+        if shard.world_size == 1:
+            return table_VH.index_select(0, ids_T).float()
+        ids_T = ids_T - shard.span(self._size).start
+        is_own_T = (ids_T >= 0) & (ids_T < len(table_VH))
+        hidden_TH = table_VH.index_select(0, ids_T.clamp(0, len(table_VH) - 1)).float()
+        return hidden_TH.mul_(is_own_T.unsqueeze(1))
+
+    def gather(self, logits_SV: torch.Tensor) -> torch.Tensor:
+        """The logits of all ranks' parts of the vocabulary, side by side."""
+        shard = self._collective.shard
+        if shard.world_size == 1:
+            return logits_SV
+        missing = shard.largest(self._size) - logits_SV.shape[1]
+        parts_WSV = self._collective.all_gather(functional.pad(logits_SV, (0, missing)))
+        spans = [shard.get_rank_span(self._size, rank) for rank in range(shard.world_size)]
+        return torch.cat(
+            [part[:, : s.stop - s.start] for part, s in zip(parts_WSV, spans, strict=True)], 1
+        )
 
 
 def shard_weights(

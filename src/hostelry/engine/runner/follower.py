@@ -16,7 +16,9 @@ import torch
 
 from hostelry.base.json import decode
 from hostelry.engine.kernels.batch import AdapterIndex
+from hostelry.engine.kernels.decoder import Decoder
 from hostelry.engine.kernels.pool import PoolLayout, PoolTensor
+from hostelry.engine.kernels.weights import DecoderWeights
 from hostelry.engine.layers.decoder import TorchDecoder
 from hostelry.engine.layers.parallel import Collective, shard_weights
 from hostelry.engine.lora.config import BaseIdentity
@@ -54,12 +56,13 @@ class FollowerJob(msgspec.Struct, frozen=True, kw_only=True):
     base_names: tuple[str, ...] = ()
     step_timeout_s: float = 60.0
     num_threads: int = 1
+    kernels: str = "torch"
 
 
 class RankDeps(msgspec.Struct, frozen=True):
     """One rank's decoder and pool, and the reader and placer of its part of adapters."""
 
-    decoder: TorchDecoder
+    decoder: Decoder
     pool: PoolTensor
     targets: TargetModules
     reader: AdapterReader
@@ -100,8 +103,18 @@ def load_part(job: FollowerJob, collective: Collective) -> RankDeps:
         job.adapters,
         PageForm(page_elements=layout.page_elements, dtype=dtype),
     )
-    decoder = TorchDecoder(weights, collective)
+    decoder = _build_decoder(weights, job.kernels, collective)
     return RankDeps(decoder, pool, targets, reader, SharePlacer(reader, targets, shard, pool))
+
+
+def _build_decoder(weights: DecoderWeights, kernels: str, collective: Collective) -> Decoder:
+    """A rank's decoder. Without graphs: NCCL's sums in a graph were not run on several devices."""
+    if kernels != "triton":
+        return TorchDecoder(weights, collective)
+    # Importing triton takes seconds. Only a process that computes with it waits for that.
+    from hostelry.engine.layers.cuda_decoder import CudaDecoder
+
+    return CudaDecoder(weights, collective)
 
 
 def start_followers(

@@ -12,6 +12,8 @@ Sources: Punica (arXiv:2310.18547), S-LoRA (arXiv:2311.03285).
 # T rows, I in-features, O output columns of all modules, M modules, R scratch ranks, K parts of I
 """
 
+from collections.abc import Callable
+
 import msgspec
 import torch
 import triton
@@ -52,45 +54,65 @@ def add_lora(
     modules: FusedModules,
     *,
     first_module: int,
+    sum_low: Callable[[torch.Tensor], torch.Tensor] | None = None,
 ) -> None:
-    """Add the adapters' updates of these modules to `y_TO` (fp32, contiguous), in place.
+    """Add the adapters' updates of these modules to `y_TO` (fp32, contiguous rows), in place.
 
-    x_TI is rounded to the pool's dtype. `first_module` is the first one's number in the model.
+    x_TI is rounded to the pool's dtype. `first_module` is the first one's number in the model. With
+    several ranks `sum_low` sums their low-rank products, in place. Negative offsets then stand for
+    rows of A that other ranks have.
     """
     num_rows = len(x_TI)
     max_rank = -(-step.max_rank // _BLOCK_RANKS) * _BLOCK_RANKS
     num_modules, num_parts = len(modules.widths), modules.num_parts
-    low_KTMR = torch.empty(
+    create = torch.empty if sum_low is None else torch.zeros
+    low_KTMR = create(
         num_parts, num_rows, num_modules, max_rank, dtype=torch.float32, device=x_TI.device
     )
     widths = (*modules.widths, 0, 0)[:3]
     common = {
         "MODULES": num_modules,
         "RANKS": max_rank,
-        "PARTS": num_parts,
         "ALIGN": 8 if step.is_aligned else 1,
         "BLOCK_R": _BLOCK_RANKS,
     }
-    shrink = {**common, "IN": modules.in_features, "PART": _PART_IN}
-    expand = {**common, "W0": widths[0], "W1": widths[1], "W2": widths[2]}
+    shrink = {
+        **common,
+        "IN": modules.in_features,
+        "PART": _PART_IN,
+        "PARTS": num_parts,
+        "IS_SHARED": sum_low is not None,
+    }
     rank_blocks = num_modules * max_rank // _BLOCK_RANKS
+    precision = get_dot_precision(elements.dtype)
+    tiles, num_tiles = step.lora_tiles_L2, len(step.lora_tiles_L2)
+    common_tile = {"ROWS": LORA_TILE_ROWS, "PRECISION": precision}
     if step.is_tiled:
-        precision = get_dot_precision(elements.dtype)
-        tiles, num_tiles = step.lora_tiles_L2, len(step.lora_tiles_L2)
-        common_tile = {"ROWS": LORA_TILE_ROWS, "PRECISION": precision}
         shrink_tiles[(num_tiles, rank_blocks, num_parts)](
             x_TI, elements, step.tables_T, tiles, low_KTMR, first_module, num_rows,
             **shrink, **common_tile, BLOCK_I=_BLOCK_TILE_IN,
         )  # fmt: skip
+    else:
+        shrink_rows[(num_rows, rank_blocks, num_parts)](
+            x_TI, elements, step.tables_T, low_KTMR, first_module, num_rows,
+            **shrink, BLOCK_I=_BLOCK_IN,
+        )  # fmt: skip
+    if sum_low is not None:
+        low_KTMR = sum_low(low_KTMR.sum(0, keepdim=True))
+    expand = {
+        **common,
+        "W0": widths[0],
+        "W1": widths[1],
+        "W2": widths[2],
+        "STRIDE": y_TO.stride(0),
+        "PARTS": len(low_KTMR),
+    }
+    if step.is_tiled:
         expand_tiles[(num_tiles, modules.num_blocks(_BLOCK_TILE_OUT))](
             y_TO, elements, step.tables_T, tiles, low_KTMR, first_module, num_rows,
             **expand, **common_tile, BLOCK_O=_BLOCK_TILE_OUT,
         )  # fmt: skip
         return
-    shrink_rows[(num_rows, rank_blocks, num_parts)](
-        x_TI, elements, step.tables_T, low_KTMR, first_module, num_rows,
-        **shrink, BLOCK_I=_BLOCK_IN,
-    )  # fmt: skip
     expand_rows[(num_rows, modules.num_blocks(_BLOCK_OUT))](
         y_TO, elements, step.tables_T, low_KTMR, first_module, num_rows,
         **expand, BLOCK_O=_BLOCK_OUT, num_warps=1,
@@ -128,7 +150,8 @@ def _columns(block, W0: tl.constexpr, W1: tl.constexpr, W2: tl.constexpr, BLOCK_
 def shrink_rows(
     x_ptr, elements_ptr, tables_ptr, low_ptr, first_module, num_rows,
     IN: tl.constexpr, PART: tl.constexpr, PARTS: tl.constexpr, MODULES: tl.constexpr,
-    RANKS: tl.constexpr, ALIGN: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_I: tl.constexpr,
+    RANKS: tl.constexpr, ALIGN: tl.constexpr, IS_SHARED: tl.constexpr, BLOCK_R: tl.constexpr,
+    BLOCK_I: tl.constexpr,
 ):  # fmt: skip
     """low[part, row, module, j] = sum over the part's i of A[j, i] x[row, i], for ranks j."""
     row = tl.program_id(0).to(tl.int64)
@@ -144,6 +167,9 @@ def shrink_rows(
             ranks = first + tl.arange(0, BLOCK_R)
             is_rank = ranks < rank
             down = tl.load(table + tl.load(header + 2) + ranks, mask=is_rank, other=0)
+            if IS_SHARED:
+                is_rank = is_rank & (down >= 0)
+                down = tl.maximum(down, 0)
             down = tl.multiple_of(down, ALIGN)
             sums = tl.zeros((BLOCK_R, BLOCK_I), tl.float32)
             # Unrolled, so that all of a part's reads are under way at once.
@@ -164,7 +190,7 @@ def shrink_rows(
 @triton.jit(do_not_specialize=["first_module", "num_rows"])
 def expand_rows(
     y_ptr, elements_ptr, tables_ptr, low_ptr, first_module, num_rows,
-    W0: tl.constexpr, W1: tl.constexpr, W2: tl.constexpr, PARTS: tl.constexpr,
+    W0: tl.constexpr, W1: tl.constexpr, W2: tl.constexpr, STRIDE: tl.constexpr, PARTS: tl.constexpr,
     MODULES: tl.constexpr, RANKS: tl.constexpr, ALIGN: tl.constexpr, BLOCK_R: tl.constexpr,
     BLOCK_O: tl.constexpr,
 ):  # fmt: skip
@@ -196,7 +222,7 @@ def expand_rows(
                     other=0.0,
                 )
                 sums += tl.sum(weights.to(tl.float32) * low[:, None], 0)
-            y = y_ptr + row * (W0 + W1 + W2) + base + columns
+            y = y_ptr + row * STRIDE + base + columns
             before = tl.load(y, mask=is_out, other=0.0)
             tl.store(y, before + scale * sums, mask=is_out)
 
@@ -205,8 +231,8 @@ def expand_rows(
 def shrink_tiles(
     x_ptr, elements_ptr, tables_ptr, tiles_ptr, low_ptr, first_module, num_rows,
     IN: tl.constexpr, PART: tl.constexpr, PARTS: tl.constexpr, MODULES: tl.constexpr,
-    RANKS: tl.constexpr, ALIGN: tl.constexpr, ROWS: tl.constexpr, PRECISION: tl.constexpr,
-    BLOCK_R: tl.constexpr, BLOCK_I: tl.constexpr,
+    RANKS: tl.constexpr, ALIGN: tl.constexpr, IS_SHARED: tl.constexpr, ROWS: tl.constexpr,
+    PRECISION: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_I: tl.constexpr,
 ):  # fmt: skip
     """As `shrink_rows`, for the rows of a tile, which share an adapter."""
     tile = tl.program_id(0)
@@ -226,6 +252,9 @@ def shrink_tiles(
             rows = (first_row + tl.arange(0, ROWS)).to(tl.int64)
             is_row = tl.arange(0, ROWS) < tile_rows
             down = tl.load(table + tl.load(header + 2) + ranks, mask=is_rank, other=0)
+            if IS_SHARED:
+                is_rank = is_rank & (down >= 0)
+                down = tl.maximum(down, 0)
             down = tl.multiple_of(down, ALIGN)
             sums = tl.zeros((ROWS, BLOCK_R), tl.float32)
             for start in range(0, PART, BLOCK_I):
@@ -249,7 +278,7 @@ def shrink_tiles(
 @triton.jit(do_not_specialize=["first_module", "num_rows"])
 def expand_tiles(
     y_ptr, elements_ptr, tables_ptr, tiles_ptr, low_ptr, first_module, num_rows,
-    W0: tl.constexpr, W1: tl.constexpr, W2: tl.constexpr, PARTS: tl.constexpr,
+    W0: tl.constexpr, W1: tl.constexpr, W2: tl.constexpr, STRIDE: tl.constexpr, PARTS: tl.constexpr,
     MODULES: tl.constexpr, RANKS: tl.constexpr, ALIGN: tl.constexpr, ROWS: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_O: tl.constexpr,
 ):  # fmt: skip
@@ -287,6 +316,6 @@ def expand_tiles(
                     other=0.0,
                 )
                 sums += tl.dot(low, weights.to(tl.float32), input_precision=PRECISION)
-            y = y_ptr + rows[:, None] * (W0 + W1 + W2) + base + columns[None, :]
+            y = y_ptr + rows[:, None] * STRIDE + base + columns[None, :]
             is_cell = is_row[:, None] & is_out[None, :]
             tl.store(y, tl.load(y, mask=is_cell, other=0.0) + scale * sums, mask=is_cell)

@@ -105,7 +105,7 @@ class AdapterTables:
         table = DeviceAdapterTable(
             address=placed_W.data_ptr() if max_rank else 0,
             max_rank=max_rank,
-            is_aligned=not any((it % _ALIGNED_ELEMENTS).any() for it in offsets),
+            is_aligned=not any((it[it >= 0] % _ALIGNED_ELEMENTS).any() for it in offsets),
         )
         self._known[id(index)] = (index, table, placed_W)
         self.num_bytes += placed_W.nbytes
