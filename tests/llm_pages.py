@@ -14,6 +14,7 @@ from hostelry.containers.lmi.settings.option_rows import (
     PROPERTIES,
     OptionFate,
     Rows,
+    Treatment,
 )
 from hostelry.containers.lmi.settings.option_table import TGI_VARIABLES
 from hostelry.containers.lmi.settings.options import (
@@ -35,19 +36,25 @@ property by its plain name in `serving.properties`, or as `SERVING_NAME`.
 option.max_rolling_batch_size=64
 ```
 
-An option with an *effect* is done. With a *must be* the server does not start unless the option is
-so.
+Each engine has a column ([which engine serves](backends.md)):
 
-All other options of LMI, vLLM 0.32 and TGI are accepted without effect, since they cannot change an
-answer. The log says why. Unknown options give a warning with similar names. With
-`option.strict_options=true` the server does not start. The values false, none, null, auto, `{}`,
-`[]` and the values in brackets give neither warning nor error. [lmi.md](lmi.md) explains the most
-used options.
+- **done**: the option has this effect.
+- **passed on**: vLLM gets the value under its own name, if it has the right form.
+- **must be**: this engine does not serve the model unless the option is so. If the other engine
+  does it, `option.backend=auto` chooses that one. Otherwise the server does not start.
+- **no effect**: accepted, since it cannot change an answer. The log says why.
+
+All other options of LMI, vLLM 0.32 and TGI have no effect with either engine. Unknown options give
+a warning with similar names. With `option.strict_options=true` the server does not start. The
+values false, none, null, auto, `{}`, `[]` and the values in brackets give neither warning nor
+error, except that false is passed on. [lmi.md](lmi.md) explains the most used options.
+
+No option has been passed on to vLLM on a GPU yet.
 
 This page is generated: `python -m tests.llm_pages`.
 """
-# The title of the second column, for each fate with a table on the page.
-OPTION_TABLES = {OptionFate.DONE: "effect", OptionFate.REFUSED: "must be"}
+COLUMNS = ("option", "with Hostelry's engine", "with vLLM")
+WORDS = {OptionFate.DONE: "", OptionFate.REFUSED: "must be "}
 FIELDS_HEAD = """# Fields of the LLM server's requests
 
 Which fields of LMI, vLLM, OpenAI and TGI work? For example `max_new_tokens` works in `parameters`:
@@ -89,19 +96,27 @@ def options_page() -> str:
 
 
 def options_section(title: str, rows: Rows) -> list[str]:
-    """A heading, and a table of each listed fate. Options with equal texts share a row."""
-    parts = [f"## {title}\n"]
-    for fate, column in OPTION_TABLES.items():
-        names: dict[str, list[str]] = {}
-        for name, row in rows.items():
-            if row.fate is fate:
-                same = ", ".join(sorted(row.same - NOTHING_ASKED))
-                text = f"{row.text} ({same})" if same else row.text
-                names.setdefault(text, []).append(f"`{name}`")
-        cells = [(", ".join(each), text) for text, each in names.items()]
-        if cells:
-            parts.append(table(("option", column), cells))
-    return parts
+    """A heading, and a table. Options with equal cells share a row."""
+    names: dict[tuple[str, str], list[str]] = {}
+    for name, row in rows.items():
+        if OptionFate.NO_EFFECT is row.ours.fate is row.vllm.fate:
+            continue
+        theirs = "the same" if row.ours == row.vllm else treatment_text(row.vllm)
+        names.setdefault((treatment_text(row.ours), theirs), []).append(f"`{name}`")
+    rows_shown = [(", ".join(each), *cells) for cells, each in names.items()]
+    return [f"## {title}\n", table(COLUMNS, rows_shown)]
+
+
+def treatment_text(treatment: Treatment) -> str:
+    """The cell of one engine."""
+    same = ", ".join(sorted(treatment.same - NOTHING_ASKED))
+    text = f"{treatment.text} ({same})" if same else treatment.text
+    if treatment.fate is OptionFate.PASSED:
+        example = treatment.example.replace("|", "")
+        return f"passed on: {treatment.text}, such as `{example}`"
+    if treatment.fate is OptionFate.NO_EFFECT:
+        return "no effect"
+    return WORDS[treatment.fate] + text
 
 
 def other_names() -> list[tuple[str, ...]]:

@@ -127,7 +127,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (ConfigurationError, TerminalError) as error:
         LOG.error("%s", error)  # noqa: TRY400 - the message needs no traceback
         return EXIT_CONFIGURATION
-    for warning in config.warnings:
+    for warning in config.terms.warnings:
         LOG.warning("%s", warning)
     server = LmiServer(config=config, clock=SystemClock(), environment=dict(os.environ))
     failure = uvloop.run(serve(server, listener, engine, key))

@@ -31,6 +31,7 @@ from hostelry.containers.lmi.settings.config import DEFAULT_ADAPTERS, LmiConfig
 from hostelry.containers.lmi.settings.model_overrides import model_defaults, overlay
 from hostelry.containers.lmi.settings.model_source import (
     adapter_folders,
+    locate_draft_model,
     model_folder,
     module_adapters,
 )
@@ -134,7 +135,8 @@ async def load(server: LmiServer, chosen: ChosenEngine, scratch: Path) -> Loaded
     LOG.info("loading %s with %d adapters", folder, len(adapters))
     read_folder = await asyncio.to_thread(overlay, folder, config.config_overrides, scratch)
     named = tuple((name, str(path)) for name, path in adapters)
-    await chosen.start(StartEngine(str(read_folder), config.engine, named))
+    settings = locate_draft_model(config.engine, config)
+    await chosen.start(StartEngine(str(read_folder), settings, named))
     codec = await asyncio.to_thread(TextCodec.load, folder)
     chat = load_chat_template(folder, config.chat_template, server.clock, config.model_dir)
     try:
@@ -171,6 +173,8 @@ async def load(server: LmiServer, chosen: ChosenEngine, scratch: Path) -> Loaded
         defaults=defaults,
         conventions=model_conventions(config, chat, codec),
         images=image_limits(config, facts.max_images, chat),
+        engine=chosen.name,
+        why_engine=chosen.reason,
     )
 
 

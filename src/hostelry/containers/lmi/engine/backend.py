@@ -15,7 +15,8 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     `max_model_len` is the most tokens one request can have, prompt and answer together. `pooling`
     is set for a model that gives vectors: its requests end with one output, `Output.vector`. A
-    request has at most `max_images`. `ranks` are the processes that divide the model.
+    request has at most `max_images`. `ranks` are the processes that divide the model. A step has at
+    most `max_batch_size` requests, or None for the settings' number.
     """
 
     vocab_size: int
@@ -26,6 +27,7 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
     pooling: PoolingFacts | None = None
     max_images: int = 0
     ranks: int = 1
+    max_batch_size: int | None = None
 
 
 class BackendStats(msgspec.Struct, frozen=True, kw_only=True):

@@ -69,7 +69,8 @@ class CacheRoute:
                 if for_limit == limit and self._now_s() - asked_at_s < FRESH_S:
                     return answer
             view = await model.backend.cache(limit)
-            answer = json_response(cache_document(view, model.registry.records))
+            chosen = {"engine": model.engine.value, "why_engine": model.why_engine}
+            answer = json_response(chosen | cache_document(view, model.registry.records))
             self._last = (self._now_s(), limit, answer)
             return answer
 

@@ -47,7 +47,7 @@ def model_paths(server: LmiServer) -> list[Route]:
         return json_response([await description(server)])
 
     async def execution_parameters(request: Request) -> Response:
-        return json_response(batch_parameters(server.config.engine.max_batch_size))
+        return json_response(batch_parameters(server.batch_size))
 
     return [
         route("/v1/models", Surface.OPENAI, openai_list),
@@ -110,10 +110,10 @@ async def description(server: LmiServer) -> dict[str, Any]:
     """The model as DJL describes a workflow of one model, and our facts and load."""
     config, model = server.config, server.get_model()
     facts, stats = model.backend.facts, await model.backend.stats()
-    capacity = config.job_queue_size + config.engine.max_batch_size
+    capacity = config.job_queue_size + server.batch_size
     described = {
         **head(server),
-        "batchSize": config.engine.max_batch_size,
+        "batchSize": server.batch_size,
         "maxBatchDelayMillis": DELAY_MS,
         "maxIdleSeconds": IDLE_S,
         "queueSize": config.job_queue_size,
@@ -124,10 +124,11 @@ async def description(server: LmiServer) -> dict[str, Any]:
         "dtype": facts.dtype,
         "ranks": facts.ranks,
         "maxModelLen": facts.max_model_len,
-        "warnings": [*config.warnings, *facts.warnings],
+        "warnings": [*config.find_warnings(model.engine), *facts.warnings],
         "adapters": len(model.registry.records),
         "queue": {"inFlight": server.in_flight, "capacity": capacity},
         "engine": engine_load(stats),
+        "engineReason": model.why_engine,
         "adapterTiers": adapter_tiers(stats),
     }
     return {

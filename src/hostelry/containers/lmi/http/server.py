@@ -25,6 +25,7 @@ from hostelry.containers.lmi.request.sampling import NEUTRAL, SamplingDefaults
 from hostelry.containers.lmi.response.forms import error_answer
 from hostelry.containers.lmi.sessions import OpenSessions
 from hostelry.containers.lmi.settings.config import LmiConfig
+from hostelry.containers.lmi.settings.engine_terms import Backend
 from hostelry.containers.lmi.text_codec import TextCodec
 from hostelry.containers.lmi.tools.families import Conventions
 
@@ -67,7 +68,7 @@ class ServerPhase(Enum):
 
 
 class LoadedModel(msgspec.Struct, frozen=True, kw_only=True):
-    """The objects that exist once the model is loaded."""
+    """The objects that exist once the model is loaded. `why_engine` says why `engine` serves."""
 
     backend: EngineBackend
     codec: TextCodec
@@ -76,6 +77,8 @@ class LoadedModel(msgspec.Struct, frozen=True, kw_only=True):
     defaults: SamplingDefaults = NEUTRAL
     conventions: Conventions = msgspec.field(default_factory=Conventions)
     images: ImageLimits = NO_IMAGES
+    engine: Backend = Backend.HOSTELRY
+    why_engine: str = ""
 
 
 def idle_event() -> asyncio.Event:
@@ -127,6 +130,12 @@ class LmiServer:
         healthy = self.phase is ServerPhase.READY and self.model and self.model.backend.ready
         return 200 if healthy else 500
 
+    @property
+    def batch_size(self) -> int:
+        """The most requests of a step."""
+        own = self.model.backend.facts.max_batch_size if self.model else None
+        return own or self.config.engine.max_batch_size
+
     def get_model(self) -> LoadedModel:
         """The model. Raises Refusal while the server accepts no requests."""
         if self.model is None or self.phase is ServerPhase.LOADING:
@@ -149,7 +158,7 @@ class LmiServer:
     @contextmanager
     def admission(self) -> Iterator[None]:
         """Count a request until its last byte. Raises Refusal if the queue is full."""
-        limit = self.config.engine.max_batch_size + self.config.job_queue_size
+        limit = self.batch_size + self.config.job_queue_size
         if self.in_flight >= limit:
             raise Refusal(
                 Cause.QUEUE_FULL,

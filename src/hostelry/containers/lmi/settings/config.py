@@ -1,12 +1,7 @@
 """The server's configuration as one frozen value, from LMI's options. Pure.
 
-option (see option_table.py)                       -> result
-done                                               -> a field of LmiConfig
-without effect, answers stay the same              -> a warning
-changes nothing                                    -> nothing
-not in the table                                   -> a warning, or ConfigurationError if strict
-would change answers and is not done               -> ConfigurationError
-value out of range                                 -> ConfigurationError naming key and choices
+A value out of range raises ConfigurationError naming key and choices. engine_terms.py judges the
+options that an engine does not do.
 """
 
 from collections.abc import Collection, Mapping
@@ -14,6 +9,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path, PurePosixPath
 from typing import Any
+
+from msgspec.structs import replace
 
 from hostelry.base.runtimes import runtimes_folder
 from hostelry.containers.lmi.artifact_path import CONTAINER_MODEL_DIR
@@ -31,18 +28,21 @@ from hostelry.containers.lmi.settings.engine_settings import (
     read_engine_settings,
     read_queue_size,
 )
+from hostelry.containers.lmi.settings.engine_terms import (
+    Backend,
+    OptionTerms,
+    judge_options,
+    read_vllm_arguments,
+)
 from hostelry.containers.lmi.settings.option_reader import (
     MAX_INTEGER,
-    SHOWN_CHARACTERS,
     ConfigurationError,
     OptionReader,
     header_name,
     invalid_setting,
-    quote_setting,
     whole_number,
 )
-from hostelry.containers.lmi.settings.option_rows import OptionFate, OptionRow
-from hostelry.containers.lmi.settings.option_table import TGI_VARIABLES, close_names, find_row
+from hostelry.containers.lmi.settings.option_table import TGI_VARIABLES, find_row
 from hostelry.containers.lmi.settings.option_values import (
     LISTED_TASKS,
     TASKS,
@@ -80,14 +80,6 @@ class ImageKind(Enum):
     TGI = "tgi"
 
 
-class Backend(Enum):
-    """The engine to serve the model with. AUTO: ours if it reads the model, else vLLM."""
-
-    AUTO = "auto"
-    HOSTELRY = "hostelry"
-    VLLM = "vllm"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LmiConfig:
     """Configuration of the server.
@@ -100,7 +92,7 @@ class LmiConfig:
     adapters. `config_overrides` replace members of config.json. Defaults of sampling come from
     `generation_config` (auto, vllm, or a folder) and `generation_overrides`. Seeds of requests that
     give none are drawn from `seed`, if it is set. With `lists_vectors` one text is answered as a
-    list of one vector.
+    list of one vector. `terms` has the demands of options on each engine.
     """
 
     model_dir: Path
@@ -141,7 +133,11 @@ class LmiConfig:
     request_id_header: str = "x-request-id"
     code: CodeSettings = field(default_factory=CodeSettings)
     lists_vectors: bool = False
-    warnings: tuple[str, ...] = ()
+    terms: OptionTerms = field(default_factory=OptionTerms)
+
+    def find_warnings(self, engine: Backend) -> tuple[str, ...]:
+        """The warnings about options if `engine` serves."""
+        return (*self.terms.warnings, *self.terms.of(engine).warnings)
 
 
 def resolve_config(
@@ -160,7 +156,11 @@ def resolve_config(
     options = merge_options(env, properties_text)
     read = OptionReader(options)
     dialect = chosen_dialect(options, read, image)
-    engine = read_engine_settings(options, read, env, machine_cpus, dialect)
+    backend = Backend(read.choice("backend", "auto", tuple(it.value for it in Backend)))
+    engine = replace(
+        read_engine_settings(options, read, env, machine_cpus, dialect),
+        vllm=read_vllm_arguments(options, backend),
+    )
     served = served_names(read, image, artifact_folders(env))
     return LmiConfig(
         model_dir=model_dir,
@@ -173,15 +173,13 @@ def resolve_config(
         model_name=served[0],
         served=served,
         dialect=dialect,
-        backend=Backend(read.choice("backend", "auto", tuple(it.value for it in Backend))),
+        backend=backend,
         rolling_batch_is_vllm=(read.text("rolling_batch") or "").lower() == "vllm",
         runtimes_dir=runtimes_folder(env),
         engine=engine,
         job_queue_size=read_queue_size(read),
         max_request_bytes=max_request_bytes(env, read),
-        max_cpu_loras=read.integer(
-            "max_cpu_loras", engine.max_loras or DEFAULT_MAX_LORAS, engine.max_loras or 1
-        ),
+        max_cpu_loras=engine.max_cpu_loras or engine.max_loras or DEFAULT_MAX_LORAS,
         adapters=read.folder("adapters", DEFAULT_ADAPTERS),
         lora_modules=lora_modules(options, read, enable_lora=engine.enable_lora),
         config_overrides=config_overrides(read),
@@ -203,7 +201,7 @@ def resolve_config(
         request_id_header=read.parse("/request_id_header_key", header_name) or "x-request-id",
         code=author_code(env, options, listing),
         lists_vectors=read.choice("task", "auto", tuple(TASKS)) in LISTED_TASKS,
-        warnings=(*options.warnings, *option_warnings(options, env, image, read)),
+        terms=option_terms(options, env, image, backend, read),
     )
 
 
@@ -290,38 +288,24 @@ def max_request_bytes(env: Mapping[str, str], read: OptionReader) -> int:
     return read.integer("/max_request_size", DEFAULT_MAX_REQUEST_BYTES, 1)
 
 
-def option_warnings(
-    options: Options, env: Mapping[str, str], image: ImageKind, read: OptionReader
-) -> list[str]:
-    """Warnings for options without effect. Raises if ignoring an option would change answers."""
+def option_terms(
+    options: Options,
+    env: Mapping[str, str],
+    image: ImageKind,
+    backend: Backend,
+    read: OptionReader,
+) -> OptionTerms:
+    """What the options ask of each engine. Raises ConfigurationError (see engine_terms)."""
     strict = read.flag("strict_options", False)
-    found = [
-        judge_setting(name, it, find_row(name), strict) for name, it in options.settings.items()
-    ]
+    given = [(name, it, find_row(name)) for name, it in options.settings.items()]
     if image is ImageKind.TGI:
-        found += [
-            judge_setting(name, Setting(env[name], name), row, strict)
+        given += [
+            (name, Setting(env[name], name), row)
             for name, row in TGI_VARIABLES.items()
             if env.get(name)
         ]
+    terms = judge_options(given, backend, strict=strict)
+    more = list(options.warnings)
     if options.settings.get("rolling_batch", Setting("", "")).value.lower() == "lmi-dist":
-        found.append("rolling_batch=lmi-dist was removed from LMI; vllm is used in its place")
-    return [it for it in found if it is not None]
-
-
-def judge_setting(name: str, setting: Setting, row: OptionRow | None, strict: bool) -> str | None:
-    """The warning of one setting, if any. Raises ConfigurationError for a refused setting."""
-    if row is None:
-        kind = "property" if name.startswith("/") else "option"
-        close = " or ".join(it.removeprefix("/") for it in close_names(name))
-        hint = f"; did you mean {close}?" if close else ""
-        message = f"{setting.given_as[:SHOWN_CHARACTERS]} is not a known {kind}{hint}"
-        if strict:
-            raise ConfigurationError(f"{message} (strict_options refuses what is not known)")
-        return f"{message}; it is not used"
-    if row.fate is OptionFate.DONE or row.asks_nothing(setting.value):
-        return None
-    if row.fate is OptionFate.REFUSED:
-        raise invalid_setting(setting, row.text)
-    value = quote_setting(setting).strip("'\"")
-    return f"{setting.given_as}={value} has no effect: {row.text}"
+        more.append("rolling_batch=lmi-dist was removed from LMI; vllm is used in its place")
+    return replace(terms, warnings=(*more, *terms.warnings))

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -45,6 +46,7 @@ DTYPES: Mapping[str, str] = {
 }
 # The operator who starts the server sets them, not the model's author.
 CACHE_VARIABLE = "HOSTELRY_ADAPTER_CACHE_DIR"
+DEVICE_SHARE = "HOSTELRY_ACCELERATOR_SHARE"
 
 
 class EngineSettings(EngineConfig, frozen=True, kw_only=True):
@@ -53,8 +55,10 @@ class EngineSettings(EngineConfig, frozen=True, kw_only=True):
     `degree` is the asked `tensor_parallel`, which the engine's process chooses by the devices that
     it sees (`ranks.choose_ranks`). `accelerators` are reserved, None without a reservation.
 
-    Only vLLM reads `pipeline_parallel`, `enable_lora`, `enforce_eager` and `max_images`, the most
-    images of a request. None leaves the choice to it.
+    Only vLLM reads `pipeline_parallel` and the fields after `cpu_ranks`. `max_images` are the most
+    images of a request, and None leaves the choice to vLLM. With `batch_by_device` no option gave
+    `max_batch_size`. `device_share` is this server's share of each of its GPUs. `vllm` are
+    arguments of vLLM's engine as options give them.
     """
 
     tenants: TenantPolicies = msgspec.field(default_factory=TenantPolicies)
@@ -65,6 +69,10 @@ class EngineSettings(EngineConfig, frozen=True, kw_only=True):
     enable_lora: bool = False
     enforce_eager: bool | None = None
     max_images: int | None = None
+    batch_by_device: bool = False
+    max_cpu_loras: int | None = None
+    device_share: float = 1.0
+    vllm: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
     @property
     def use_accelerators(self) -> bool:
@@ -83,6 +91,7 @@ def read_engine_settings(
     dtype = DTYPES[read.choice("dtype", "auto", tuple(DTYPES))]
     max_batch_size = read.integer("max_rolling_batch_size", MAX_BATCH_SIZES[dialect], 1)
     model_id = read.text("model_id")
+    max_loras = read.optional_integer("max_loras", 1)
     enable_lora = read.flag("enable_lora", False)
     return EngineSettings(
         dtype=dtype,
@@ -91,7 +100,7 @@ def read_engine_settings(
         max_batch_size=max_batch_size,
         max_batched_tokens=read.optional_integer("max_rolling_batch_prefill_tokens", 1),
         max_model_len=read.optional_integer("max_model_len", 2),
-        max_loras=read.optional_integer("max_loras", 1),
+        max_loras=max_loras,
         max_waiting=max(read_queue_size(read) + max_batch_size, MAX_ALL_SEQUENCES),
         pool_bytes=read.optional_integer("pool_bytes", 1),
         prefix_cache=read.flag("enable_prefix_caching", True),
@@ -113,6 +122,9 @@ def read_engine_settings(
         enable_lora=enable_lora,
         enforce_eager=read.flag("enforce_eager", True) if read.text("enforce_eager") else None,
         max_images=read.parse("limit_mm_per_prompt", parse_most_images),
+        batch_by_device=read.text("max_rolling_batch_size") is None,
+        max_cpu_loras=read.optional_integer("max_cpu_loras", max_loras or 1),
+        device_share=device_share(env),
     )
 
 
@@ -131,18 +143,15 @@ def read_queue_size(read: OptionReader) -> int:
 
 
 def weight_dtype(options: Options, dtype: str) -> str:
-    """The weights' type: int8, or as stored. Raises ConfigurationError for other kinds."""
+    """The weights' type in our own engine: int8, or as stored.
+
+    Raises ConfigurationError if the cache has another computing type.
+    """
     cache = options.settings.get("kv_cache_dtype")
-    if cache and DTYPES.get(cache.value.lower()) not in ("auto", dtype):
+    if cache and DTYPES.get(cache.value.lower(), "auto") not in ("auto", dtype):
         raise invalid_setting(cache, f"auto, or the option dtype ({dtype})")
     kind = options.settings.get("quantize")
-    if kind is None or kind.value.lower() in ("none", "false", "auto"):
-        return "auto"
-    if kind.value.lower() != "int8":
-        raise invalid_setting(
-            kind, "int8 (on CPU), or left out: weights are then computed as they are stored"
-        )
-    return "int8"
+    return "int8" if kind is not None and kind.value.lower() == "int8" else "auto"
 
 
 def fused_adapter(options: Options, *, enable_lora: bool) -> str | None:
@@ -167,6 +176,16 @@ def adapter_cache(env: Mapping[str, str]) -> Path | None:
     if folder and not folder.startswith("/"):
         raise invalid_setting(Setting(folder, CACHE_VARIABLE), "an absolute path")
     return Path(folder) if folder else None
+
+
+def device_share(env: Mapping[str, str]) -> float:
+    """This server's share of each of its GPUs, which the fleet sets. Raises ConfigurationError."""
+    share = get_reservation(env, DEVICE_SHARE)
+    if share is None:
+        return 1.0
+    if not 0 < share <= 1:
+        raise invalid_setting(Setting(env[DEVICE_SHARE], DEVICE_SHARE), "above 0, at most 1")
+    return share
 
 
 def cpu_threads(env: Mapping[str, str], machine_cpus: int) -> int | None:

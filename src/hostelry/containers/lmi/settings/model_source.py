@@ -7,9 +7,11 @@ from pathlib import Path, PurePosixPath
 
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+from msgspec.structs import replace
 
 from hostelry.containers.lmi.artifact_path import path_inside
 from hostelry.containers.lmi.settings.config import LmiConfig
+from hostelry.containers.lmi.settings.engine_settings import EngineSettings
 from hostelry.containers.lmi.settings.option_reader import SHOWN_CHARACTERS, ConfigurationError
 
 MODEL_FILES = ("*.json", "*.jinja", "*.safetensors")
@@ -84,6 +86,30 @@ def download(model_id: str, config: LmiConfig) -> Path:
             f"model_id is {model_id}, which is no local folder and cannot be fetched from the "
             f"hub: {error}"
         ) from error
+
+
+def locate_draft_model(settings: EngineSettings, config: LmiConfig) -> EngineSettings:
+    """The settings with the real folder of the draft model that an option names.
+
+    Raises ConfigurationError if it is not a model inside the model folder.
+    """
+    arguments = dict(settings.vllm)
+    speculation = dict(arguments.get("speculative_config", {}))
+    for option, members, name in (
+        ("spec_model", arguments, "spec_model"), ("speculative_config", speculation, "model"),
+    ):  # fmt: skip
+        if name not in members:
+            continue
+        folder = path_inside(members[name], config.model_dir)
+        if folder is None or not (folder / "config.json").is_file():
+            raise ConfigurationError(
+                f"option.{option} names the model {members[name][:SHOWN_CHARACTERS]!r}; it must be "
+                "a folder with a config.json inside the model folder"
+            )
+        members[name] = str(folder)
+    if speculation:
+        arguments["speculative_config"] = speculation
+    return replace(settings, vllm=arguments)
 
 
 def nested_model(model_dir: Path) -> Path:

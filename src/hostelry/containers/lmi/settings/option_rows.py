@@ -5,16 +5,20 @@ Source: DJL Serving's LMI configuration guide and its properties of Python engin
 
 from collections.abc import Mapping
 from enum import Enum
+from typing import Any
 
 import msgspec
+
+from hostelry.containers.lmi.settings.vllm_forms import Gib, Quantization
 
 # Values that ask for nothing, for every option.
 NOTHING_ASKED = frozenset({"", "false", "none", "null", "auto", "{}", "[]"})
 ONE_PROCESS = "tensor_parallel_degree alone divides a model, over ranks on one machine"
-OWN_MEMORY = "this engine plans its own memory"
-NO_SPECULATION = "speculative decoding is not done"
+OWN_MEMORY = "the engine plans its own memory"
+NO_SPECULATION = "speculative decoding is for vLLM, by speculative_config"
 TENSOR_RT = "it builds or tunes a TensorRT-LLM engine, and none is built here"
 NEURON = "it compiles for Neuron devices, and none is used here"
+NO_VECTORS = "vLLM only generates text here"
 ONE_WORKER = "a model server has one worker, started with it"
 NO_TIMEOUT = "predict_timeout bounds the time between two tokens"
 NO_CACHE_SERVER = "no other server's KV cache is used"
@@ -36,48 +40,83 @@ class OptionFate(Enum):
     """Treatment of an option's values."""
 
     DONE = "done"  # read, or checked to have a value that is done
+    PASSED = "passed on"  # to vLLM's engine, once the value has the right form
     REFUSED = "refused"  # any value but those in `same` ends the start
     NO_EFFECT = "no effect"  # accepted with a warning: it cannot change an answer
 
 
-class OptionRow(msgspec.Struct, frozen=True):
-    """Treatment of one option.
+class Treatment(msgspec.Struct, frozen=True):
+    """What one engine does with an option.
 
-    `text` says the effect of a done option, the value that a refused option must have, or why an
-    option has no effect.
-    `same` are the values (in lower case) that change nothing.
+    `text` says the effect of an option that is done or passed on, the value that a refused option
+    must have, or why an option has no effect. `same` are the values (in lower case) that change
+    nothing. Of an option that is passed on, `form` is the type of its values, `example` is one of
+    them, and `argument` is vLLM's name if it is another name.
     """
 
     fate: OptionFate
     text: str
     same: frozenset[str] = NOTHING_ASKED
+    form: Any = None
+    example: str = ""
+    argument: str = ""
 
     def asks_nothing(self, value: str) -> bool:
         """True if `value` changes nothing."""
         return value.strip().lower() in self.same
 
 
+class OptionRow(msgspec.Struct, frozen=True):
+    """What our own engine and vLLM do with one option."""
+
+    ours: Treatment
+    vllm: Treatment
+
+
 Rows = Mapping[str, OptionRow]
+
+
+def by_both(treatment: Treatment) -> OptionRow:
+    """A row of an option that both engines treat alike."""
+    return OptionRow(treatment, treatment)
+
+
+def by_engine(*, ours: OptionRow, vllm: OptionRow) -> OptionRow:
+    """A row with the treatments of two rows."""
+    return OptionRow(ours.ours, vllm.vllm)
 
 
 def done(text: str) -> OptionRow:
     """A row of an option that has an effect."""
-    return OptionRow(OptionFate.DONE, text)
+    return by_both(Treatment(OptionFate.DONE, text))
 
 
 def refused(text: str, *same: str) -> OptionRow:
     """A row of an option that must be as `text` says."""
-    return OptionRow(OptionFate.REFUSED, text, NOTHING_ASKED | frozenset(same))
+    return by_both(Treatment(OptionFate.REFUSED, text, NOTHING_ASKED | frozenset(same)))
 
 
 def without_effect(text: str, *same: str) -> OptionRow:
     """A row of an option that cannot change an answer, for the reason `text`."""
-    return OptionRow(OptionFate.NO_EFFECT, text, NOTHING_ASKED | frozenset(same))
+    return by_both(Treatment(OptionFate.NO_EFFECT, text, NOTHING_ASKED | frozenset(same)))
 
 
 def always_on(text: str) -> OptionRow:
     """A row of a switch that is always on, for the reason `text`, so that it has no effect."""
-    return OptionRow(OptionFate.NO_EFFECT, text, NOTHING_ASKED - {"false"} | {"true"})
+    return by_both(Treatment(OptionFate.NO_EFFECT, text, NOTHING_ASKED - {"false"} | {"true"}))
+
+
+def pass_on(
+    text: str, form: Any, example: str, *, ours: OptionRow, argument: str = "", same: str = ""
+) -> OptionRow:
+    """A row of an option that vLLM gets. `ours` has the treatment by our own engine.
+
+    False is a value like others. `same` are more values, between spaces, that vLLM does not get.
+    """
+    nothing = NOTHING_ASKED - {"false"} | frozenset(same.split())
+    return OptionRow(
+        ours.ours, Treatment(OptionFate.PASSED, text, nothing, form, example, argument)
+    )
 
 
 def each(names: str, row: OptionRow) -> dict[str, OptionRow]:
@@ -95,37 +134,73 @@ LMI_OPTIONS: Rows = {
     ),
     "async_mode": done("true contradicts a named rolling batch"),
     "entryPoint": done("one of LMI's own handlers for language models, or model.py"),
-    "task": done(
-        "auto, generate, text-generation, text-embedding, feature-extraction, embed, classify, "
-        "text-classification, score, rerank"
+    "task": by_engine(
+        ours=done(
+            "auto, generate, text-generation, text-embedding, feature-extraction, embed, classify, "
+            "text-classification, score, rerank"
+        ),
+        vllm=refused("auto or generate: " + NO_VECTORS, "generate", "text-generation"),
     ),
-    "pooling": done("a pooling mode in place of the model files' own"),
-    "normalize": done("whether embeddings are divided by their length"),
-    "max_rolling_batch_size": done("requests in one step"),
+    "pooling": by_engine(
+        ours=done("a pooling mode in place of the model files' own"),
+        vllm=refused("left out: " + NO_VECTORS),
+    ),
+    "normalize": by_engine(
+        ours=done("whether embeddings are divided by their length"),
+        vllm=refused("left out: " + NO_VECTORS),
+    ),
+    "max_rolling_batch_size": by_engine(
+        ours=done("requests in one step"),
+        vllm=done("requests in one step. Default: by the device"),
+    ),
     "max_rolling_batch_prefill_tokens": done("tokens in one step"),
     "dtype": done("the computing type: auto, fp32, bf16, fp16"),
-    "quantize": done("int8, which needs native kernels on CPU. Other kinds are refused"),
+    "quantize": pass_on(
+        "the kind of quantization. Default: as the weights are stored", Quantization, "fp8",
+        ours=refused(
+            "int8, which needs native kernels on CPU, or left out: weights are then computed as "
+            "they are stored", "int8"
+        ),
+        argument="quantization", same="false",
+    ),
     "output_formatter": done("the form of answers to inputs"),
     "tgi_compat": done("answers to inputs in the form of TGI"),
     "tensor_parallel_degree": done(
         "the ranks that divide the model, one for each accelerator: a number or max. Default: the "
         "reserved accelerators. On CPUs one process computes"
     ),
-    "pipeline_parallel_degree": done("with vLLM: the stages of each rank. Others must be 1"),
+    "pipeline_parallel_degree": by_engine(
+        ours=refused("1", "1"), vllm=done("the stages of each rank")
+    ),
     "enable_lora": done("adapters, and the routes that change them"),
-    "max_loras": done("distinct adapters in one step. Default: no limit"),
-    "max_cpu_loras": done("adapters that may be pinned"),
+    "max_loras": by_engine(
+        ours=done("distinct adapters in one step. Default: no limit"),
+        vllm=done("distinct adapters in one step. Default: as memory allows, at most 64"),
+    ),
+    "max_cpu_loras": by_engine(
+        ours=done("adapters that may be pinned"),
+        vllm=done("adapters in host memory. Default: as memory allows"),
+    ),
     "max_lora_rank": done("the largest rank of an adapter"),
-    "fuse_adapter": done("the adapter that is merged into a second set of weights"),
+    "fuse_adapter": by_engine(
+        ours=done("the adapter that is merged into a second set of weights"),
+        vllm=refused("left out: adapters are applied unmerged"),
+    ),
     "adapters": done("the folder of the model's own adapters, inside the model folder"),
     "model_loading_timeout": done("seconds until a start has failed"),
     "predict_timeout": done("seconds that an answer, or a stream's next token, may take"),
     "job_queue_size": done("requests that may wait while the batch is full"),
     "strict_fields": done("true refuses a request's field that is not known"),
     "strict_options": done("true refuses unknown options. Otherwise they give a warning"),
-    "pool_bytes": done("the pool of pages for KV cache and adapters"),
+    "pool_bytes": by_engine(
+        ours=done("the pool of pages for KV cache and adapters"),
+        vllm=done("the KV cache"),
+    ),
     "adapter_host_bytes": done("host memory of adapters"),
-    "adapter_cache_bytes": done("disk for copies of remote adapters"),
+    "adapter_cache_bytes": by_engine(
+        ours=done("disk for copies of remote adapters"),
+        vllm=without_effect("copies of remote adapters are not kept on disk"),
+    ),
     "tenants": done("policies of tenants"),
     "default_tenant": done("the policy of all other tenants"),
     "first_token_deadline_s": done("seconds until a request without a first token ends"),
@@ -149,7 +224,10 @@ LMI_OPTIONS: Rows = {
     "cluster_size": without_effect(ONE_PROCESS, "1"),
     **each("batch_size max_dynamic_batch_size", without_effect("batching is continuous", "1")),
     **each("max_batch_delay max_rolling_batch", without_effect("batching is continuous")),
-    "cpu_offload_gb_per_gpu": without_effect(OWN_MEMORY, "0"),
+    "cpu_offload_gb_per_gpu": pass_on(
+        "GiB of weights of each GPU that are in host memory", Gib, "2",
+        ours=without_effect(OWN_MEMORY, "0"), argument="cpu_offload_gb",
+    ),
     **each(
         "mpi_mode parallel_loading record_acceptance_rate waiting_steps use_passive_workers device "
         "device_map low_cpu_mem_usage pythonExecutable is_peft_model modelName",

@@ -1,6 +1,7 @@
-"""Every option that LMI, vLLM and TGI know, and its treatment.
+"""Every option that LMI, vLLM and TGI know, and its treatment by our own engine and by vLLM.
 
     done              read, or checked to have a value that is done
+    passed on         vLLM gets the value, once it has the right form
     refused           any value that asks for more ends the start
     no effect         accepted with a warning, since it cannot change an answer
     not in the table  a warning with similar names, or refused with option.strict_options=true
@@ -25,7 +26,8 @@ from hostelry.containers.lmi.settings.option_rows import (
     without_effect,
 )
 from hostelry.containers.lmi.settings.options import ALIASES
-from hostelry.containers.lmi.settings.vllm_options import GATEWAY, KERNELS, VLLM_OPTIONS, WATCHING
+from hostelry.containers.lmi.settings.passed_options import KERNELS
+from hostelry.containers.lmi.settings.vllm_options import GATEWAY, VLLM_OPTIONS, WATCHING
 
 TGI_VARIABLES: Rows = {
     **each(

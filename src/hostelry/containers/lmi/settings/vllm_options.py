@@ -1,6 +1,7 @@
 """Arguments of vLLM's engine and of `vllm serve`, under their own names.
 
-Arguments that LMI has under another name are in `options.ALIASES`.
+Arguments that LMI has under another name are in `options.ALIASES`. Those that vLLM gets as they are
+given are in `passed_options`.
 Source: vLLM 0.32, EngineArgs, AsyncEngineArgs and FrontendArgs, and some names of older versions.
 """
 
@@ -11,16 +12,21 @@ from hostelry.containers.lmi.settings.option_rows import (
     OWN_MEMORY,
     Rows,
     always_on,
+    by_engine,
     done,
     each,
     refused,
     without_effect,
 )
+from hostelry.containers.lmi.settings.passed_options import (
+    DENSE_ONLY,
+    KERNELS,
+    NO_STATE_SPACE,
+    OWN_STEPS,
+    PASSED_OPTIONS,
+    TEXT_ONLY,
+)
 
-TEXT_ONLY = "models read text only. Other parts are refused"
-DENSE_ONLY = "this engine refuses mixtures of experts"
-NO_STATE_SPACE = "it is for state-space models, which this engine refuses"
-KERNELS = "this engine chooses its own kernels"
 LOADING = "weights are read from the model's safetensors files"
 WATCHING = "it is for logs, metrics and traces"
 GATEWAY = "clients meet the gateway, not this server"
@@ -40,13 +46,13 @@ MODEL_ARGUMENTS: Rows = {
     "generation_config": done("where defaults of sampling come from: auto, vllm, or a folder "
                               "inside the model folder"),
     "override_generation_config": done("a JSON object of defaults of sampling"),
-    "kv_cache_dtype": done("auto, or the computing type. Others are refused"),
     "load_format": without_effect(LOADING, "safetensors"),
     "config_format": without_effect("the model folder's config.json is read", "hf"),
-    "model_impl": without_effect("this engine has one implementation of each model", "vllm"),
-    "enforce_eager": done(
-        "with vLLM: false compiles the model at the start, true never does. Default: it compiles "
-        "on GPUs only. Our own engine decides itself"
+    "enforce_eager": by_engine(
+        ours=always_on(KERNELS),
+        vllm=done(
+            "false compiles the model at the start, true never does. Default: it compiles on GPUs"
+        ),
     ),
     "code_revision": without_effect("code of a model's repository is never run"),
     "runner": refused("auto or generate", "generate"),
@@ -69,8 +75,6 @@ MODEL_ARGUMENTS: Rows = {
         "false: a max_model_len of the window's size gives the answers that it would"
     ),
     "quantization_config": refused("left out: weights are computed as they are stored"),
-    "allow_deprecated_quantization": refused("false: weights are computed as they are stored"),
-    "kv_cache_dtype_skip_layers": without_effect("keys and values are kept in the computing type"),
     "enable_return_routed_experts": refused("false: answers carry no routes of experts"),
     "return_sampling_mask": refused("false: answers carry no mask of tokens"),
     "watermark_config": refused("left out: answers are not watermarked"),
@@ -79,7 +83,6 @@ MODEL_ARGUMENTS: Rows = {
     "attention_config": without_effect(KERNELS),
     "engram_config": refused("left out: no model with such tables is served"),
     "additional_config": refused("left out: this engine has no other settings"),
-    "use_fp64_gumbel": without_effect("draws come from the same distribution"),
     "enable_prompt_embeds": without_effect("prompts as embeddings are refused by request"),
     "enable_trace_replay": without_effect("a request with such tokens is refused"),
     "structured_outputs_config": without_effect(
@@ -95,14 +98,10 @@ MODEL_ARGUMENTS: Rows = {
 ADAPTER_ARGUMENTS: Rows = {
     "lora_modules": done("adapters of the start: NAME=PATH by spaces, or JSON objects with name "
                          "and path. A path is inside the model folder, or an id of the hub"),
-    "fully_sharded_loras": without_effect("ranks divide adapters as their engine does"),
-    "lora_dtype": without_effect("adapters are computed in the computing type"),
     "lora_target_modules": refused("left out: every module that an adapter names is applied"),
     "default_mm_loras": without_effect(TEXT_ONLY),
     "enable_tower_connector_lora": without_effect(TEXT_ONLY),
     "max_lora_cls_labels": without_effect("no classifying adapter is loaded"),
-    **each("enable_mixed_moe_lora_format enable_moe_shared_loras", without_effect(DENSE_ONLY)),
-    "specialize_active_lora": without_effect(KERNELS),
 }  # fmt: skip
 
 MACHINE_ARGUMENTS: Rows = {
@@ -110,7 +109,7 @@ MACHINE_ARGUMENTS: Rows = {
         "tensor_parallel_size_local distributed_executor_backend worker_use_ray nnodes node_rank "
         "master_addr master_port distributed_timeout_seconds cpu_distributed_timeout_seconds "
         "numa_bind numa_bind_nodes numa_bind_cpus device_ids ray_workers_use_nsight "
-        "disable_custom_all_reduce enable_shm_tensor_arena max_parallel_loading_workers "
+        "enable_shm_tensor_arena max_parallel_loading_workers "
         "prefill_context_parallel_size decode_context_parallel_size dcp_comm_backend "
         "dcp_q_replicate dcp_kv_cache_interleave_size cp_kv_cache_interleave_size "
         "data_parallel_size data_parallel_rank data_parallel_start_rank data_parallel_size_local "
@@ -125,55 +124,40 @@ MACHINE_ARGUMENTS: Rows = {
         without_effect(ONE_PROCESS, "1", "0", "mp"),
     ),
     **each(
-        "enable_expert_parallel enable_ep_weight_filter moe_backend all2all_backend eplb_config "
-        "enable_eplb expert_placement_strategy num_redundant_experts eplb_window_size "
-        "eplb_step_interval eplb_log_balancedness",
+        "num_redundant_experts eplb_window_size eplb_step_interval eplb_log_balancedness",
         without_effect(DENSE_ONLY),
     ),
     **each(
-        "gpu_memory_utilization device_memory_utilization kv_cache_memory_bytes block_size "
-        "num_gpu_blocks_override offload_backend cpu_offload_params offload_group_size "
-        "offload_num_in_group offload_prefetch_step offload_params kv_offloading_size "
-        "kv_offloading_backend enable_sleep_mode sleep_mode_offload_cudagraph "
-        "sleep_preserve_parameter_names enable_cumem_allocator prefix_caching_hash_algo "
-        "prefix_cache_retention_interval prefix_match_unit swa_bounded_replay "
-        "disable_hybrid_kv_cache_manager kv_sharing_fast_prefill calculate_kv_scales "
-        "num_lookahead_slots preemption_mode",
+        "device_memory_utilization enable_sleep_mode sleep_mode_offload_cudagraph "
+        "sleep_preserve_parameter_names enable_cumem_allocator swa_bounded_replay "
+        "calculate_kv_scales num_lookahead_slots preemption_mode",
         without_effect(OWN_MEMORY),
     ),
     "swap_space": without_effect(OWN_MEMORY, "0"),
     **each("kv_transfer_config kv_events_config ec_transfer_config ec_manager_config",
            without_effect(NO_CACHE_SERVER)),
     **each(
-        "cudagraph_capture_sizes max_cudagraph_capture_size max_seq_len_to_capture ir_op_priority "
-        "linear_backend sparse_indexer_topk_backend attention_backend disable_cascade_attn "
-        "compilation_config kernel_config enable_flashinfer_autotune optimization_level "
-        "performance_mode gdn_prefill_backend kda_prefill_backend kda_decode_backend",
+        "max_seq_len_to_capture ir_op_priority sparse_indexer_topk_backend kernel_config "
+        "kda_decode_backend",
         without_effect(KERNELS),
     ),
     **each(
-        "mamba_config mamba_cache_dtype mamba_ssm_cache_dtype mamba_block_size mamba_cache_mode "
-        "enable_mamba_shared_prefix_checkpoint replayssm_buffer_len use_replayssm mamba_backend "
+        "mamba_config enable_mamba_shared_prefix_checkpoint replayssm_buffer_len use_replayssm "
+        "mamba_backend "
         "mamba_ssu_algorithm enable_mamba_cache_stochastic_rounding mamba_cache_philox_rounds",
         without_effect(NO_STATE_SPACE),
     ),
     **each(
-        "max_num_scheduled_tokens long_prefill_token_threshold max_num_partial_prefills "
-        "max_long_partial_prefills long_prefill_token_threshold_adaptive max_num_active_seqs "
-        "scheduler_reserve_full_isl prefill_schedule_interval watermark scheduling_policy "
-        "async_scheduling stream_interval scheduler_delay_factor num_scheduler_steps",
-        without_effect("this engine plans its own steps", "1", "fcfs"),
-    ),
-    "enable_chunked_prefill": always_on(
-        "long prompts are always computed in chunks"
+        "max_num_partial_prefills max_long_partial_prefills long_prefill_token_threshold_adaptive "
+        "max_num_active_seqs prefill_schedule_interval scheduler_delay_factor num_scheduler_steps",
+        without_effect(OWN_STEPS, "1"),
     ),
     **each("max_num_queued_reqs max_num_queued_tokens",
            without_effect("job_queue_size bounds the requests that wait")),
-    **each("speculative_config spec_method spec_model spec_tokens speculative_model "
-           "num_speculative_tokens per_request_spec_decode_metrics",
+    **each("speculative_model num_speculative_tokens per_request_spec_decode_metrics",
            without_effect(NO_SPECULATION)),
     **each(
-        "download_dir safetensors_load_strategy safetensors_prefetch_num_threads "
+        "download_dir safetensors_prefetch_num_threads "
         "safetensors_prefetch_block_size model_loader_extra_config ignore_patterns "
         "use_tqdm_on_load pt_load_map_location model_weights weight_transfer_config",
         without_effect(LOADING),
@@ -182,18 +166,22 @@ MACHINE_ARGUMENTS: Rows = {
 
 MEDIA_ARGUMENTS: Rows = each(
     "language_model_only enable_mm_embeds interleave_mm_strings "
-    "media_io_kwargs mm_processor_kwargs mm_processor_cache_gb mm_processor_cache_type "
-    "mm_hasher_algorithm mm_shm_cache_max_object_size_mb mm_encoder_only mm_encoder_tp_mode "
+    "media_io_kwargs mm_processor_kwargs mm_processor_cache_type "
+    "mm_hasher_algorithm mm_shm_cache_max_object_size_mb mm_encoder_only "
     "mm_encoder_attn_backend mm_encoder_attn_dtype mm_encoder_fp8_scale_path "
     "mm_encoder_fp8_scale_save_path mm_encoder_fp8_scale_save_margin renderer_num_workers "
-    "skip_mm_profiling video_pruning_rate video_pruning_method mm_tensor_ipc mm_processor_device "
-    "mm_ipc_gpu_memory_gb mm_device_do_normalize disable_chunked_mm_input "
+    "video_pruning_rate video_pruning_method mm_tensor_ipc mm_processor_device "
+    "mm_ipc_gpu_memory_gb mm_device_do_normalize "
     "allowed_local_media_path trust_request_mm_kwargs disable_mm_preprocessor_cache",
     without_effect(TEXT_ONLY),
 ) | {
-    "limit_mm_per_prompt": done('with vLLM: the most images of a request, {"image": 2}'),
-    "allowed_media_domains": done(
-        "with vLLM: which of the operator's hosts (HOSTELRY_MEDIA_DOMAINS) images may come from"
+    "limit_mm_per_prompt": by_engine(
+        ours=without_effect(TEXT_ONLY),
+        vllm=done('the most images of a request, {"image": 2}'),
+    ),
+    "allowed_media_domains": by_engine(
+        ours=without_effect(TEXT_ONLY),
+        vllm=done("which of the operator's hosts (HOSTELRY_MEDIA_DOMAINS) images may come from"),
     ),
 }
 
@@ -213,7 +201,9 @@ FRONTEND_ARGUMENTS: Rows = {
     ),
     "enable_prompt_tokens_details": refused("false: usage counts tokens without details"),
     "enable_per_request_metrics": refused("false: answers carry no times"),
-    "fingerprint_mode": refused("none: answers carry no system_fingerprint", "full", "hash"),
+    "fingerprint_mode": refused(
+        "left out, or none: answers carry no system_fingerprint", "full", "hash"
+    ),
     "fingerprint_value": refused("left out: answers carry no system_fingerprint"),
     "api_key": refused("left out: keys of clients are the gateway's"),
     "tool_server": refused("left out: no tools are run here"),
@@ -257,6 +247,7 @@ FRONTEND_ARGUMENTS: Rows = {
 }  # fmt: skip
 
 VLLM_OPTIONS: Rows = {
+    **PASSED_OPTIONS,
     **MODEL_ARGUMENTS,
     **ADAPTER_ARGUMENTS,
     **MACHINE_ARGUMENTS,

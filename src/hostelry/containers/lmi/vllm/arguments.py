@@ -23,6 +23,7 @@ from msgspec.structs import replace
 from hostelry.base.json import decode
 from hostelry.containers.lmi.settings.engine_settings import EngineSettings
 from hostelry.containers.lmi.settings.ranks import Holding, RankChoice, choose_ranks
+from hostelry.containers.lmi.vllm.sizes import Gpu, buffer_rank, count_adapters, memory_share
 from hostelry.engine.config import PooledTask
 from hostelry.engine.request import MAX_LOGPROBS, Request, SamplingParams, Structure
 from hostelry.engine.sampling.json_schema import rewrite_json_schema, rewrite_structural_tag
@@ -31,9 +32,6 @@ DTYPES: Mapping[str, str] = {
     "auto": "auto", "fp32": "float32", "fp16": "float16", "bf16": "bfloat16",
 }  # fmt: skip
 MAX_IMAGES = 8  # of a request, unless limit_mm_per_prompt says otherwise
-RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # vLLM has buffers for these ranks
-DEFAULT_MAX_LORAS = 4  # adapters of one step, for which vLLM computes over buffers
-MAX_HOST_ADAPTERS = 32  # adapters in memory. Others are read again from disk when needed.
 CPU_CACHE_SHARE = 1 / 8  # of the memory, as our own engine's pool
 LEAST_CACHE_BYTES = 64 << 20
 GIVEN = frozenset(
@@ -44,6 +42,7 @@ GIVEN = frozenset(
         "enable_lora", "adapter_host_bytes", "adapter_cache_folder", "adapter_cache_bytes",
         "base_names", "tenants", "accelerators", "fuse_adapter", "pooled",
         "degree", "pipeline_parallel", "cpu_ranks", "tensor_parallel",
+        "batch_by_device", "max_cpu_loras", "device_share", "vllm",
     }
 )  # fmt: skip
 EXTENSION = "hostelry.containers.lmi.vllm.worker_extension.AdapterCheck"
@@ -80,14 +79,20 @@ def follow_choice(
 
 
 def engine_arguments(
-    folder: str, settings: EngineSettings, *, on_cpu: bool, memory_bytes: int
+    folder: str,
+    settings: EngineSettings,
+    *,
+    gpu: Gpu | None,
+    memory_bytes: int,
+    width: int | None = None,
 ) -> dict[str, Any]:
-    """Arguments of vLLM's AsyncEngineArgs for the model in `folder`.
+    """Arguments of vLLM's AsyncEngineArgs for the model in `folder`, on CPUs or on this `gpu`.
 
-    `memory_bytes` is the memory that this server may use. `settings` have the ranks of
-    `follow_choice`. Code of the model's repository is never run. Raises ValueError for a setting
-    that changes answers and that vLLM cannot follow.
+    `memory_bytes` is the host's memory that this server may use, `width` the model's
+    `adapter_width`. `settings` have the ranks of `follow_choice`. Code of the model's repository is
+    never run. Raises ValueError for a setting that changes answers and that vLLM cannot follow.
     """
+    on_cpu = gpu is None
     for given, defaults in ((settings, EngineSettings()), (settings.pooled, PooledTask())):
         for name in given.__struct_fields__:
             value = getattr(given, name)
@@ -130,26 +135,20 @@ def engine_arguments(
             "tensor_parallel_size": settings.tensor_parallel,
             "pipeline_parallel_size": settings.pipeline_parallel,
         }
+    if gpu is not None:
+        arguments["gpu_memory_utilization"] = memory_share(settings.device_share)
     if settings.pool_bytes or on_cpu:
         share = max(LEAST_CACHE_BYTES, int(memory_bytes * CPU_CACHE_SHARE))
         arguments["kv_cache_memory_bytes"] = settings.pool_bytes or share
     if settings.enable_lora:
-        max_loras = settings.max_loras or DEFAULT_MAX_LORAS
+        max_loras, max_cpu_loras = count_adapters(settings, width, gpu, memory_bytes)
         arguments |= {
             "enable_lora": True,
             "max_loras": max_loras,
-            "max_cpu_loras": max(max_loras, MAX_HOST_ADAPTERS),
+            "max_cpu_loras": max_cpu_loras,
             "max_lora_rank": buffer_rank(settings.max_lora_rank),
         }
-    return arguments
-
-
-def buffer_rank(max_rank: int) -> int:
-    """The least rank of vLLM's buffers that holds `max_rank`. Raises ValueError above all."""
-    found = next((it for it in RANKS if it >= max_rank), None)
-    if found is None:
-        raise ValueError(f"max_lora_rank is {max_rank}; with vLLM it must be at most {RANKS[-1]}")
-    return found
+    return {**arguments, **settings.vllm}
 
 
 def sampling_arguments(request: Request, end_token_ids: Sequence[int]) -> dict[str, Any]:

@@ -22,12 +22,23 @@ from hostelry.containers.lmi.settings.ranks import RankChoice
 from hostelry.containers.lmi.vllm.adapters import VllmAdapter
 from hostelry.containers.lmi.vllm.arguments import engine_arguments, follow_choice
 from hostelry.containers.lmi.vllm.interface import Generated
+from hostelry.containers.lmi.vllm.sizes import Gpu
 from hostelry.engine.lora.errors import AdapterError
 from hostelry.engine.request import Request
 
 SHUTDOWN_S = 1.0
 
 LOG = logging.getLogger(__name__)
+
+
+def find_gpu() -> Gpu | None:
+    """The GPUs that vLLM computes on. None on CPUs."""
+    if current_platform.is_cpu():
+        return None
+    return Gpu(
+        name=current_platform.get_device_name(),
+        memory_bytes=current_platform.get_device_total_memory(),
+    )
 
 
 class AsyncVllm:
@@ -39,15 +50,18 @@ class AsyncVllm:
         settings: EngineSettings,
         *,
         end_token_ids: Sequence[int],
+        gpu: Gpu | None,
         memory_bytes: int,
+        width: int | None,
     ) -> None:
-        on_cpu = current_platform.is_cpu()
-        devices = 0 if on_cpu else torch.cuda.device_count()
+        devices = 0 if gpu is None else torch.cuda.device_count()
         settings, choice = follow_choice(
             settings, devices=devices, cpus=len(os.sched_getaffinity(0))
         )
         LOG.info("%s", choice.reason)
-        arguments = engine_arguments(folder, settings, on_cpu=on_cpu, memory_bytes=memory_bytes)
+        arguments = engine_arguments(
+            folder, settings, gpu=gpu, memory_bytes=memory_bytes, width=width
+        )
         self.num_steps = 0
         self.cached_tokens = 0
         self.preemptions = 0
@@ -67,6 +81,7 @@ class AsyncVllm:
             max_images=arguments["limit_mm_per_prompt"]["image"]
             if model.is_multimodal_model
             else 0,
+            max_batch_size=settings.max_batch_size,
         )
 
     @property
@@ -199,6 +214,6 @@ def find_warnings(
     found = [] if choice.warning is None else [choice.warning]
     if settings.max_model_len is None:
         found.append(f"with vLLM a request has at most {max_model_len} tokens, as its cache allows")
-    if settings.adapter_host_bytes or settings.adapter_cache_folder:
-        found.append("vLLM keeps adapters itself: adapter_host_bytes and the cache are not used")
+    if settings.adapter_cache_folder:
+        found.append("vLLM keeps adapters itself: the adapter cache is not used")
     return tuple(found)

@@ -2,10 +2,15 @@
 
 import json
 import logging
+import re
 from pathlib import Path
 
 LOGGING_FILE = "logging.json"
 ERROR_FILE = "first-error"
+# Source: vLLM 0.32, its registry of models, and transformers' AutoConfig.
+UNKNOWN_MODEL = re.compile(
+    r"are not supported for now|does not recognize this architecture|No model architectures"
+)
 MAX_FAILURE_CHARACTERS = 300  # a FailureReason has room for it
 
 
@@ -69,3 +74,8 @@ def failure_text(error: Exception, first: str | None = None) -> str:
     text = text.partition("Value error, ")[2] or text
     text = text.partition(" [type=")[0].partition(" For further information visit")[0]
     return f"vLLM: {type(error).__name__}: {text[:MAX_FAILURE_CHARACTERS]}"
+
+
+def names_unknown_model(text: str) -> bool:
+    """True if vLLM's error says that it has no code for this model."""
+    return UNKNOWN_MODEL.search(text) is not None

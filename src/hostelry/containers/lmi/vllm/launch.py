@@ -1,14 +1,4 @@
-"""Chooses the engine, and starts and ends vLLM's process by the interpreter of its runtime.
-
-option.backend   rolling_batch   vLLM is installed   tried, in this order
----------------  --------------  ------------------  ----------------------------------------
-hostelry         any             any                 ours
-vllm             any             yes                 vLLM
-vllm             any             no                  refused: how to install it
-auto             vllm            yes                 vLLM
-auto             vllm            no                  ours, with a line in the log
-auto             another         yes                 ours, then vLLM if ours cannot read the model
-auto             another         no                  ours (its refusal says how to install vLLM)
+"""Starts the engine of choice.py, vLLM's process by the interpreter of its runtime, and ends it.
 
 The interpreter finds our package by a folder that holds only a link to it. Our site-packages would
 hide the packages of the runtime.
@@ -42,9 +32,10 @@ from hostelry.containers.lmi.engine.child import (
 )
 from hostelry.containers.lmi.engine.messages import StartEngine
 from hostelry.containers.lmi.engine.process_backend import ProcessBackend, Spawn
-from hostelry.containers.lmi.settings.config import Backend, LmiConfig
+from hostelry.containers.lmi.settings.config import LmiConfig
 from hostelry.containers.lmi.settings.engine_settings import EngineSettings
-from hostelry.containers.lmi.settings.option_reader import ConfigurationError
+from hostelry.containers.lmi.settings.engine_terms import ENGINE_NAMES, Backend
+from hostelry.containers.lmi.vllm.choice import Host, choose_engines, describe_host
 from hostelry.containers.lmi.vllm.first_error import LOGGING_FILE, write_logging
 
 NAME = "vllm"
@@ -146,29 +137,6 @@ def vllm_environment(
     }
 
 
-def why_not(runtimes: Path, *, use_accelerators: bool) -> str | None:
-    """Why vLLM cannot be started. None if it can."""
-    runtime = find_installed(runtimes, NAME)
-    if runtime is None:
-        return f"vLLM is not installed in {runtimes}: hostelry runtimes install {NAME}"
-    if runtime.device == "cuda" and not use_accelerators:
-        return "the installed vLLM is for CUDA, and this server has no accelerator reserved"
-    return None
-
-
-def backends_to_try(config: LmiConfig, missing: str | None) -> tuple[Backend, ...]:
-    """The engines in order. `missing` is why vLLM cannot start. Raises ConfigurationError."""
-    if config.backend is Backend.HOSTELRY:
-        return (Backend.HOSTELRY,)
-    if config.backend is Backend.VLLM:
-        if missing is not None:
-            raise ConfigurationError(f"option.backend is vllm, but {missing}")
-        return (Backend.VLLM,)
-    if config.rolling_batch_is_vllm:
-        return (Backend.HOSTELRY,) if missing else (Backend.VLLM,)
-    return (Backend.HOSTELRY,) if missing else (Backend.HOSTELRY, Backend.VLLM)
-
-
 class ChosenEngine:
     """The engine of the configuration's choice: `start`, `wait_ready`, use `backend`, `close`.
 
@@ -179,10 +147,11 @@ class ChosenEngine:
         self._config = config
         self._forked = forked
         self._start: StartEngine | None = None
+        self._host = Host()
         self._left: tuple[Backend, ...] = ()
-        self._missing: str | None = None
         self._chosen: ProcessBackend | None = None
         self.name: Backend = Backend.HOSTELRY
+        self.reason = ""
 
     @property
     def backend(self) -> ProcessBackend:
@@ -194,13 +163,16 @@ class ChosenEngine:
         """Start the first engine to try. Raises ConfigurationError."""
         self._start = start
         config = self._config
-        self._missing = why_not(
-            config.runtimes_dir, use_accelerators=config.engine.use_accelerators
+        self._host = describe_host(
+            find_installed(config.runtimes_dir, NAME),
+            str(config.runtimes_dir),
+            os.environ,
+            os.listdir("/dev"),
         )
-        self._left = backends_to_try(config, self._missing)
+        choice = choose_engines(config, self._host)
+        self._left, self.reason = choice.engines, choice.reason
         if config.rolling_batch_is_vllm and self._left == (Backend.HOSTELRY,):
-            reason = self._missing or "option.backend is hostelry"
-            LOG.warning("rolling_batch=vllm runs on our own engine: %s", reason)
+            LOG.warning("rolling_batch=vllm runs on our own engine: %s", self.reason)
         await self._start_next(start)
 
     async def wait_ready(self) -> ModelFacts:
@@ -211,14 +183,15 @@ class ChosenEngine:
         except ModelUnsupportedError as error:
             if not self._left:
                 raise EngineFailedError(f"{error}{self._advice()}") from error
-            LOG.warning("our own engine does not read this model: %s; vLLM is asked", error)
-            refusal = str(error)
+            refusal = f"{ENGINE_NAMES[self.name]} does not read this model: {error}"
+            LOG.warning("%s; %s is asked", refusal, ENGINE_NAMES[self._left[0]])
         await self.backend.close()
+        self.reason = refusal
         await self._start_next(self._start)
         try:
             return await self.backend.wait_ready()
         except EngineFailedError as error:
-            raise EngineFailedError(f"our own engine: {refusal}; {error}") from error
+            raise EngineFailedError(f"{refusal}; {error}") from error
 
     async def close(self) -> None:
         """Stop what runs and wait for its exit."""
@@ -236,7 +209,9 @@ class ChosenEngine:
             self._chosen = ProcessBackend(spawn=spawn)
         else:
             self._chosen = ProcessBackend(spawn=self._ours())
-        LOG.info("the engine is %s", self.name.value)
+        LOG.info("the engine is %s: %s", self.name.value, self.reason)
+        for warning in self._config.terms.of(self.name).warnings:
+            LOG.warning("%s", warning)
         await self._chosen.start(start)
 
     def _ours(self) -> Spawn:
@@ -247,6 +222,8 @@ class ChosenEngine:
 
     def _advice(self) -> str:
         """Advice for a model that our engine cannot read."""
+        if self.name is Backend.VLLM:
+            return ""
         if self._config.backend is Backend.HOSTELRY:
             return "; vLLM may read it: option.backend=auto"
-        return f"; vLLM may read it, but {self._missing}" if self._missing else ""
+        return f"; vLLM may read it, but {self._host.missing}" if self._host.missing else ""

@@ -40,10 +40,15 @@ from hostelry.containers.lmi.vllm.adapters import (
     is_base_weight,
 )
 from hostelry.containers.lmi.vllm.arguments import sampling_arguments
-from hostelry.containers.lmi.vllm.async_llm import AsyncVllm
+from hostelry.containers.lmi.vllm.async_llm import AsyncVllm, find_gpu
 from hostelry.containers.lmi.vllm.engine import VllmEngine
-from hostelry.containers.lmi.vllm.first_error import failure_text, first_error
+from hostelry.containers.lmi.vllm.first_error import (
+    failure_text,
+    first_error,
+    names_unknown_model,
+)
 from hostelry.containers.lmi.vllm.interface import Vllm
+from hostelry.containers.lmi.vllm.sizes import adapter_width, fit_steps
 from hostelry.engine.lora.config import BaseIdentity
 from hostelry.engine.lora.errors import AdapterError
 from hostelry.engine.request import Request, SamplingParams
@@ -106,7 +111,8 @@ async def serve(stream: socket.socket, place: Path) -> int:
         return 0
     except Exception as error:
         LOG.exception("the engine failed")
-        send(Failed(failure_text(error, first_error(place))))
+        text = failure_text(error, first_error(place))
+        send(Failed(text, is_unsupported=names_unknown_model(text)))
         await writer.drain()
         return 1
 
@@ -123,11 +129,17 @@ async def run(reader: asyncio.StreamReader, send: Send, place: Path) -> int:
     start = TO_ENGINE.decode(bodies.pop(0))
     if not isinstance(start, StartEngine):
         raise TypeError(f"the first message is {type(start).__name__}, not StartEngine")
-    settings = start.settings
+    gpu = find_gpu()
+    settings = fit_steps(start.settings, gpu)
     folder = Path(start.folder)
     ends = end_token_ids(folder)
     llm = AsyncVllm(
-        start.folder, settings, end_token_ids=ends, memory_bytes=memory_bytes(os.environ)
+        start.folder,
+        settings,
+        end_token_ids=ends,
+        gpu=gpu,
+        memory_bytes=memory_bytes(os.environ),
+        width=adapter_width(decode((folder / "config.json").read_bytes(), dict[str, Any])),
     )
     await prove(llm)
     structures = StructureCompiler(

@@ -1,6 +1,7 @@
 """Frames between the two processes, and where a model's files are looked for."""
 
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -21,7 +22,12 @@ from hostelry.containers.lmi.engine.messages import (
 )
 from hostelry.containers.lmi.settings.config import LmiConfig, resolve_config
 from hostelry.containers.lmi.settings.engine_settings import EngineSettings
-from hostelry.containers.lmi.settings.model_source import adapter_folders, local_model, model_folder
+from hostelry.containers.lmi.settings.model_source import (
+    adapter_folders,
+    local_model,
+    locate_draft_model,
+    model_folder,
+)
 from hostelry.containers.lmi.settings.option_reader import ConfigurationError
 from hostelry.engine.config import PooledTask
 from hostelry.engine.request import FinishReason, Output, Request, SamplingParams, TokenLogprob
@@ -63,6 +69,37 @@ def test_frames_are_found_however_the_stream_is_cut(cuts: list[int], count: int)
         stream = stream[cut:]
     bodies += unframer.feed(stream)
     assert [TO_ENGINE.decode(body) for body in bodies] == messages
+
+
+@cases(
+    "options, expected",
+    case("in one object", 'speculative_config={"model": "draft", "num_speculative_tokens": 2}',
+        {"speculative_config": {"model": "MODEL/draft", "num_speculative_tokens": 2}}),
+    case("by vLLM's short names", "spec_model=/opt/ml/model/draft", {"spec_model": "MODEL/draft"}),
+    case("without a model", 'speculative_config={"method": "ngram"}',
+        {"speculative_config": {"method": "ngram"}}),
+    case("another option", "block_size=16", {"block_size": 16}),
+)  # fmt: skip
+def test_a_draft_model_is_a_folder_inside_the_model_folder(
+    tmp_path: Path, options: str, expected: dict[str, Any]
+) -> None:
+    (tmp_path / "draft").mkdir()
+    (tmp_path / "draft" / "config.json").write_text("{}")
+    config = resolve_config({}, f"option.{options}", (), tmp_path, 4)
+    given = locate_draft_model(config.engine, config).vllm
+    assert str(given).replace(str(tmp_path), "MODEL") == str(expected)
+
+
+@cases(
+    "model",
+    case("outside", "../draft"),
+    case("elsewhere", "/srv/draft"),
+    case("an id of the hub", "org/draft"),
+)
+def test_a_draft_model_elsewhere_is_refused(tmp_path: Path, model: str) -> None:
+    config = resolve_config({"OPTION_SPEC_MODEL": model}, "", (), tmp_path, 4)
+    with pytest.raises(ConfigurationError, match="inside the model folder"):
+        locate_draft_model(config.engine, config)
 
 
 def test_local_models(tmp_path: Path) -> None:

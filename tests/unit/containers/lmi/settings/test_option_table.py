@@ -1,9 +1,10 @@
 """Every option of the tables is done, refused or without effect, as docs/llm-options.md says."""
 
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from tests.cases import case, cases
@@ -11,12 +12,15 @@ from tests.llm_pages import DOCS, PAGES
 
 from hostelry.containers.lmi.settings import config as config_module
 from hostelry.containers.lmi.settings.config import ImageKind, LmiConfig, resolve_config
+from hostelry.containers.lmi.settings.engine_terms import Backend
 from hostelry.containers.lmi.settings.option_reader import ConfigurationError
 from hostelry.containers.lmi.settings.option_rows import (
     LMI_OPTIONS,
+    NOTHING_ASKED,
     PROPERTIES,
     OptionFate,
     OptionRow,
+    Treatment,
 )
 from hostelry.containers.lmi.settings.option_table import OPTIONS, TGI_VARIABLES
 from hostelry.containers.lmi.settings.options import (
@@ -27,9 +31,14 @@ from hostelry.containers.lmi.settings.options import (
     Options,
     Setting,
 )
+from hostelry.containers.lmi.settings.vllm_forms import Path as PathForm
+from hostelry.containers.lmi.settings.vllm_forms import read_form
 from hostelry.containers.lmi.settings.vllm_options import VLLM_OPTIONS
+from hostelry.containers.lmi.vllm.arguments import engine_arguments
+from hostelry.containers.lmi.vllm.sizes import Gpu
 
 ODD = "zz9"
+H100 = Gpu(name="NVIDIA H100", memory_bytes=80 << 30)
 
 
 def resolve(
@@ -38,6 +47,48 @@ def resolve(
     image: ImageKind = ImageKind.LMI,
 ) -> LmiConfig:
     return resolve_config(env, text, (), Path("/model"), 4, image)
+
+
+# Values of options that one engine does, whose form is checked for both.
+SAMPLES = {
+    "option.task": "embed", "option.pooling": "mean", "option.normalize": "true",
+    "option.fuse_adapter": "es\noption.enable_lora=true", "option.adapter_cache_bytes": "5",
+    "option.enforce_eager": "false", "option.limit_mm_per_prompt": "image=2",
+    "option.allowed_media_domains": "a.example", "option.pipeline_parallel_degree": "2",
+}  # fmt: skip
+ENGINES = (Backend.HOSTELRY, Backend.VLLM)
+
+
+class Given(NamedTuple):
+    """A way to give one option the value ODD, or a value that vLLM takes."""
+
+    name: str
+    treatment: Treatment
+    engine: Backend
+    text: str
+    env: dict[str, str]
+    image: ImageKind
+
+    @property
+    def sample(self) -> str:
+        return SAMPLES.get(self.name.lower().replace("sm_vllm_", "option."), ODD)
+
+    def resolve(self, value: str | None = None) -> LmiConfig:
+        value = value or self.sample
+        env = dict.fromkeys(self.env, value)
+        chosen = {"OPTION_BACKEND": self.engine.value}
+        return resolve(self.text.replace(ODD, value), {**chosen, **env}, self.image)
+
+
+def every_treatment(fate: OptionFate) -> Iterator[Given]:
+    for engine in ENGINES:
+        for name, row, text, env, image in every_row():
+            treatment = row.vllm if engine is Backend.VLLM else row.ours
+            given = Given(name, treatment, engine, text, env, image)
+            # The value false leaves out the variable of a vLLM image.
+            is_left_out = env and "false" in (given.sample, treatment.example)
+            if treatment.fate is fate and name != "option.backend" and not is_left_out:
+                yield given
 
 
 def every_row() -> Iterator[tuple[str, OptionRow, str, dict[str, str], ImageKind]]:
@@ -59,30 +110,54 @@ def test_the_pages_are_made_from_the_tables(page: str) -> None:
 
 
 def test_an_option_without_effect_gives_one_warning_with_its_reason() -> None:
-    for name, row, text, env, image in every_row():
-        if row.fate is OptionFate.NO_EFFECT:
-            (warning,) = resolve(text, env, image).warnings
-            assert warning.startswith(name)
-            assert row.text in warning
+    for given in every_treatment(OptionFate.NO_EFFECT):
+        (warning,) = given.resolve().find_warnings(given.engine)
+        assert warning.startswith(given.name)
+        assert given.treatment.text in warning
 
 
 def test_a_refused_option_ends_the_start_with_its_name_and_what_it_must_be() -> None:
-    for name, row, text, env, image in every_row():
-        if row.fate is OptionFate.REFUSED:
-            with pytest.raises(ConfigurationError) as caught:
-                resolve(text, env, image)
-            assert str(caught.value).startswith(name)
-            assert row.text in str(caught.value)
+    for given in every_treatment(OptionFate.REFUSED):
+        with pytest.raises(ConfigurationError) as caught:
+            given.resolve()
+        assert str(caught.value).startswith(given.name)
+        assert given.treatment.text in str(caught.value)
 
 
-def test_values_that_ask_for_nothing_give_no_warning() -> None:
+def test_an_option_that_is_passed_on_reaches_vllm_and_only_in_the_right_form() -> None:
+    for given in every_treatment(OptionFate.PASSED):
+        treatment = given.treatment
+        argument = treatment.argument or given.name.lower().rpartition("option.")[2].removeprefix(
+            "sm_vllm_"
+        )
+        config = given.resolve(treatment.example)
+        assert config.find_warnings(Backend.VLLM) == ()
+        made = engine_arguments("/model", config.engine, gpu=H100, memory_bytes=1 << 30)
+        assert made[argument] == read_form(treatment.example, treatment.form), given
+        if treatment.form is not PathForm:
+            with pytest.raises(ConfigurationError, match=given.name):
+                given.resolve("zz9!")
+
+
+def test_values_that_ask_for_nothing_are_not_passed_on_and_give_no_warning() -> None:
     for name, row in OPTIONS.items():
-        if row.fate is not OptionFate.DONE:
-            for value in row.same - {""}:
-                assert resolve(f"option.{name}={value}").warnings == ()
+        for engine, treatment in zip(ENGINES, (row.ours, row.vllm), strict=True):
+            if OptionFate.DONE not in (row.ours.fate, row.vllm.fate):
+                for value in treatment.same - {""}:
+                    dtype = (
+                        value if name == "kv_cache_dtype" and value not in NOTHING_ASKED else "auto"
+                    )
+                    config = resolve(
+                        f"option.{name}={value}\noption.backend={engine.value}\n"
+                        f"option.dtype={dtype}"
+                    )
+                    assert config.find_warnings(engine) == ()
+                    assert not config.engine.vllm
 
 
-def test_done_options_are_those_that_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_options_are_read_if_an_engine_does_them_or_gets_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     read: set[str] = set()
 
     class Seen(dict[str, Setting]):
@@ -94,9 +169,52 @@ def test_done_options_are_those_that_are_read(monkeypatch: pytest.MonkeyPatch) -
     options.settings = Seen()
     monkeypatch.setattr(config_module, "merge_options", lambda *_: options)
     resolve()
-    done = {name for name, row in OPTIONS.items() if row.fate is OptionFate.DONE}
-    done |= {"/" + name for name, row in PROPERTIES.items() if row.fate is OptionFate.DONE}
-    assert read == done
+    fates = {OptionFate.DONE, OptionFate.PASSED}
+    known = {**OPTIONS, **{"/" + name: row for name, row in PROPERTIES.items()}}
+    assert read == {name for name, row in known.items() if {row.ours.fate, row.vllm.fate} & fates}
+
+
+@cases(
+    "text, refused_by, message",
+    case("a cache of 8 bits is vLLM's", "option.kv_cache_dtype=fp8", Backend.HOSTELRY,
+        "it must be auto, or the computing type"),
+    case("weights of 8 bits are ours", "option.quantize=int8", Backend.VLLM, "left out"),
+    case("other quantized weights are vLLM's", "option.quantize=awq", Backend.HOSTELRY, "int8"),
+    case("vectors are ours", "option.task=embed", Backend.VLLM, "vLLM only generates text here"),
+    case("a merged adapter is ours", "option.enable_lora=true\noption.fuse_adapter=es",
+        Backend.VLLM, "adapters are applied unmerged"),
+)  # fmt: skip
+def test_an_option_that_one_engine_follows(text: str, refused_by: Backend, message: str) -> None:
+    terms = resolve(text).terms
+    (refusal,) = terms.of(refused_by).refusals
+    assert message in refusal
+    (other,) = set(ENGINES) - {refused_by}
+    assert terms.of(other).refusals == ()
+    with pytest.raises(ConfigurationError, match=re.escape(message)):
+        resolve(f"{text}\noption.backend={refused_by.value}")
+
+
+@cases(
+    "text, message",
+    case("a share above one", "option.gpu_memory_utilization=1.5",
+        "Expected `float` <= 1.0; it is the share of each GPU's memory"),
+    case("a kind of quantization that does not exist", "option.quantize=int3", "Invalid enum"),
+    case("a module for the compiler", 'option.compilation_config={"backend": "os.system"}',
+        "unknown field `backend`"),
+    case("a method that runs code", 'option.speculative_config={"method": "custom_class"}',
+        "Invalid enum"),
+    case("code of a draft model", 'option.speculative_config={"trust_remote_code": true}',
+        "unknown field `trust_remote_code`"),
+    case("a cache server", "option.kv_offloading_backend=lmcache", "Invalid enum"),
+    case("a name with a path", "option.attention_backend=../x", "matching regex"),
+    case("no object", "option.compilation_config=3", "Expected `object`"),
+    case("endless nesting", "option.eplb_config=" + "[" * 100_000, "option.eplb_config"),
+    case("two options of different engines", "option.kv_cache_dtype=fp8\noption.quantize=int8",
+        "with our own engine it must be auto, or the computing type; option.quantize"),
+)  # fmt: skip
+def test_a_value_that_no_engine_takes_ends_the_start(text: str, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=re.escape(message)):
+        resolve(text)
 
 
 def test_a_name_is_in_one_table_and_every_other_name_leads_to_one() -> None:
@@ -121,7 +239,7 @@ def test_a_name_is_in_one_table_and_every_other_name_leads_to_one() -> None:
 def test_an_option_outside_the_tables_is_named_or_refused(
     text: str, env: dict[str, str], message: str
 ) -> None:
-    (warning,) = resolve(text, env).warnings
+    (warning,) = resolve(text, env).terms.warnings
     assert message in warning
     with pytest.raises(ConfigurationError, match="not a known"):
         resolve(f"{text}\noption.strict_options=true", env)

@@ -13,6 +13,7 @@ from hostelry.containers.lmi.fake import FakeBackend
 from hostelry.containers.lmi.http.server import LmiServer
 from hostelry.containers.lmi.refusal import Surface
 from hostelry.containers.lmi.settings.config import ImageKind, LmiConfig, resolve_config
+from hostelry.containers.lmi.settings.engine_terms import Backend
 from hostelry.containers.lmi.settings.option_reader import ConfigurationError
 from hostelry.containers.lmi.settings.options import TGI_MANNERS, as_lmi, as_vllm
 
@@ -79,7 +80,7 @@ def test_which_model_a_vllm_image_serves(
 
 
 def test_the_variables_of_awss_notebooks_are_known() -> None:
-    warnings = resolve(NOTEBOOKS).warnings
+    warnings = resolve(NOTEBOOKS).find_warnings(Backend.HOSTELRY)
     assert not [it for it in warnings if "not a known" in it]
     settings = resolve(NOTEBOOKS)
     assert (settings.engine.dtype, settings.engine.max_batch_size) == ("bf16", 4)
@@ -89,7 +90,7 @@ def test_the_variables_of_awss_notebooks_are_known() -> None:
 @pytest.mark.parametrize(
     "env",
     [
-        {"SM_VLLM_KV_CACHE_DTYPE": "fp8"}, {"SM_VLLM_QUANTIZATION": "fp8"},
+        {"SM_VLLM_KV_CACHE_DTYPE": "fp7"}, {"SM_VLLM_QUANTIZATION": "fp7"},
         {"SM_VLLM_TOKENIZER_MODE": "mistral"}, {"SM_VLLM_RUNNER": "pooling"},
         {"SM_VLLM_CONFIG": "/opt/ml/model/vllm_config.yaml"}, {"SM_VLLM_MAX_LOGPROBS": "257"},
     ],
@@ -151,14 +152,14 @@ def test_lmis_schema_is_served_there_too() -> None:
 def test_variables_of_tgi(env: dict[str, str], field: str, expected: Any) -> None:
     settings = resolve(env, ImageKind.TGI)
     if expected is None:
-        assert not [it for it in settings.warnings if "MESSAGES" in it]
+        assert not [it for it in settings.find_warnings(Backend.HOSTELRY) if "MESSAGES" in it]
     else:
         owner = settings if hasattr(settings, field) else settings.engine
         assert getattr(owner, field) == expected
 
 
 def test_tgis_quantization_and_keys_are_refused() -> None:
-    for env in ({"QUANTIZE": "bitsandbytes"}, {"API_KEY": "k"}, {"ROPE_FACTOR": "2.0"}):
+    for env in ({"QUANTIZE": "eetq"}, {"API_KEY": "k"}, {"ROPE_FACTOR": "2.0"}):
         with pytest.raises(ConfigurationError):
             resolve(env, ImageKind.TGI)
 

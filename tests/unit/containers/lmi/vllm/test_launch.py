@@ -1,4 +1,4 @@
-"""The choice of the engine, the environment of vLLM, and the errors of its start."""
+"""The environment of vLLM, and the errors of its start."""
 
 import json
 import logging
@@ -8,58 +8,17 @@ from pathlib import Path
 import pytest
 from tests.cases import case, cases
 
-from hostelry.containers.lmi.settings.config import Backend, LmiConfig, resolve_config
 from hostelry.containers.lmi.settings.engine_settings import EngineSettings
-from hostelry.containers.lmi.settings.option_reader import ConfigurationError
 from hostelry.containers.lmi.vllm.first_error import (
     ERROR_FILE,
     LOGGING_FILE,
     MAX_FAILURE_CHARACTERS,
     failure_text,
     first_error,
+    names_unknown_model,
     write_logging,
 )
-from hostelry.containers.lmi.vllm.launch import backends_to_try, vllm_environment, why_not
-
-OURS, VLLM = Backend.HOSTELRY, Backend.VLLM
-MISSING = "vLLM is not installed in /runtimes: hostelry runtimes install vllm"
-
-
-def config(**options: str) -> LmiConfig:
-    env = {f"OPTION_{name.upper()}": it for name, it in options.items()}
-    return resolve_config(
-        {**env, "HOSTELRY_RUNTIMES_DIR": "/runtimes"}, "", ["config.json"], Path("/model"), 4
-    )
-
-
-@cases(
-    "options, missing, tried",
-    case("by default ours, then vLLM", {}, None, (OURS, VLLM)),
-    case("without vLLM ours alone", {}, MISSING, (OURS,)),
-    case("ours", {"backend": "hostelry"}, None, (OURS,)),
-    case("vLLM", {"backend": "vllm"}, None, (VLLM,)),
-    case("LMI's way to ask for vLLM", {"rolling_batch": "vllm"}, None, (VLLM,)),
-    case("which is not there", {"rolling_batch": "vllm"}, MISSING, (OURS,)),
-    case("backend is before", {"rolling_batch": "vllm", "backend": "hostelry"}, None, (OURS,)),
-    case("another batch", {"rolling_batch": "lmi-dist"}, None, (OURS, VLLM)),
-)
-def test_choice(options: dict[str, str], missing: str | None, tried: tuple[Backend, ...]) -> None:
-    assert backends_to_try(config(**options), missing) == tried
-
-
-def test_vllm_that_is_not_there_is_refused_with_what_would_help() -> None:
-    with pytest.raises(ConfigurationError, match="hostelry runtimes install vllm"):
-        backends_to_try(config(backend="vllm"), MISSING)
-
-
-def test_an_unknown_backend_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="one of auto, hostelry, vllm"):
-        config(backend="sglang")
-
-
-def test_what_is_not_installed_is_named_with_its_place(tmp_path: Path) -> None:
-    reason = why_not(tmp_path, use_accelerators=True)
-    assert reason == f"vLLM is not installed in {tmp_path}: hostelry runtimes install vllm"
+from hostelry.containers.lmi.vllm.launch import vllm_environment
 
 
 @cases(
@@ -77,6 +36,19 @@ def test_what_is_not_installed_is_named_with_its_place(tmp_path: Path) -> None:
 )
 def test_a_failure_of_vllm_in_short(error: Exception, text: str) -> None:
     assert failure_text(error) == text
+
+
+@cases(
+    "text, is_unknown",
+    case("no class", "vLLM: ValueError: Model architectures [X] are not supported for now", True),
+    case("no type", "vLLM: ValueError: model type `x` but Transformers does not recognize this "
+        "architecture.", True),
+    case("no class is named", "vLLM: ValueError: No model architectures are specified", True),
+    case("no memory", "vLLM: ValueError: No available memory for the cache blocks.", False),
+    case("an option", "vLLM: ValueError: max_loras must be at least 1", False),
+)  # fmt: skip
+def test_a_model_that_vllm_does_not_know(text: str, is_unknown: bool) -> None:
+    assert names_unknown_model(text) is is_unknown
 
 
 def test_vllm_finds_our_package_and_nothing_else_of_ours() -> None:

@@ -166,7 +166,7 @@ def test_scores_of_the_prompt_come_first_and_once() -> None:
 )
 def test_engine_arguments(settings: dict[str, Any], expected: dict[str, Any]) -> None:
     given = EngineSettings(**settings)
-    arguments = engine_arguments("/model", given, on_cpu=True, memory_bytes=1 << 30)
+    arguments = engine_arguments("/model", given, gpu=None, memory_bytes=1 << 30)
     assert {name: arguments[name] for name in expected} == expected
 
 
@@ -182,7 +182,7 @@ def test_engine_arguments(settings: dict[str, Any], expected: dict[str, Any]) ->
 )  # fmt: skip
 def test_ranks(settings: dict[str, Any], devices: int, expected: dict[str, Any]) -> None:
     given, choice = follow_choice(EngineSettings(**settings), devices=devices, cpus=2)
-    arguments = engine_arguments("/model", given, on_cpu=not devices, memory_bytes=1 << 30)
+    arguments = engine_arguments("/model", given, gpu=None, memory_bytes=1 << 30)
     found = {name: it for name, it in arguments.items() if name.endswith("parallel_size")}
     assert expected.items() <= found.items()
     assert bool(found) is bool(expected)
@@ -191,7 +191,7 @@ def test_ranks(settings: dict[str, Any], devices: int, expected: dict[str, Any])
 
 def test_without_lora_there_are_no_buffers_for_it() -> None:
     given = EngineSettings()
-    assert "enable_lora" not in engine_arguments("/model", given, on_cpu=True, memory_bytes=1 << 30)
+    assert "enable_lora" not in engine_arguments("/model", given, gpu=None, memory_bytes=1 << 30)
 
 
 @cases(
@@ -208,4 +208,4 @@ def test_without_lora_there_are_no_buffers_for_it() -> None:
 )
 def test_refused_settings(settings: dict[str, Any], text: str) -> None:
     with pytest.raises(ValueError, match=text):
-        engine_arguments("/model", EngineSettings(**settings), on_cpu=True, memory_bytes=1 << 30)
+        engine_arguments("/model", EngineSettings(**settings), gpu=None, memory_bytes=1 << 30)
