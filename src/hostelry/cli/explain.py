@@ -67,9 +67,10 @@ def explain(
 ) -> None:
     """Show what each instance holds and has free, and why each copy is placed or not placed.
 
-    For multi-model copies it also shows the loaded models and the latest evictions. For scalable
-    targets it shows the last decision with its reason, and the duration of the last scaling action.
-    With --graph it shows the steps of a graph, with their times in the last minute.
+    For multi-model copies it also shows the loaded models and the latest evictions, for LLMs the
+    engine with its reason. For scalable targets it shows the last decision with its reason, and the
+    duration of the last scaling action. With --graph it shows the steps of a graph, with their
+    times in the last minute.
 
     Exit code 1 if control does not answer, or there is no such endpoint or component.
 
@@ -101,14 +102,18 @@ def explain(
     names = [it["name"] for it in selected]
     targets = [it for it in scaling_targets(home, None, component) if it["endpoint"] in names]
     models = models_by_copy(selected, key_shown_to_agents(config, credentials))
+    one = {} if component is None else {"component": _get_base(selected[0], component) or ""}
+    caches = control_answer(config, credentials, "/internal/copy-caches", one)["copies"]
+    engines = list_engines(caches, names)
     if as_json:
         shown = [explanation_document(it, component) for it in selected]
-        print_json({"endpoints": shown, "scaling": targets, "models": models})
+        print_json({"endpoints": shown, "scaling": targets, "models": models, "engines": engines})
         return
     now = SystemClock().now()
     shown_once = selected if component is not None else reasons_once(selected)
     lines = [line for it in shown_once for line in explanation_lines(it, now, component)]
     lines += [line for name, it in models.items() for line in model_lines(name, it)]
+    lines += [_engine_line(it) for it in engines]
     lines += explained_lines(targets)
     typer.echo("\n".join([*lines, DECLARED_NOTE] if lines else ["No endpoints."]))
 
@@ -356,6 +361,30 @@ def models_by_copy(endpoints: Sequence[JsonObject], key: str) -> dict[str, Any]:
         for copy in endpoint["copies"]
         if copy.get("models_address")
     }
+
+
+def list_engines(caches: Mapping[str, JsonObject], endpoints: Sequence[str]) -> list[JsonObject]:
+    """The engines of LLM copies with their reasons, of these endpoints, and the copies of each.
+
+    `caches` are control's by copy id. A copy that does not answer is left out.
+    """
+    found: dict[tuple[str, str, str], list[str]] = {}
+    for copy_id, shown in caches.items():
+        cache = shown.get("cache", {})
+        if shown["endpoint"] in endpoints and cache.get("engine"):
+            owner = shown["component"] or shown["variant"]
+            key = (f"{shown['endpoint']}/{owner}", cache["engine"], cache["why_engine"])
+            found.setdefault(key, []).append(copy_id)
+    return [
+        {"of": owner, "engine": engine, "why": why, "copies": copies}
+        for (owner, engine, why), copies in sorted(found.items())
+    ]
+
+
+def _engine_line(found: JsonObject) -> str:
+    count = len(found["copies"])
+    copies = "1 copy has" if count == 1 else f"{count} copies have"
+    return f"  {found['of']}: {copies} the engine {found['engine']}: {found['why']}"
 
 
 def model_lines(copy_id: str, found: JsonObject | str) -> list[str]:

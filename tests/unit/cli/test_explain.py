@@ -19,7 +19,7 @@ from tests.unit.reconcile.samples import (
 )
 
 from hostelry.base.errors import TerminalError
-from hostelry.cli.explain import explanation_document, explanation_lines, select
+from hostelry.cli.explain import explanation_document, explanation_lines, list_engines, select
 from hostelry.domain.component import (
     ComponentStatus,
     InferenceComponent,
@@ -162,6 +162,26 @@ def test_an_endpoint_without_anything_is_explained_too(town: Town, state: str) -
     town.add(endpoint(deployment(variant(count=0 if state == "empty" else 1))))
     town.pass_once()
     assert text(town).startswith("endpoint ep  ")
+
+
+def test_engines_of_llms_are_named_with_their_reasons() -> None:
+    def shown(component: str | None, endpoint: str = "ep", **cache: str) -> dict[str, Any]:
+        answer = {"cache": cache} if cache else {"fault": "it did not answer in time"}
+        return {"endpoint": endpoint, "variant": "v1", "component": component, **answer}
+
+    ours, vllm = {"engine": "hostelry", "why_engine": "on CPUs"}, {"engine": "vllm"}
+    caches = {
+        "a": shown("chat", **ours),
+        "b": shown("chat", **ours),
+        "c": shown(None, **vllm, why_engine="on a GPU"),
+        "d": shown("chat", "other", **ours),
+        "silent": shown("chat"),
+        "older": shown("chat", kernels="native"),
+    }
+    assert list_engines(caches, ["ep"]) == [
+        {"of": "ep/chat", "engine": "hostelry", "why": "on CPUs", "copies": ["a", "b"]},
+        {"of": "ep/v1", "engine": "vllm", "why": "on a GPU", "copies": ["c"]},
+    ]
 
 
 def test_unknown_names_are_refused_with_the_known_ones(town: Town) -> None:
