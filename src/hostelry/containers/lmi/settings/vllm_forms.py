@@ -12,6 +12,7 @@ from msgspec import Meta
 from hostelry.base.json import decode
 
 MAX_LISTED = 256
+MAX_REASON_CHARACTERS = 200  # the reason may repeat the value
 Flag = bool
 Count = Annotated[int, Meta(ge=1, le=2**53 - 1)]
 Size = Annotated[int, Meta(ge=0, le=2**53 - 1)]
@@ -118,7 +119,9 @@ def read_form(text: str, form: Any) -> Any:
         lower = plain.lower()
         return msgspec.convert(lower if is_choice(form) else plain, form, strict=False)
     except (msgspec.MsgspecError, RecursionError) as error:
-        raise ValueError(str(error)) from error
+        choices = f"it must be one of {', '.join(map(str, get_args(form)))}"
+        reason = choices if is_choice(form) else str(error)[:MAX_REASON_CHARACTERS]
+        raise ValueError(reason) from error
 
 
 def is_list(form: Any) -> bool:
