@@ -1,11 +1,12 @@
 """Requests to the engine and its outputs: plain values of token ids."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from typing import Literal
 
 import msgspec
+from msgspec import structs
 
 
 class FinishReason(Enum):
@@ -172,8 +173,7 @@ class PromptLogprobs(msgspec.Struct, frozen=True, kw_only=True):
     top_logprobs: tuple[float, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Output:
+class Output(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, eq=False):
     """One step of one request.
 
     `token_id` is None if the request ended without a further token (abort, error, no token
@@ -195,7 +195,18 @@ class Output:
     error: str | None = None
     adapter_content_id: str | None = None
     prompt_logprobs: PromptLogprobs | None = None
-    queued_s: float | None = field(default=None, compare=False)
+    queued_s: float | None = None
     num_cached_tokens: int | None = None
     num_prompt_tokens: int | None = None
     vector: bytes | None = None
+
+    def __eq__(self, other: object) -> bool:
+        """Compare all but `queued_s`, which depends on the load."""
+        if not isinstance(other, Output):
+            return NotImplemented
+        mine, its = (structs.astuple(structs.replace(it, queued_s=None)) for it in (self, other))
+        return mine == its
+
+    def __hash__(self) -> int:
+        """By its request and token."""
+        return hash((self.request_id, self.token_id))

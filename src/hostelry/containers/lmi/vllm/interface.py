@@ -1,8 +1,9 @@
 """The part of vLLM that we use. Converts its outputs to ours, which are one `Output` per token."""
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Protocol
+
+from msgspec.structs import replace
 
 from hostelry.containers.lmi.engine.backend import ModelFacts
 from hostelry.containers.lmi.vllm.adapters import VllmAdapter
