@@ -48,7 +48,7 @@ from hostelry.fleet.launch.limited_process import limit_files
 from hostelry.fleet.launch.run_as import OpenArtifacts
 from hostelry.fleet.launch.warm import IDLE_S, WarmForks
 from hostelry.fleet.launch.warm_runtimes import WarmRuntimes
-from hostelry.fleet.records import AgentRecord, InstanceFolder
+from hostelry.fleet.records import AgentRecord, InstanceFolder, instance_folders
 from hostelry.fleet.rules.copy_user import NO_OWN_USERS
 from hostelry.fleet.rules.images import LMI_RULE
 from hostelry.home.home import Credentials, Home, load_config, load_credentials, log_format
@@ -77,7 +77,8 @@ class AgentServer(QuietServer):
 
 async def serve(home: Home, instance_id: str) -> None:
     """Run the agent of `instance_id` until SIGTERM or POST /shutdown."""
-    folder = InstanceFolder((home.instances / instance_id).resolve())
+    instances = home.instances.resolve()
+    folder = InstanceFolder(instances / instance_id)
     instance = decode(folder.instance.read_bytes(), Instance)
     devices = folder.load_devices() or ()
     if len(devices) < instance.shape.accelerators:
@@ -116,6 +117,7 @@ async def serve(home: Home, instance_id: str) -> None:
                 instance=instance,
                 operator_environment=operator,
                 devices=devices,
+                held_devices=lambda: held_devices(instances),
                 no_own_users=no_users if user is None else None,
                 address=f"http://127.0.0.1:{listener.getsockname()[1]}",
                 warm=(warm, runtimes),
@@ -127,6 +129,11 @@ async def serve(home: Home, instance_id: str) -> None:
         await agent.start()
         await agent.await_adoption(ADOPTION_TIMEOUT_S)
         await answer(agent, listener, folder, load_credentials(home).internal_key)
+
+
+def held_devices(instances: Path) -> list[tuple[str, ...]]:
+    """The real accelerators of each instance of this machine."""
+    return [folder.load_devices() or () for folder in instance_folders(instances)]
 
 
 def call_keys(home: Home, instance: Instance) -> dict[str, str | float]:

@@ -9,7 +9,7 @@ CPUs, further starts would only slow down all starts.
 import asyncio
 import os
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -102,7 +102,8 @@ class CopyDeps:
     `packages` each copy installs the packages of its code itself. `address` is the agent's.
     `no_own_users` says why programs run as the agent's user. None if each has its own user.
     `call_keys` returns new keys for a server that invokes models. `hide_paths` removes this
-    machine's paths from a text.
+    machine's paths from a text. `devices` are the instance's, `held_devices` returns the
+    devices of every instance of the machine.
     """
 
     images_file: Path
@@ -116,6 +117,7 @@ class CopyDeps:
     operator_environment: Mapping[str, str] = field(repr=False)
     policy: CopyPolicy = field(default_factory=CopyPolicy)
     devices: tuple[str, ...] = ()
+    held_devices: Callable[[], Iterable[tuple[str, ...]]] = tuple
     no_own_users: str | None = NO_OWN_USERS
     warm: Sequence[WarmStarts] = ()
     packages: CodePackages | None = None

@@ -100,6 +100,7 @@ def build_place(
         reserved_cpus=reserved_cpus(specs),
         num_sharing=num_sharing(specs),
         devices=deps.devices,
+        held_devices=tuple(deps.held_devices()),
         key=secrets.token_hex(KEY_BYTES),
     )
 

@@ -22,7 +22,11 @@ from hostelry.domain.copy import CopySpec
 from hostelry.domain.shape import Requirements, Shape
 from hostelry.fleet.host.processes import MARKER_VARIABLE
 from hostelry.fleet.rules.copy_user import OFFLINE, is_offline
-from hostelry.fleet.rules.devices import device_variables, select_copy_devices
+from hostelry.fleet.rules.devices import (
+    compute_device_share,
+    device_variables,
+    select_copy_devices,
+)
 from hostelry.fleet.rules.given_variables import given_variables
 from hostelry.fleet.rules.images import ImageRule
 from hostelry.fleet.rules.interpreter import PYTHON_VARIABLES
@@ -67,7 +71,7 @@ class CopyPlace:
     `machine_cpus` are the real CPUs, `reserved_cpus` the CPUs that all copies of the instance
     reserve together. `safe_ports` are free ports, for further listeners of a server. `num_sharing`
     containers without a reservation share the memory. `devices` are the instance's real
-    accelerators (`devices.assign_devices`).
+    accelerators (`devices.assign_devices`), `held_devices` the devices of every instance.
     """
 
     folder: Path
@@ -80,6 +84,7 @@ class CopyPlace:
     num_sharing: int = 1
     safe_ports: range = range(0)
     devices: tuple[str, ...] = ()
+    held_devices: tuple[tuple[str, ...], ...] = ()
     key: str | None = field(default=None, repr=False)
 
     def compute_limits(self, spec: CopySpec) -> CopyLimits:
@@ -142,7 +147,7 @@ def build_contract_variables(
         "HOSTELRY_MODEL_DIR": str(place.model_folder),
         **({"SAGEMAKER_MULTI_MODEL": "true"} if spec.container.is_multi_model else {}),
         **_safe_ports(place.safe_ports),
-        **_reservation(spec.requirements, place),
+        **_reservation(spec, place),
         **device_variables(select_visible_devices(spec, place.devices)),
         MARKER_VARIABLE: str(place.folder),
         **({} if place.key is None else {KEY_VARIABLE: place.key}),
@@ -167,11 +172,16 @@ def _safe_ports(ports: range) -> dict[str, str]:
     return {SAFE_PORTS: f"{ports[0]}-{ports[-1]}"} if ports else {}
 
 
-def _reservation(requirements: Requirements | None, place: CopyPlace) -> dict[str, str]:
-    """The copy's reservation, or the whole instance with its share of the memory."""
-    shape = place.shape
-    reserved = requirements or Requirements(
-        min_memory_bytes=shape.memory_bytes // place.num_sharing,
+def _reservation(spec: CopySpec, place: CopyPlace) -> dict[str, str]:
+    """The copy's reservation, or the whole instance with its share of the memory.
+
+    With its share of each accelerator, if it sees any.
+    """
+    shape, num_sharing = place.shape, 1 if spec.requirements else place.num_sharing
+    devices = select_visible_devices(spec, place.devices)
+    share = compute_device_share(devices, place.held_devices, num_sharing)
+    reserved = spec.requirements or Requirements(
+        min_memory_bytes=shape.memory_bytes // num_sharing,
         cpus=shape.cpus,
         accelerators=shape.accelerators,
     )
@@ -179,4 +189,5 @@ def _reservation(requirements: Requirements | None, place: CopyPlace) -> dict[st
         "HOSTELRY_CPUS": f"{reserved.cpus:g}",
         "HOSTELRY_ACCELERATORS": f"{reserved.accelerators:g}",
         "HOSTELRY_MEMORY_BYTES": str(reserved.min_memory_bytes),
+        **({"HOSTELRY_ACCELERATOR_SHARE": f"{share:.4g}"} if devices else {}),
     }

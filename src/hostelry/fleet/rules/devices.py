@@ -103,6 +103,19 @@ def select_copy_devices(
     return tuple(own) if accelerators is None or accelerators > 0 else ()
 
 
+def compute_device_share(
+    devices: Sequence[str], held: Iterable[Sequence[str]], num_sharing: int = 1
+) -> float:
+    """The share of each of its `devices` that a copy may use. All that share a device are equal.
+
+    `held` are the devices of every instance, the copy's own included. `num_sharing` containers of
+    the instance see the same devices.
+    """
+    instances = list(held)
+    holders = max((sum(device in it for it in instances) for device in devices), default=1)
+    return 1 / (max(holders, 1) * num_sharing)
+
+
 def device_variables(devices: Sequence[str]) -> dict[str, str]:
     """The variables that make a process see `devices` and no other accelerator."""
     visible = ",".join(devices)

@@ -281,6 +281,26 @@ def test_a_copy_without_requirements_sees_every_accelerator_of_its_instance() ->
     assert made["CUDA_VISIBLE_DEVICES"] == made["NVIDIA_VISIBLE_DEVICES"] == "2,3"
 
 
+@cases(
+    "requirements, held, containers, share",
+    case("alone on its devices", Requirements(min_memory_bytes=1, accelerators=2), ("23",), 1, "1"),
+    case("with another instance", Requirements(min_memory_bytes=1, accelerators=2), ("23", "3"), 1,
+        "0.5"),
+    case("with two containers of the same copy", None, ("23",), 3, "0.3333"),
+    case("without an accelerator", Requirements(min_memory_bytes=1), ("23",), 1, None),
+)  # fmt: skip
+def test_a_copy_gets_its_share_of_each_accelerator(
+    requirements: Requirements | None, held: tuple[str, ...], containers: int, share: str | None
+) -> None:
+    place = dataclasses.replace(
+        PLACE, devices=("2", "3"), held_devices=tuple(map(tuple, held)), num_sharing=containers
+    )
+    made = made_of({}, spec({}, requirements))
+    assert "HOSTELRY_ACCELERATOR_SHARE" not in made, "this machine has no accelerator"
+    made = made_of({}, spec({}, requirements), place)
+    assert made.get("HOSTELRY_ACCELERATOR_SHARE") == share
+
+
 def test_local_folders_replace_what_was_named_by_uri() -> None:
     given = spec({"HF_MODEL_ID": "s3://b/p/"})
     made = made_of({}, given, HF_MODEL_ID="/cache/x")

@@ -10,6 +10,7 @@ from hostelry.fleet.rules.devices import (
     MB,
     AcceleratorMemory,
     assign_devices,
+    compute_device_share,
     device_variables,
     find_real_devices,
     parse_accelerator_memory,
@@ -46,6 +47,22 @@ def test_the_devices_of_an_instance(
     declared: int, real: str, held: list[str], expected: str
 ) -> None:
     assert "".join(assign_devices(declared, real, held)) == expected
+
+
+@cases(
+    "devices, held, containers, share",
+    case("alone on a device", "0", ["0", "1"], 1, 1),
+    case("two instances on a device", "0", ["0", "0", "1"], 1, 1 / 2),
+    case("the most shared of several devices counts", "01", ["01", "1", "1"], 1, 1 / 3),
+    case("containers of one copy", "0", ["0"], 2, 1 / 2),
+    case("both", "0", ["0", "0"], 2, 1 / 4),
+    case("other instances are not known", "0", [], 1, 1),
+    case("no device", "", ["0"], 1, 1),
+)
+def test_the_share_of_a_device(
+    devices: str, held: list[str], containers: int, share: float
+) -> None:
+    assert compute_device_share(devices, held, containers) == share
 
 
 @given(
