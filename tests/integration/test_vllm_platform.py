@@ -141,12 +141,19 @@ def vllm_pids(platform: Platform) -> list[int]:
 def test_a_base_and_its_adapter_are_served_by_vllm_and_come_back_after_its_death(
     platform: Platform,
 ) -> None:
-    options = {"OPTION_ROLLING_BATCH": "vllm", "OPTION_ENABLE_LORA": "true"}
+    options = {
+        "OPTION_ROLLING_BATCH": "vllm",
+        "OPTION_ENABLE_LORA": "true",
+        "OPTION_BLOCK_SIZE": "32",
+        "OPTION_ASYNC_SCHEDULING": "false",
+    }
     described = create(platform, "base", **base_of("model", **options))
     assert described["InferenceComponentStatus"] == "InService", described
     adapter = {"Container": {"ArtifactUrl": "s3://models/adapter.tar.gz"}}
     described = create(platform, "es", BaseInferenceComponentName="base", **adapter)
     assert described["InferenceComponentStatus"] == "InService", described
+    why = "ep/base: 1 copy has the engine vllm: option.rolling_batch is vllm"
+    assert why in platform.cli("explain", "base").stdout
     runtime = platform.boto3("sagemaker-runtime")
     before = {name: ask(runtime, name) for name in ("base", "es")}
     assert before["base"] != before["es"]
@@ -173,5 +180,5 @@ def test_a_model_that_neither_engine_reads_fails_with_the_names_of_both(
     described = create(platform, "unknown", **base_of("unknown"))
     assert described["InferenceComponentStatus"] == "Failed"
     reason = described["FailureReason"]
-    assert "our own engine: UnsupportedModelError: architecture OracleForCausalLM" in reason
+    assert "our own engine does not read this model: UnsupportedModelError: arch" in reason
     assert "vLLM: ValidationError: The checkpoint you are trying to load has model type" in reason
