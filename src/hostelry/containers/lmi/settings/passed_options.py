@@ -63,7 +63,7 @@ MEMORY: Rows = {
     "kv_cache_dtype_skip_layers": pass_on(
         "layers whose keys and values have the computing type", Names, "0,1", ours=OUR_MEMORY
     ),
-    "block_size": pass_on("tokens of a block of the cache", Count, "16", ours=OUR_MEMORY),
+    "block_size": pass_on("tokens of a block of the cache", Count, "32", ours=OUR_MEMORY),
     "num_gpu_blocks_override": pass_on("blocks of the cache", Count, "512", ours=OUR_MEMORY),
     "prefix_caching_hash_algo": pass_on(
         "the hash of cached prompts", Literal["sha256", "sha256_cbor"], "sha256_cbor",
