@@ -23,7 +23,7 @@ MAX_JOINED_BYTES = 64 * 1024
 
 
 class JoinedWrites:
-    """A transport that sends what is written in one pass of the event loop at the pass's end.
+    """A transport that joins the writes of one pass of the event loop, and sends them after it.
 
     A head and its body leave in one call of the kernel. The tokens of one step leave in a row, for
     which the kernel and the receiver need less time than for tokens with work in between.
@@ -35,7 +35,7 @@ class JoinedWrites:
         self._num_bytes = 0
 
     def __getattr__(self, name: str) -> Any:
-        """All else is the transport's."""
+        """The transport's other members."""
         return getattr(self._transport, name)
 
     def write(self, data: bytes) -> None:
@@ -53,7 +53,7 @@ class JoinedWrites:
         self._transport.close()
 
     def flush(self) -> None:
-        """Send what was written."""
+        """Send the kept bytes."""
         parts, self._parts, self._num_bytes = self._parts, [], 0
         if parts and not self._transport.is_closing():
             self._transport.write(b"".join(parts))
