@@ -81,6 +81,11 @@ class Contestant:
         self._paused = False
         self._beside: tuple[int, ...] = ()
 
+    @property
+    def pid(self) -> int:
+        """The process that was started. Others may be its children."""
+        return self._process.pid
+
     def through(self, name: str, batches: Batches, pids: Sequence[int]) -> "Contestant":
         """The same engine reached another way, whose processes `pids` count as part of it.
 
