@@ -17,6 +17,7 @@ NAMES = (
     "kernels",
     "forward",
     "llm_server",
+    "token_cost",
     "llm_batches",
     "jobs",
     "multi_lora",
