@@ -32,6 +32,7 @@ EDGES = {
     "engine/runner/leader.py": "ends the step",
     "gateway/dispatcher.py": "answered with 500 and a request id",
     "gateway/mirroring/port.py": "logged; the client's request goes to production",
+    "http1/reply.py": "raised by the task that passes the answer on",
     "jobs/http.py": "answered with 500 and a request id",
     "metrics/persistence/shared.py": "logged; the next commit of the journal follows",
     "control/app.py": "answered with 500 and a request id",

@@ -44,7 +44,7 @@ def nests_deeper(value: Any, most: int) -> bool:
     return bool(level)
 
 
-def convert(value: Any, type: type[T]) -> T:
+def convert(value: Any, type: type[T], *, strict: bool = True) -> T:
     """Convert plain dictionaries and lists to a `type`. Raises as `msgspec.convert` does."""
     get_decoder(type)
-    return msgspec.convert(value, type)
+    return msgspec.convert(value, type, strict=strict)

@@ -169,10 +169,7 @@ class Engine:
         return self._deps.failure
 
     def watch(self, on_failure: Callable[[str], None]) -> None:
-        """Have a thread call `on_failure` with the reason once another rank has ended.
-
-        A step may still wait for that rank then.
-        """
+        """Have a thread call `on_failure` once another rank has ended. A step may still wait."""
         self._deps.watch(on_failure)
 
     @property
@@ -453,12 +450,8 @@ class Engine:
     def _finish_without_token(self, state: RequestState, vector: bytes | None = None) -> Output:
         """End a request whose prompt is computed and that asked for no token, or for a vector."""
         self._release(state, keys=self._validator.page_keys(state, state.tokens))
-        return Output(
-            request_id=state.request.id,
-            token_id=None,
-            vector=vector,
-            finish_reason=FinishReason.LENGTH if vector is None else FinishReason.POOLED,
-            adapter_content_id=state.content_id,
+        return state.build_end(
+            FinishReason.LENGTH if vector is None else FinishReason.POOLED, vector=vector
         )
 
     def _fail_all(self, reason: str) -> list[Output]:
@@ -471,15 +464,7 @@ class Engine:
     def _end_outside_step(self, request_id: str, reason: FinishReason, message: str | None) -> None:
         state = self._requests[request_id]
         self._release(state)
-        self._endings.append(
-            Output(
-                request_id=request_id,
-                token_id=None,
-                finish_reason=reason,
-                error=message,
-                adapter_content_id=state.content_id,
-            )
-        )
+        self._endings.append(state.build_end(reason, error=message))
 
     def _release(self, state: RequestState, keys: tuple[bytes, ...] = ()) -> None:
         """Forget a request and release its pages and its adapter."""

@@ -164,7 +164,10 @@ def _load_core(
             layers = [weights.layer(index) for index in range(weights.num_layers)]
             weights = replace(weights, layer=layers.__getitem__)
         decoder = _build_decoder(weights, config, kernels, clock)
-    share_bytes = _pool_share(device, _count_merged_bytes(spec, layout.dtype) if is_fused else 0)
+    reserved_bytes = _count_merged_bytes(spec, layout.dtype) if is_fused else 0
+    if isinstance(decoder, GraphedDecoder):
+        reserved_bytes += decoder.max_graph_bytes
+    share_bytes = _pool_share(device, reserved_bytes)
     pool = PoolTensor(layout, _count_pages(spec, config, layout, share_bytes), device)
     if isinstance(decoder, GraphedDecoder):
         decoder.prepare(pool)

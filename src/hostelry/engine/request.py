@@ -207,6 +207,10 @@ class Output(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, eq=F
         mine, its = (structs.astuple(structs.replace(it, queued_s=None)) for it in (self, other))
         return mine == its
 
+    def __ne__(self, other: object) -> bool:
+        """The contrary of `==`, which msgspec's own `!=` does not ask."""
+        return not self == other
+
     def __hash__(self) -> int:
         """By its request and token."""
         return hash((self.request_id, self.token_id))

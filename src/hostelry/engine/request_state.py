@@ -6,7 +6,7 @@ import msgspec
 
 from hostelry.engine.lora.versions import AdapterVersion
 from hostelry.engine.pooling.pooler import PartialSum
-from hostelry.engine.request import FinishReason, Request
+from hostelry.engine.request import FinishReason, Output, Request
 from hostelry.engine.runner.rows import PageRow
 from hostelry.engine.sampling.history import TokenHistory
 from hostelry.engine.sampling.results import Sampled
@@ -60,6 +60,19 @@ class RequestState(msgspec.Struct, kw_only=True):
         if token_id in eos_token_ids and not sampling.ignore_eos:
             return FinishReason.EOS
         return FinishReason.LENGTH if len(self.tokens) >= self.max_tokens else None
+
+    def build_end(
+        self, reason: FinishReason, *, error: str | None = None, vector: bytes | None = None
+    ) -> Output:
+        """The output of a request that ends without a further token."""
+        return Output(
+            request_id=self.request.id,
+            token_id=None,
+            vector=vector,
+            finish_reason=reason,
+            error=error,
+            adapter_content_id=self.content_id,
+        )
 
     def record(self, sampled: Sampled) -> Sampled:
         """Append the token to the request's history. Returns it, or the error."""

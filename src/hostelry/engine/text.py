@@ -35,6 +35,9 @@ class IncrementalDetokenizer:
         self._window.append(token_id)
         text = self._decode(self._window)
         certain = len(text) - _num_pending(text)
+        if self._boundary and certain == len(text) == self._num_reported:
+            self._window.pop()  # a token without text must not be all that the next one follows
+            return ""
         delta = text[self._num_reported : certain]
         self._num_reported = max(self._num_reported, certain)
         self._cut(text, is_whole=certain == len(text))

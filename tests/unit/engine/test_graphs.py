@@ -245,7 +245,7 @@ def test_a_failed_capture_before_the_first_step_leaves_the_other_steps() -> None
     bench.graphed.prepare(bench.pool)
     bench.run(batch([1]), times=2)
     bench.run(batch([1] * 5), times=3)
-    assert (bench.decoder.num_eager, bench.capture.num_captures) == (3, 3)
+    assert (bench.decoder.num_eager, bench.capture.num_captures) == (2, 3), "the largest are first"
 
 
 def test_a_mixed_step_has_room_for_the_most_tiles() -> None:

@@ -40,6 +40,11 @@ class JoinedWrites:
 
     def write(self, data: bytes) -> None:
         """Keep `data` for a moment, or send it with all before it if that is much."""
+        if len(data) > MAX_JOINED_BYTES:  # joining would copy it
+            self.flush()
+            if not self._transport.is_closing():
+                self._transport.write(data)
+            return
         if not self._parts:
             asyncio.get_running_loop().call_soon(self.flush)
         self._parts.append(data)

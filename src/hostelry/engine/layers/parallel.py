@@ -148,7 +148,7 @@ def check_divides(world_size: int, **sizes: int) -> None:
         if size % world_size:
             raise ValueError(
                 f"{world_size} ranks cannot share {name} {size} evenly; "
-                f"choose a number of ranks that divides it"
+                f"choose a number of ranks (tensor_parallel_degree) that divides it"
             )
 
 

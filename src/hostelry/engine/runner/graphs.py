@@ -87,20 +87,25 @@ class CudaCapture:
         self._device = device
         self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._memory = torch.cuda.graph_pool_handle()
+        self._results: torch.Tensor | None = None  # of all graphs: read before the next replay
 
     def __call__(self, compute: Compute) -> Compute:
         """A function that replays the work, which has run once. Raises RuntimeError on failure."""
         current = torch.cuda.current_stream(self._device)
         self._stream.wait_stream(current)
         with torch.cuda.stream(self._stream):
-            compute()  # kernels are compiled and libraries allocate outside the capture
+            like = compute()  # kernels are compiled and libraries allocate outside the capture
         current.wait_stream(self._stream)
+        if self._results is None or self._results.numel() < like.numel():
+            self._results = torch.empty_like(like).flatten()
+        result = self._results[: like.numel()].view(like.shape)
+        del like
         graph = torch.cuda.CUDAGraph()
         # Other threads copy adapters and pin memory meanwhile, which is not part of the graph.
         with torch.cuda.graph(
             graph, pool=self._memory, stream=self._stream, capture_error_mode="thread_local"
         ):
-            result = compute()
+            result.copy_(compute())
 
         def replay() -> torch.Tensor:
             graph.replay()
@@ -139,12 +144,17 @@ class GraphLimits(msgspec.Struct, frozen=True, kw_only=True):
         return next((it for it in buckets if it >= num_rows), None)
 
     def list_kinds(self) -> "list[GraphKind]":
-        """All kinds of steps that can have a graph, the most frequent ones first."""
-        sizes = [(it, False) for it in self.buckets] + [(it, True) for it in self.mixed_buckets]
+        """All kinds of steps that can have a graph, the most frequent ones first.
+
+        Of these the larger buckets come first, because smaller ones fit into their memory.
+        """
+        sizes = ((False, self.buckets), (True, self.mixed_buckets))
         return [
             GraphKind(bucket, has_adapters, is_aligned, is_mixed)
-            for has_adapters, is_aligned in ((False, True), (True, True), (True, False))
-            for bucket, is_mixed in sizes
+            for is_aligned in (True, False)
+            for is_mixed, buckets in sizes
+            for has_adapters in ((False, True) if is_aligned else (True,))
+            for bucket in reversed(buckets)
         ]
 
 
@@ -177,6 +187,7 @@ class GraphedDecoder(LogitsDecoder):
         self._uses: dict[GraphKind, int] = {}
         self._is_closed = False  # no more captures
         self._is_prepared = False
+        self.max_graph_bytes = limits.max_bytes
         self._capture_s = 0.0
 
     @property

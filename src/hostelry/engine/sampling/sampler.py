@@ -32,6 +32,7 @@ from hostelry.engine.sampling.truncate import (
 )
 
 _ROWS_AT_ONCE = 8
+_DEVICE_CELLS = 1 << 23  # of rows times tokens that a device computes at once: about half a GB
 
 
 @torch.inference_mode()
@@ -61,9 +62,12 @@ def sample(
             token_id = int(greedy_S[row])
             results[row] = Sampled(token_id) if finite_S[row] else Sampled(None, error=NOT_FINITE)
     if others and logits_SV.device.type != "cpu":
-        rows = [row for row in others if can_sample_on_device(histories[row])]
-        chosen = sample_on_device(_select(logits_SV, rows), [histories[row] for row in rows])
-        results.update(zip(rows, chosen, strict=True))
+        able = [row for row in others if can_sample_on_device(histories[row])]
+        at_once = max(1, _DEVICE_CELLS // logits_SV.shape[1])
+        for start in range(0, len(able), at_once):
+            rows = able[start : start + at_once]
+            chosen = sample_on_device(_select(logits_SV, rows), [histories[row] for row in rows])
+            results.update(zip(rows, chosen, strict=True))
         others = [row for row in others if row not in results]
     for start in range(0, len(others), _ROWS_AT_ONCE):
         rows = others[start : start + _ROWS_AT_ONCE]

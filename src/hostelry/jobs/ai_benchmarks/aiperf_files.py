@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from hostelry.base.json import decode
 from hostelry.domain.ai_benchmark_job import AiWorkload
 from hostelry.jobs.ai_benchmarks.llm_load import TIMEOUT_S
 from hostelry.loadtest.tally import LoadTally
@@ -59,9 +60,6 @@ class AiperfRecord(msgspec.Struct, frozen=True):
     error: _Error | None = None
 
 
-DECODER = msgspec.json.Decoder(AiperfRecord)
-
-
 def build_configuration(
     workload: AiWorkload, model: str, url: str, *, is_chat: bool
 ) -> dict[str, Any]:
@@ -69,10 +67,9 @@ def build_configuration(
     phase: dict[str, Any] = {"type": "concurrency", "concurrency": workload.concurrency}
     if workload.request_rate_per_s is not None:
         phase |= {"type": "constant", "rate": workload.request_rate_per_s}
+    phase |= {"duration": workload.duration_s, "gracePeriod": TIMEOUT_S}
     if workload.request_count is not None:
         phase["requests"] = workload.request_count
-    else:
-        phase |= {"duration": workload.duration_s, "gracePeriod": TIMEOUT_S}
     return {
         "schemaVersion": "2.0",
         "randomSeed": workload.seed % 2**32,
@@ -109,7 +106,7 @@ def read_records(lines: Iterable[bytes]) -> LoadTally:
     tally, first_ns, last_ns = LoadTally(), None, 0
     for line in lines:
         try:
-            record = DECODER.decode(line)
+            record = decode(line, AiperfRecord)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise AiperfRecordError(f"AIPerf's record {line[:200]!r} is invalid: {error}") from None
         began_ns = record.metadata.request_start_ns

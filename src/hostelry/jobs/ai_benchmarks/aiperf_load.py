@@ -84,7 +84,8 @@ async def run_aiperf(
     async with _open_folder(aiperf.scratch) as folder, open_proxy(calls, clock) as proxy:
         configuration = build_configuration(workload, "model", proxy.url, is_chat=is_chat)
         await asyncio.to_thread(_write_files, folder, configuration, bodies)
-        code = await _run(aiperf, folder, proxy)
+        with tempfile.TemporaryDirectory(prefix="aiperf-") as sockets:
+            code = await _run(aiperf, folder, sockets, proxy)
         return await asyncio.to_thread(_read_results, folder, code)
 
 
@@ -110,13 +111,13 @@ def _write_files(folder: Path, configuration: dict[str, Any], bodies: Sequence[b
         (folder / TOKENIZER / name).write_bytes(msgspec.json.encode(content))
 
 
-async def _run(aiperf: Aiperf, folder: Path, proxy: ProxyAddress) -> int:
-    """Run AIPerf to its end, and return its exit code."""
+async def _run(aiperf: Aiperf, folder: Path, sockets: str, proxy: ProxyAddress) -> int:
+    """Run AIPerf to its end, and return its exit code. `sockets` is a folder with a short path."""
     command = (*aiperf.command, "profile", "--config", CONFIGURATION)
     variables = {
         "PATH": os.defpath,
         "HOME": str(folder),
-        "TMPDIR": str(folder),
+        "TMPDIR": sockets,
         KEY_VARIABLE: proxy.key,
         FOLDER_VARIABLE: str(folder),
     }
@@ -139,19 +140,24 @@ def _read_results(folder: Path, code: int) -> AiperfResult:
     try:
         with (results / RECORDS).open("rb") as lines:
             tally = read_records(lines)
+        if code and tally.num_ok:
+            raise AiperfError(
+                f"AIPerf ended with code {code}, so its results are not whole. It says:"
+                f" {_find_cause(folder)}"
+            )
         summary = results / SUMMARY
         return AiperfResult(tally, summary.read_bytes() if summary.exists() else None)
     except AiperfRecordError as error:
         raise AiperfError(str(error)) from None
     except OSError:
-        cause = _find_cause((folder / OUTPUT).read_bytes().decode("utf-8", "replace"))
         raise AiperfError(
-            f"AIPerf ended with code {code} and without results. It says: {cause}"
+            f"AIPerf ended with code {code} and without results. It says: {_find_cause(folder)}"
         ) from None
 
 
-def _find_cause(output: str) -> str:
+def _find_cause(folder: Path) -> str:
     """The first error that AIPerf has logged, else the end of its output."""
+    output = (folder / OUTPUT).read_bytes().decode("utf-8", "replace")
     _, marker, text = output.partition(" ERROR ")
     text = text.partition("\n")[0] if marker else output[-MAX_SHOWN_CHARS:]
     return " ".join(printable(text).split())[:MAX_SHOWN_CHARS]

@@ -1,8 +1,8 @@
 """A program in AIPerf's place: reads its configuration, sends the requests, and writes its records.
 
 Run as ``python aiperf_program.py ACT profile --config FILE``. ACT `send` sends each request once,
-`fail` exits with code 3, `hang` sends one request and never ends, and `guess` sends
-requests with another key.
+`fail` exits with code 1 at once, `break` after its results, `hang` sends one request and never
+ends, and `guess` sends requests with another key.
 """
 
 import http.client
@@ -64,6 +64,8 @@ def main() -> None:
     (results / "profile_export_aiperf.json").write_text(json.dumps({"by": "AIPerf"}))
     lines = [json.dumps(it) for it in records]
     (results / "profile_export.jsonl").write_text("\n".join(lines))
+    if act == "break":
+        sys.exit("12:00:00 ERROR    A worker is gone")
 
 
 if __name__ == "__main__":

@@ -308,6 +308,11 @@ def test_aiperf_sends_the_load_if_it_is_installed(has_lines: bool, tmp_path: Pat
 
 @cases(
     "act, reason",
+    case(
+        "it ends with an error after its results",
+        "break",
+        "AIPerf ended with code 1, so its results are not whole. It says: A worker is gone",
+    ),
     case("it ends without results", "fail", "AIPerf ended with code 1 and without results. It"
         " says: Failed to load tokenizer"),
     case("its requests have another key", "guess", "20 of 20 requests failed. The first: 401: The"
@@ -317,9 +322,11 @@ def test_a_load_of_aiperf_that_fails_is_the_end_of_the_job(
     act: str, reason: str, tmp_path: Path
 ) -> None:
     llm = Llm()
-    end, _ = measure(Rig(llm, aiperf=aiperf(tmp_path, act)))
+    rig = Rig(llm, aiperf=aiperf(tmp_path, act))
+    end, _ = measure(rig)
     assert end.reason == reason
-    assert len(llm.bodies) == 2 + 4, "probes, warm-up"
+    results = rig.store.objects.get("s3://out/results/chat/results.json")
+    assert results is None or results["ok"] == 0
 
 
 def test_a_cancelled_job_ends_aiperf(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from hostelry.jobs.ai_benchmarks.aiperf_files import (
     read_records,
 )
 
+LONGEST = {"duration": 7200.0, "gracePeriod": 600.0}
 USERS = AiWorkload(prompt_tokens_mean=60.0, concurrency=4, request_count=40, seed=7)
 
 
@@ -30,9 +31,9 @@ def record(start_s: float, **metrics: Any) -> dict[str, Any]:
 
 @cases(
     "workload, phase",
-    case("users", USERS, {"type": "concurrency", "concurrency": 4, "requests": 40}),
+    case("users", USERS, {"type": "concurrency", "concurrency": 4, "requests": 40, **LONGEST}),
     case("a rate", AiWorkload(prompt_tokens_mean=60.0, request_rate_per_s=2.5, request_count=9),
-        {"type": "constant", "rate": 2.5, "concurrency": 1, "requests": 9}),
+        {"type": "constant", "rate": 2.5, "concurrency": 1, "requests": 9, **LONGEST}),
     case("a duration", AiWorkload(prompt_tokens_mean=60.0, duration_s=30.0),
         {"type": "concurrency", "concurrency": 1, "duration": 30.0, "gracePeriod": 600.0}),
 )  # fmt: skip

@@ -1,7 +1,7 @@
 """Runs an invocation: tokenize, check the length, generate, detokenize."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import aclosing
 from itertools import accumulate
 
@@ -262,17 +262,31 @@ async def run(
     by_id = {each.request.id: each for each in sequences}
     async with aclosing(backend.generate([each.request for each in sequences])) as steps:
         async for outputs in steps:
-            pieces = []
-            for output in outputs:
-                sequence = by_id[output.request_id]
-                if output.prompt_logprobs is not None:
-                    sequence.generated.prompt_logprobs.append(output.prompt_logprobs)
-                elif sequence.generated.finish_reason is None:
-                    pieces.append((sequence, await take(sequence, output, backend)))
-            if pieces and took is not None:
-                took(pieces)
-            if pieces:
-                yield pieces
+            for step in split_steps(outputs):
+                pieces: Pieces = []
+                for output in step:
+                    sequence = by_id[output.request_id]
+                    if output.prompt_logprobs is not None:
+                        sequence.generated.prompt_logprobs.append(output.prompt_logprobs)
+                    elif sequence.generated.finish_reason is None:
+                        pieces.append((sequence, await take(sequence, output, backend)))
+                if pieces and took is not None:
+                    took(pieces)
+                if pieces:
+                    yield pieces
+
+
+def split_steps(outputs: Sequence[Output]) -> Iterator[Sequence[Output]]:
+    """Parts with at most one output per request, because forms count by a sequence's state."""
+    step: list[Output] = []
+    seen: set[str] = set()
+    for output in outputs:
+        if output.request_id in seen:
+            yield step
+            step, seen = [], set()
+        step.append(output)
+        seen.add(output.request_id)
+    yield step
 
 
 async def take(sequence: RunningSequence, output: Output, backend: EngineBackend) -> Piece:

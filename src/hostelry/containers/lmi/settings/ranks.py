@@ -40,7 +40,7 @@ class Holding(msgspec.Struct, frozen=True, kw_only=True):
     cpu_ranks: bool = False
 
 
-class Held(msgspec.Struct, frozen=True, kw_only=True):
+class RankUnits(msgspec.Struct, frozen=True, kw_only=True):
     """The number and kind of what ranks use, one each."""
 
     count: int
@@ -89,7 +89,7 @@ def choose_ranks(
     return _check_ranks(
         ranks,
         pipeline,
-        Held(count=held, kind=kind, is_reserved=bool(reserved)),
+        RankUnits(count=held, kind=kind, is_reserved=bool(reserved)),
         "the reservation asks" if degree is None else f"{OPTION} {degree} asks",
     )
 
@@ -109,7 +109,7 @@ def _choose_one_process(degree: Degree | None, pipeline: int) -> RankChoice:
     )
 
 
-def _check_ranks(ranks: int, pipeline: int, held: Held, asked: str) -> RankChoice:
+def _check_ranks(ranks: int, pipeline: int, held: RankUnits, asked: str) -> RankChoice:
     """The choice of `ranks`. Raises ValueError if they need more than `held`."""
     needed = ranks * pipeline
     stages = f" of {pipeline} stages" if pipeline > 1 else ""

@@ -1,7 +1,7 @@
 """Forms of the values that vLLM's engine gets, and their reading. Pure.
 
 A value never names code, a host, a port or a file, except for a draft model inside the model
-folder. Members of JSON objects that are not listed here are refused for the same reason.
+folder. ListedMembers of JSON objects that are not listed here are refused for the same reason.
 """
 
 from typing import Annotated, Any, Literal, get_args, get_origin
@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import msgspec
 from msgspec import Meta
 
-from hostelry.base.json import decode
+from hostelry.base.json import convert, decode
 
 MAX_LISTED = 256
 MAX_REASON_CHARACTERS = 200  # the reason may repeat the value
@@ -42,11 +42,11 @@ SpeculationMethod = Literal[
 ]  # fmt: skip
 
 
-class Members(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class ListedMembers(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A JSON object with known members, which are left out unless they are given."""
 
 
-class Speculation(Members, frozen=True):
+class Speculation(ListedMembers, frozen=True):
     """`speculative_config`. `model` is a folder inside the model folder."""
 
     method: SpeculationMethod | None = None
@@ -60,7 +60,7 @@ class Speculation(Members, frozen=True):
     disable_padded_drafter_batch: bool | None = None
 
 
-class Passes(Members, frozen=True):
+class Passes(ListedMembers, frozen=True):
     """`compilation_config.pass_config`."""
 
     eliminate_noops: bool | None = None
@@ -71,7 +71,7 @@ class Passes(Members, frozen=True):
     fuse_norm_quant: bool | None = None
 
 
-class Compilation(Members, frozen=True):
+class Compilation(ListedMembers, frozen=True):
     """`compilation_config` without names of functions, passes and folders."""
 
     mode: Literal[0, 1, 2, 3] | None = None
@@ -93,7 +93,7 @@ class Compilation(Members, frozen=True):
     pass_config: Passes | None = None
 
 
-class Balancing(Members, frozen=True):
+class Balancing(ListedMembers, frozen=True):
     """`eplb_config`."""
 
     window_size: Count | None = None
@@ -110,14 +110,14 @@ def read_form(text: str, form: Any) -> Any:
     """
     plain = text.strip()
     try:
-        if isinstance(form, type) and issubclass(form, Members):
+        if isinstance(form, type) and issubclass(form, ListedMembers):
             return msgspec.to_builtins(decode(plain, form))
         if is_list(form) and plain.startswith("["):
             return decode(plain, form)
         if is_list(form):
-            return msgspec.convert(plain.replace(",", " ").split(), form, strict=False)
+            return convert(plain.replace(",", " ").split(), form, strict=False)
         lower = plain.lower()
-        return msgspec.convert(lower if is_choice(form) else plain, form, strict=False)
+        return convert(lower if is_choice(form) else plain, form, strict=False)
     except (msgspec.MsgspecError, RecursionError) as error:
         choices = f"it must be one of {', '.join(map(str, get_args(form)))}"
         reason = choices if is_choice(form) else str(error)[:MAX_REASON_CHARACTERS]

@@ -148,7 +148,17 @@ def engine_arguments(
             "max_cpu_loras": max_cpu_loras,
             "max_lora_rank": buffer_rank(settings.max_lora_rank),
         }
-    return {**arguments, **settings.vllm}
+    return {**arguments, **limit_memory(settings)}
+
+
+def limit_memory(settings: EngineSettings) -> dict[str, Any]:
+    """The options that are passed on. A copy has no more than its share of a GPU."""
+    passed = dict(settings.vllm)
+    if "gpu_memory_utilization" in passed:
+        passed["gpu_memory_utilization"] = min(
+            passed["gpu_memory_utilization"], settings.device_share
+        )
+    return passed
 
 
 def sampling_arguments(request: Request, end_token_ids: Sequence[int]) -> dict[str, Any]:

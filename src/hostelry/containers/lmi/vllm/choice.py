@@ -28,7 +28,7 @@ OURS, VLLM = Backend.HOSTELRY, Backend.VLLM
 NVIDIA_NODE = re.compile(r"nvidia\d+")
 
 
-class Host(msgspec.Struct, frozen=True, kw_only=True):
+class EngineHost(msgspec.Struct, frozen=True, kw_only=True):
     """What this server can use: a GPU, and the installed vLLM, which is built for a device.
 
     `missing` is why vLLM cannot start.
@@ -48,7 +48,7 @@ class EngineChoice(msgspec.Struct, frozen=True):
 
 def describe_host(
     runtime: Runtime | None, folder: str, env: Mapping[str, str], nodes: Iterable[str]
-) -> Host:
+) -> EngineHost:
     """The host by the runtime of vLLM in `folder`, this process's variables and names in /dev."""
     visible = env.get("CUDA_VISIBLE_DEVICES", "all").split(",")[0].strip()
     reserves_none = env.get("HOSTELRY_ACCELERATORS") == "0"
@@ -60,10 +60,10 @@ def describe_host(
         missing = f"vLLM is not installed in {folder}: hostelry runtimes install vllm"
     elif for_gpus and not has_gpu:
         missing = "the installed vLLM is for CUDA, and this server has no GPU"
-    return Host(has_gpu=has_gpu, missing=missing, is_vllm_for_gpus=for_gpus)
+    return EngineHost(has_gpu=has_gpu, missing=missing, is_vllm_for_gpus=for_gpus)
 
 
-def choose_engines(config: LmiConfig, host: Host) -> EngineChoice:
+def choose_engines(config: LmiConfig, host: EngineHost) -> EngineChoice:
     """The engines for this configuration. Raises ConfigurationError."""
     missing = host.missing
     if config.backend is OURS:
@@ -86,7 +86,7 @@ def choose_engines(config: LmiConfig, host: Host) -> EngineChoice:
     return choose_by_device(config.engine.max_loras, host)
 
 
-def choose_by_device(max_loras: int | None, host: Host) -> EngineChoice:
+def choose_by_device(max_loras: int | None, host: EngineHost) -> EngineChoice:
     """The engines for a model that either engine may serve. `max_loras` is the option."""
     if not host.has_gpu:
         reason = "it computes on CPUs, where our own engine is measured faster"

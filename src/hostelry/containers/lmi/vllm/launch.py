@@ -35,7 +35,7 @@ from hostelry.containers.lmi.engine.process_backend import ProcessBackend, Spawn
 from hostelry.containers.lmi.settings.config import LmiConfig
 from hostelry.containers.lmi.settings.engine_settings import EngineSettings
 from hostelry.containers.lmi.settings.engine_terms import ENGINE_NAMES, Backend
-from hostelry.containers.lmi.vllm.choice import Host, choose_engines, describe_host
+from hostelry.containers.lmi.vllm.choice import EngineHost, choose_engines, describe_host
 from hostelry.containers.lmi.vllm.first_error import LOGGING_FILE, write_logging
 
 NAME = "vllm"
@@ -147,7 +147,7 @@ class ChosenEngine:
         self._config = config
         self._forked = forked
         self._start: StartEngine | None = None
-        self._host = Host()
+        self._host = EngineHost()
         self._left: tuple[Backend, ...] = ()
         self._chosen: ProcessBackend | None = None
         self.name: Backend = Backend.HOSTELRY

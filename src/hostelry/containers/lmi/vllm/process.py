@@ -96,6 +96,17 @@ def preparer(folder: Path, settings: EngineSettings, place: Path) -> AdapterPrep
     )
 
 
+def read_own_config(folder: Path) -> dict[str, Any]:
+    """The model's config.json. Raises ValueError if vLLM would load another model instead."""
+    config = decode((folder / "config.json").read_bytes(), dict[str, Any])
+    if config.get("speculators_config") is not None:
+        raise ValueError(
+            f"{folder.name}/config.json has speculators_config, which names another model. Give "
+            "that model itself, and the speculator's folder in option.speculative_config"
+        )
+    return config
+
+
 async def serve(stream: socket.socket, place: Path) -> int:
     """Load on the first message, run until the server closes the socket, and return the status."""
     stream.setblocking(False)
@@ -139,7 +150,7 @@ async def run(reader: asyncio.StreamReader, send: Send, place: Path) -> int:
         end_token_ids=ends,
         gpu=gpu,
         memory_bytes=memory_bytes(os.environ),
-        width=adapter_width(decode((folder / "config.json").read_bytes(), dict[str, Any])),
+        width=adapter_width(read_own_config(folder)),
     )
     await prove(llm)
     structures = StructureCompiler(

@@ -152,6 +152,16 @@ def _page_starts(keys, first, last, pages_ptr, stride, page_elements, TOKENS: tl
     return pages.to(tl.int64) * page_elements
 
 
+@triton.jit
+def _dot(left, right, PRECISION: tl.constexpr, IS_ROUNDED: tl.constexpr):
+    """Left . right, summed in fp32. IS_ROUNDED rounds `left` to the 16 bits of `right`."""
+    if IS_ROUNDED:
+        result = tl.dot(left.to(right.dtype), right)
+    else:
+        result = tl.dot(left, right.to(tl.float32), input_precision=PRECISION)
+    return result
+
+
 @triton.jit(do_not_specialize=["num_rows", "num_sequences"])
 def attend_tiles(
     q_ptr, elements_ptr, out_ptr, parts_ptr, tiles_ptr, positions_ptr, pages_ptr, num_sequences,
@@ -163,9 +173,7 @@ def attend_tiles(
 ):  # fmt: skip
     """out[row, n] = sum over keys l seen of softmax(scale q[row, n] . k[l]) v[l], or a part of it.
 
-    With IS_ROUNDED queries and softmax weights are rounded to the pool's dtype, so that products
-    are multiplied in 16 bits and summed in fp32. A split's part is the weighted sum of values (D),
-    then the largest score and the sum of weights.
+    A split's part is the weighted sum of values (D), then the largest score and the sum of weights.
     """
     tile, head, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     first_row = tl.load(tiles_ptr + 3 * tile)
@@ -186,8 +194,6 @@ def attend_tiles(
             q_ptr + rows[:, None] * Q_STRIDE + heads[:, None] * DIM + dims[None, :],
             mask=is_cell, other=0.0,
         )  # fmt: skip
-        if IS_ROUNDED:
-            q = q.to(elements_ptr.dtype.element_ty)
         last = tl.max(positions, 0)
         first = 0
         if WINDOW > 0:
@@ -210,10 +216,7 @@ def attend_tiles(
                 elements_ptr + (base + slots)[None, :] + dims[:, None] * TOKENS,
                 mask=is_dim[:, None], other=0.0,
             )  # fmt: skip
-            if IS_ROUNDED:
-                scores = tl.dot(q, k) * scale
-            else:
-                scores = tl.dot(q, k.to(tl.float32), input_precision=PRECISION) * scale
+            scores = _dot(q, k, PRECISION, IS_ROUNDED) * scale
             is_seen = is_key[None, :] & (keys[None, :] <= positions[:, None])
             if WINDOW > 0:
                 is_seen = is_seen & (keys[None, :] > positions[:, None] - WINDOW)
@@ -228,11 +231,7 @@ def attend_tiles(
                 elements_ptr + (base + HALF + slots * DIM)[:, None] + dims[None, :],
                 mask=is_key[:, None] & is_dim[None, :], other=0.0,
             )  # fmt: skip
-            if IS_ROUNDED:
-                update = tl.dot(weights.to(v.dtype), v)
-            else:
-                update = tl.dot(weights, v.to(tl.float32), input_precision=PRECISION)
-            sums = sums * decay[:, None] + update
+            sums = sums * decay[:, None] + _dot(weights, v, PRECISION, IS_ROUNDED)
             best = top
         if IS_SPLIT:
             part = parts_ptr + ((split * num_rows + rows) * HEADS + heads) * (DIM + 2)

@@ -241,7 +241,7 @@ def shrink_tiles(
     part = tl.program_id(2)
     first_row = tl.load(tiles_ptr + 2 * tile)
     tile_rows = tl.load(tiles_ptr + 2 * tile + 1)
-    address = tl.load(tables_ptr + first_row)
+    address = tl.load(tables_ptr + first_row, mask=tile_rows > 0, other=0)
     if address != 0:
         table = _table(address)
         header = table + 4 * (first_module + slot)
@@ -287,7 +287,7 @@ def expand_tiles(
     slot, width, base, first = _columns(tl.program_id(1), W0, W1, W2, BLOCK_O)
     first_row = tl.load(tiles_ptr + 2 * tile)
     tile_rows = tl.load(tiles_ptr + 2 * tile + 1)
-    address = tl.load(tables_ptr + first_row)
+    address = tl.load(tables_ptr + first_row, mask=tile_rows > 0, other=0)
     if address != 0:
         table = _table(address)
         header = table + 4 * (first_module + slot)

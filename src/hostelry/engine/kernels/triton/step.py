@@ -20,6 +20,7 @@ from hostelry.engine.kernels.batch import ForwardBatch, Int32, Int64
 from hostelry.engine.kernels.triton.tables import StepAdapters
 
 LORA_TILE_ROWS = 16
+_ALIGNED_WORDS = 4  # arrays begin at 16 bytes, so that each kernel is compiled once
 _LONG_SEGMENT = 8  # rows of an adapter for which tiles that read it once are faster
 
 
@@ -56,7 +57,7 @@ class StepSizes(msgspec.Struct, frozen=True, kw_only=True):
         for name, shape in shapes.items():
             length = int(numpy.prod(shape)) * (2 if name == "tables_T" else 1)
             spans[name] = (slice(start, start + length), shape)
-            start += length
+            start += -(-length // _ALIGNED_WORDS) * _ALIGNED_WORDS
         return spans
 
     @property

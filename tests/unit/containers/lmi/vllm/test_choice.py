@@ -9,15 +9,15 @@ from hostelry.base.runtimes import Runtime
 from hostelry.containers.lmi.settings.config import LmiConfig, resolve_config
 from hostelry.containers.lmi.settings.engine_terms import Backend
 from hostelry.containers.lmi.settings.option_reader import ConfigurationError
-from hostelry.containers.lmi.vllm.choice import Host, choose_engines, describe_host
+from hostelry.containers.lmi.vllm.choice import EngineHost, choose_engines, describe_host
 
 OURS, VLLM = Backend.HOSTELRY, Backend.VLLM
 MISSING = "vLLM is not installed in /runtimes: hostelry runtimes install vllm"
-CPU = Host()
-GPU = Host(has_gpu=True, is_vllm_for_gpus=True)
-NO_VLLM = Host(missing=MISSING)
-GPU_ALONE = Host(has_gpu=True, missing=MISSING)
-GPU_AND_VLLM_FOR_CPUS = Host(has_gpu=True)
+CPU = EngineHost()
+GPU = EngineHost(has_gpu=True, is_vllm_for_gpus=True)
+NO_VLLM = EngineHost(missing=MISSING)
+GPU_ALONE = EngineHost(has_gpu=True, missing=MISSING)
+GPU_AND_VLLM_FOR_CPUS = EngineHost(has_gpu=True)
 
 
 def config(**options: str) -> LmiConfig:
@@ -62,7 +62,7 @@ def runtime(device: str) -> Runtime:
         {"gpu_memory_utilization": "0.5"}, CPU, (OURS, VLLM), "CPUs"),
 )  # fmt: skip
 def test_choice(
-    options: dict[str, str], host: Host, tried: tuple[Backend, ...], reason: str
+    options: dict[str, str], host: EngineHost, tried: tuple[Backend, ...], reason: str
 ) -> None:
     choice = choose_engines(config(**options), host)
     assert choice.engines == tried
@@ -99,11 +99,11 @@ def test_an_unknown_backend_is_refused() -> None:
     case("a GPU is declared that the machine lacks", "cpu",
         {"HOSTELRY_ACCELERATORS": "1", "CUDA_VISIBLE_DEVICES": ""}, [], CPU),
     case("for CUDA, and no GPU is visible", "cuda", {"CUDA_VISIBLE_DEVICES": "-1"}, ["nvidia0"],
-        Host(is_vllm_for_gpus=True,
+        EngineHost(is_vllm_for_gpus=True,
              missing="the installed vLLM is for CUDA, and this server has no GPU")),
 )  # fmt: skip
 def test_what_the_server_can_use(
-    installed: str | None, env: dict[str, str], nodes: list[str], host: Host
+    installed: str | None, env: dict[str, str], nodes: list[str], host: EngineHost
 ) -> None:
     found = runtime(installed) if installed else None
     assert describe_host(found, "/runtimes", env, nodes) == host
