@@ -108,6 +108,10 @@ def test_the_adapters_of_the_options_are_served(client: openai.OpenAI) -> None:
 
 
 def test_an_option_that_would_change_answers_ends_the_start(archive: Path, tmp_path: Path) -> None:
-    process, _ = start(archive, tmp_path / "log", "--vllm", SM_VLLM_KV_CACHE_DTYPE="fp8")
-    assert process.wait(60) == 2
-    assert "SM_VLLM_KV_CACHE_DTYPE is 'fp8'" in (tmp_path / "log").read_text()
+    without_vllm = {"HOSTELRY_RUNTIMES_DIR": str(tmp_path)}
+    options = {"SM_VLLM_KV_CACHE_DTYPE": "fp8", **without_vllm}
+    process, _ = start(archive, tmp_path / "log", "--vllm", **options)
+    assert process.wait(60) == 1
+    log = (tmp_path / "log").read_text()
+    assert "SM_VLLM_KV_CACHE_DTYPE is 'fp8'; with our own engine it must be auto" in log
+    assert "hostelry runtimes install vllm" in log
