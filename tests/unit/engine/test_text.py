@@ -11,6 +11,7 @@ from tests.cases import case, cases
 
 from hostelry.engine.text import IncrementalDetokenizer, StopStrings
 
+CONTROL = 51
 TEXT = st.text(alphabet="ab é€😀日\n", max_size=30)
 
 
@@ -21,8 +22,12 @@ def decode_bytes(ids: list[int]) -> str:
 
 
 def decode_metaspace(ids: list[int]) -> str:
-    """Words with a leading space that is dropped at the very start, as sentencepiece does."""
-    return "".join(f" w{i}" if i % 3 else f"x{i}" for i in ids).removeprefix(" ")
+    """Words with a leading space that is dropped at the very start, as sentencepiece does.
+
+    CONTROL is a token without text.
+    """
+    words = [f" w{i}" if i % 3 else f"x{i}" for i in ids if i != CONTROL]
+    return "".join(words).removeprefix(" ")
 
 
 def deltas(detokenizer: IncrementalDetokenizer, ids: list[int]) -> list[str]:
@@ -43,12 +48,19 @@ def test_text_appears_as_soon_as_its_last_byte(text: str) -> None:
         assert detokenizer.push(last) == character
 
 
-@given(st.lists(st.integers(0, 50), max_size=80), st.lists(st.integers(0, 50), max_size=12))
+@given(st.lists(st.integers(0, CONTROL), max_size=80), st.lists(st.integers(0, 50), max_size=12))
 def test_leading_spaces_stay(ids: list[int], prompt: list[int]) -> None:
     assert "".join(deltas(IncrementalDetokenizer(decode_metaspace), ids)) == decode_metaspace(ids)
     tail = IncrementalDetokenizer(decode_metaspace, prompt)
     whole = decode_metaspace(prompt + ids)[len(decode_metaspace(prompt)) :]
     assert "".join(deltas(tail, ids)) == whole
+
+
+def test_the_word_after_a_token_without_text_keeps_its_space() -> None:
+    detokenizer = IncrementalDetokenizer(decode_metaspace, [1, 2, 4, 5, 7])
+    assert [detokenizer.push(it) for it in (CONTROL, 8, CONTROL, CONTROL, 10)] == [
+        "", " w8", "", "", " w10",
+    ]  # fmt: skip
 
 
 def test_a_long_run_of_bytes_that_are_no_text() -> None:

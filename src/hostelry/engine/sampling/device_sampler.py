@@ -1,4 +1,4 @@
-"""Choice of tokens on the device that holds the logits: one copy to the host per step, of tokens.
+"""Choice of tokens on the device that holds the logits. Only tokens and logprobs leave it.
 
 It chooses the tokens that `sampler` chooses on the host, except where a draw falls between two
 tokens within rounding. Masses are whole numbers, so that sums do not depend on their order: a row's

@@ -33,6 +33,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 
+from hostelry.base.json import decode
 from hostelry.containers.lmi.engine.backend import (
     AdapterView,
     BackendStats,
@@ -281,6 +282,17 @@ def base_linears(folder: Path) -> dict[str, Shape | None]:
                 if len(shape) == 2 and path not in packed:
                     found[path] = (shape[0], shape[1])
     return found
+
+
+def read_own_config(folder: Path) -> dict[str, Any]:
+    """The model's config.json. Raises ValueError if vLLM would load another model instead."""
+    config = decode((folder / "config.json").read_bytes(), dict[str, Any])
+    if config.get("speculators_config") is not None:
+        raise ValueError(
+            f"{folder.name}/config.json has speculators_config, which names another model. Give "
+            "that model itself, and the speculator's folder in option.speculative_config"
+        )
+    return config
 
 
 def base_files(folder: Path) -> dict[str, Path]:

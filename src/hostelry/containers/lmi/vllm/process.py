@@ -38,6 +38,7 @@ from hostelry.containers.lmi.vllm.adapters import (
     base_files,
     base_linears,
     is_base_weight,
+    read_own_config,
 )
 from hostelry.containers.lmi.vllm.arguments import sampling_arguments
 from hostelry.containers.lmi.vllm.async_llm import AsyncVllm, find_gpu
@@ -94,17 +95,6 @@ def preparer(folder: Path, settings: EngineSettings, place: Path) -> AdapterPrep
         place=place,
         fetchers=adapter_fetchers(),
     )
-
-
-def read_own_config(folder: Path) -> dict[str, Any]:
-    """The model's config.json. Raises ValueError if vLLM would load another model instead."""
-    config = decode((folder / "config.json").read_bytes(), dict[str, Any])
-    if config.get("speculators_config") is not None:
-        raise ValueError(
-            f"{folder.name}/config.json has speculators_config, which names another model. Give "
-            "that model itself, and the speculator's folder in option.speculative_config"
-        )
-    return config
 
 
 async def serve(stream: socket.socket, place: Path) -> int:

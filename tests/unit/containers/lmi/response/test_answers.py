@@ -8,6 +8,7 @@ from tests.unit.containers.lmi.tiny import EOS, ask, config, fake, ids, server
 
 from hostelry.containers.lmi.fake import LOGPROB, FakeBackend
 from hostelry.containers.lmi.http.server import LmiServer
+from hostelry.containers.lmi.response.generation import split_steps
 from hostelry.engine.request import FinishReason, Output, Request
 
 HI = {None: "Hi", "es": "hola", "fr": "salut"}
@@ -443,3 +444,16 @@ def test_the_best_of_an_input() -> None:
     answer = ask(numbered(), "/invocations", body).json
     assert answer["generated_text"] == "2"
     assert "best_of_sequences" not in answer["details"]
+
+
+@cases(
+    "ids, steps",
+    case("one step of two requests", "ab", ["ab"]),
+    case("three steps of one request", "aaa", ["a", "a", "a"]),
+    case("two steps of two requests", "abba", ["ab", "ba"]),
+)
+def test_steps_that_arrive_together_are_read_one_after_another(ids: str, steps: list[str]) -> None:
+    outputs = [Output(request_id=it, token_id=number) for number, it in enumerate(ids)]
+    found = list(split_steps(outputs))
+    assert ["".join(it.request_id for it in step) for step in found] == steps
+    assert [it for step in found for it in step] == outputs

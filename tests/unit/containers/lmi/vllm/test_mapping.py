@@ -1,5 +1,6 @@
 """The mapping of requests and outputs between our engine's values and vLLM's."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -7,6 +8,7 @@ from tests.cases import case, cases
 from tests.unit.containers.lmi.vllm.fake_vllm import FakeCompletion, FakeGenerated, FakeScore
 
 from hostelry.containers.lmi.settings.engine_settings import EngineSettings
+from hostelry.containers.lmi.vllm.adapters import read_own_config
 from hostelry.containers.lmi.vllm.arguments import (
     SAME,
     check_given,
@@ -15,8 +17,16 @@ from hostelry.containers.lmi.vllm.arguments import (
     sampling_arguments,
 )
 from hostelry.containers.lmi.vllm.interface import to_outputs
+from hostelry.containers.lmi.vllm.sizes import Gpu
 from hostelry.engine.config import PooledTask
-from hostelry.engine.request import FinishReason, Request, SamplingParams, Structure, TokenLogprob
+from hostelry.engine.request import (
+    FinishReason,
+    Output,
+    Request,
+    SamplingParams,
+    Structure,
+    TokenLogprob,
+)
 
 PROMPT = (5, 6, 7)
 
@@ -209,3 +219,31 @@ def test_without_lora_there_are_no_buffers_for_it() -> None:
 def test_refused_settings(settings: dict[str, Any], text: str) -> None:
     with pytest.raises(ValueError, match=text):
         engine_arguments("/model", EngineSettings(**settings), gpu=None, memory_bytes=1 << 30)
+
+
+@cases(
+    "asked, given",
+    case("less than its share", 0.25, 0.25),
+    case("more than its share", 0.9, 0.5),
+)
+def test_a_copy_takes_no_more_than_its_share_of_a_gpu(asked: float, given: float) -> None:
+    settings = EngineSettings(device_share=0.5, vllm={"gpu_memory_utilization": asked})
+    gpu = Gpu(name="NVIDIA A10G", memory_bytes=24 << 30)
+    arguments = engine_arguments("/model", settings, gpu=gpu, memory_bytes=1 << 30)
+    assert arguments["gpu_memory_utilization"] == given
+
+
+def test_a_model_that_names_another_model_is_refused(tmp_path: Path) -> None:
+    config = tmp_path / "config.json"
+    config.write_text('{"hidden_size": 8}')
+    assert read_own_config(tmp_path) == {"hidden_size": 8}
+    config.write_text('{"speculators_config": {"verifier": {"name_or_path": "/etc"}}}')
+    with pytest.raises(ValueError, match="speculators_config, which names another model"):
+        read_own_config(tmp_path)
+
+
+def test_outputs_are_different_or_equal() -> None:
+    one, later = (Output(request_id="r", token_id=5, queued_s=it) for it in (0.1, 0.2))
+    other = Output(request_id="r", token_id=6)
+    assert (one == later, one != later) == (True, False)
+    assert (one == other, one != other) == (False, True)
