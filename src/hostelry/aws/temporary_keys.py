@@ -14,6 +14,7 @@ which is derived from it (`agents_key`), seals only sessions of an agent (`Sessi
 
 import base64
 import binascii
+from collections.abc import Mapping
 from hmac import compare_digest
 from hmac import digest as hmac_digest
 
@@ -22,19 +23,26 @@ from msgspec.structs import asdict
 
 from hostelry.base.json import decode
 
-MAX_TOKEN_CHARACTERS = 4096
+MAX_TOKEN_CHARACTERS = 8192
 # A verifier believes no session that lasts longer: it is the most that STS gives (GetSessionToken).
 MAX_LIFETIME_S = 129_600
 FOR_OBJECTS = "objects"
 _SEAL_BYTES = 32
+_FIRST_CLAIMS = frozenset(
+    {"access_key_id", "account_id", "expires_at", "role_name", "role_id", "session_name"}
+)
 _SECRET_CHARACTERS = 40
 
 
 class Session(msgspec.Struct, frozen=True, kw_only=True):
-    """Claims of temporary keys. The role's claims are empty if the account itself asked.
+    """Claims of temporary keys. Without a role and a user, they are the account's own.
 
     Keys that an agent issues have its instance as the session name, and no role. A copy invokes
     models with them. With the `purpose` FOR_OBJECTS the agent reads artifacts with them.
+
+    The session policies `policies` (documents) and `policy_arns` (managed policies) limit the
+    session further. `tags` are the tags of the session, besides those of its role. `issued_at` is
+    0 in keys of earlier versions.
     """
 
     access_key_id: str
@@ -44,11 +52,18 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     role_id: str = ""
     session_name: str = ""
     purpose: str = ""
+    user_name: str = ""
+    user_id: str = ""
+    policies: tuple[str, ...] = ()
+    policy_arns: tuple[str, ...] = ()
+    tags: Mapping[str, str] = msgspec.field(default_factory=dict)
+    source_identity: str = ""
+    issued_at: int = 0
 
     @property
     def is_agents(self) -> bool:
         """Whether an agent issued them: they may invoke models, or read objects, and no more."""
-        return bool(self.session_name) and not self.role_name
+        return bool(self.session_name) and not self.role_name and not self.user_name
 
     @property
     def reads_objects_only(self) -> bool:
@@ -127,9 +142,9 @@ def _agents_sealing_key(key: str) -> bytes:
 
 
 def _issue(key: bytes, session: Session) -> TemporaryKeys:
-    # Without an empty purpose, which earlier versions do not know.
+    # Without empty claims that earlier versions do not know.
     claims = msgspec.json.encode(
-        {name: it for name, it in asdict(session).items() if it or name != "purpose"}
+        {name: it for name, it in asdict(session).items() if it or name in _FIRST_CLAIMS}
     )
     return TemporaryKeys(
         access_key_id=session.access_key_id,

@@ -1,0 +1,73 @@
+"""Accounts, users and their keys.
+
+No secret is stored. A secret access key is derived from its id and a secret of the home
+(`aws.access_keys`), and of an OpenAI key the record has the SHA-256 only.
+"""
+
+from collections.abc import Mapping
+
+import msgspec
+
+MAX_ACCESS_KEYS = 2  # of a user, and of an account's root
+
+
+class AccessKey(msgspec.Struct, frozen=True, kw_only=True):
+    """A permanent access key. A key that is not active is refused, and can be activated again."""
+
+    id: str
+    created_at: float
+    is_active: bool = True
+
+
+class OpenAiKey(msgspec.Struct, frozen=True, kw_only=True):
+    """A bearer key of the OpenAI routes, which acts as its user.
+
+    `digest` is the SHA-256 of the key in hexadecimal. `models` are the names of endpoints,
+    components and adapters that the key may call, besides the user's policies. Empty: all of them.
+    """
+
+    id: str
+    digest: str
+    created_at: float
+    name: str = ""
+    expires_at: float | None = None
+    is_active: bool = True
+    models: tuple[str, ...] = ()
+
+
+class User(msgspec.Struct, frozen=True, kw_only=True):
+    """One user. In an account, names must differ in more than upper and lower case.
+
+    `inline_policies` has documents by name, `attached_policies` ARNs in order of attachment.
+    """
+
+    account: str
+    name: str
+    id: str
+    created_at: float
+    path: str = "/"
+    boundary: str | None = None
+    inline_policies: Mapping[str, str] = msgspec.field(default_factory=dict)
+    attached_policies: tuple[str, ...] = ()
+    tags: Mapping[str, str] = msgspec.field(default_factory=dict)
+    access_keys: tuple[AccessKey, ...] = ()
+    openai_keys: tuple[OpenAiKey, ...] = ()
+
+    @property
+    def arn(self) -> str:
+        """Its ARN."""
+        return f"arn:aws:iam::{self.account}:user{self.path}{self.name}"
+
+
+class Account(msgspec.Struct, frozen=True, kw_only=True):
+    """An account besides the platform's first account, whose keys are in the home.
+
+    `access_keys` are the keys of its root, who may do everything in the account. While the account
+    is closed, all its keys are refused, and its data is kept.
+    """
+
+    id: str
+    name: str
+    created_at: float
+    is_closed: bool = False
+    access_keys: tuple[AccessKey, ...] = ()
