@@ -13,8 +13,9 @@ from hostelry.api.iam.answers import (
 from hostelry.api.iam.policy import get_policy_at
 from hostelry.api.iam.role import find_role
 from hostelry.domain.role import ManagedPolicy, Role, parse_role_name
+from hostelry.permissions.authorization import Authorization, Grants, authorize
 from hostelry.permissions.document import DocumentKind
-from hostelry.permissions.evaluation import AccessDecision, AccessRequest, Policy, decide
+from hostelry.permissions.evaluation import AccessRequest, Policy
 from hostelry.permissions.wildcard import (
     MAX_WORK_CHARACTERS,
     Context,
@@ -57,23 +58,17 @@ def simulate_principal_policy(context: CallContext, params: Params) -> Result:
         **{f"aws:principaltag/{key.lower()}": (value,) for key, value in role.tags.items()},
     }
     boundary = _get_boundary(context, role, params)
-    return _simulate(context, params, [*policies, *given], boundary, keys)
+    return _simulate(context, params, Grants(identity=(*policies, *given), boundary=boundary), keys)
 
 
 def simulate_custom_policy(context: CallContext, params: Params) -> Result:
     """SimulateCustomPolicy: the decisions of given policies."""
     policies = _parse_policies(params["PolicyInputList"], "PolicyInputList")
-    boundary = _parse_boundary(params)
-    return _simulate(context, params, policies, boundary, {})
+    grants = Grants(identity=policies, boundary=_parse_boundary(params))
+    return _simulate(context, params, grants, {})
 
 
-def _simulate(
-    call: CallContext,
-    params: Params,
-    policies: Sequence[Policy],
-    boundary: Sequence[Policy] | None,
-    keys: Context,
-) -> Result:
+def _simulate(call: CallContext, params: Params, grants: Grants, keys: Context) -> Result:
     """The page of decisions on each action and resource. Raises InvalidInput beyond the limits."""
     for member in UNSUPPORTED:
         if params.get(member) is not None:
@@ -96,23 +91,20 @@ def _simulate(
         _check_action(action)
     requests = [AccessRequest(action=it, resource=on, context=context) for it, on in page]
     try:
-        results = _decide_each(call, requests, policies, boundary)
+        results = _decide_each(call, requests, grants)
     except TooMuchMatching:
         raise invalid_input(TOO_MUCH) from None
     return {"EvaluationResults": results, **members}
 
 
 def _decide_each(
-    call: CallContext,
-    requests: Sequence[AccessRequest],
-    policies: Sequence[Policy],
-    boundary: Sequence[Policy] | None,
+    call: CallContext, requests: Sequence[AccessRequest], grants: Grants
 ) -> list[Result]:
     """The decision on each request. Raises TooMuchMatching once their common budget is used up."""
     work, results = MatchWork(), []
     for request in requests:
         call.check_time()
-        decision = decide(policies, request, boundary, work)
+        decision = authorize(grants, frozenset(), call.scope.account, request, None, work)
         num_named = 1 + len(decision.matched) + len(decision.missing)
         work.spend(RESULT_CHARACTERS * num_named)
         results.append(_describe(request, decision))
@@ -135,26 +127,26 @@ def _get_policies(context: CallContext, role: Role) -> Iterable[Policy]:
             yield _from_managed(policy)
 
 
-def _get_boundary(context: CallContext, role: Role, params: Params) -> Sequence[Policy] | None:
+def _get_boundary(context: CallContext, role: Role, params: Params) -> tuple[Policy, ...] | None:
     """Get the boundary of the request, or else of the role, or None."""
     given = _parse_boundary(params)
     if given is not None or role.boundary is None:
         return given
     policy = get_policy_at(context, role.boundary)
-    return [_from_managed(policy)] if policy else []
+    return (_from_managed(policy),) if policy else ()
 
 
-def _parse_boundary(params: Params) -> Sequence[Policy] | None:
+def _parse_boundary(params: Params) -> tuple[Policy, ...] | None:
     member = "PermissionsBoundaryPolicyInputList"
     return _parse_policies(params[member], member) if params.get(member) else None
 
 
-def _parse_policies(documents: Sequence[str] | None, member: str) -> list[Policy]:
+def _parse_policies(documents: Sequence[str] | None, member: str) -> tuple[Policy, ...]:
     """The policies of a request. Raises MalformedPolicyDocument."""
-    return [
+    return tuple(
         _build_policy(f"{member}.{number}", "none", document)
         for number, document in enumerate(documents or (), start=1)
-    ]
+    )
 
 
 def _from_managed(policy: ManagedPolicy) -> Policy:
@@ -167,7 +159,7 @@ def _build_policy(name: str, kind: str, document: str) -> Policy:
     return Policy(id=name, type=kind, statements=statements)
 
 
-def _describe(request: AccessRequest, decision: AccessDecision) -> Result:
+def _describe(request: AccessRequest, decision: Authorization) -> Result:
     """A decision in AWS's form, without the places of statements in their documents."""
     shown: Result = {
         "EvalActionName": request.action,
