@@ -6,7 +6,7 @@ policy. To a resource of another account, both accounts have to allow it.
 
 An allow of the resource's policy in the caller's own account
 
-- is not limited if it names everybody, the user, the session or a service,
+- is not limited if it names all principals, the user, the session or a service,
 - is limited by boundary and session policies if it names the role of the session,
 - leaves the decision to the identity policies if it names the account.
 
@@ -27,7 +27,7 @@ from hostelry.permissions.evaluation import (
     Policy,
     find_matches,
 )
-from hostelry.permissions.statement import EVERYBODY, StatementTest, is_account
+from hostelry.permissions.statement import ALL_PRINCIPALS, StatementTest, is_account
 from hostelry.permissions.wildcard import MatchWork
 
 
@@ -108,7 +108,7 @@ class Authorization(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Found(msgspec.Struct, frozen=True, kw_only=True):
-    """The statements that apply, by the kind of their policy. None: there are no such policies."""
+    """The statements that apply, by the kind of their policy. None without such policies."""
 
     identity: Matches
     boundary: Matches | None
@@ -125,9 +125,12 @@ class _Found(msgspec.Struct, frozen=True, kw_only=True):
 class _Granted(msgspec.Struct, frozen=True, kw_only=True):
     """What the resource's policy allows, by the principal that it names. None: nothing."""
 
-    directly: Match | None
-    by_role: Match | None
-    by_account: Match | None
+    directly: Match | None = None
+    by_role: Match | None = None
+    by_account: Match | None = None
+
+
+NO_MATCHES, NOTHING = Matches(), _Granted()
 
 
 def authorize(
@@ -151,9 +154,12 @@ def authorize(
         work: limits several decisions together.
     """
     test = StatementTest(request.action, request.resource, request.context, work or MatchWork())
-    names = who | {EVERYBODY, f"AWS:{account}", f"AWS:arn:aws:iam::{account}:root"}
-    found = _find(grants, names, test, resource)
-    granted = _sort_grants(found, names)
+    if resource is None or resource.policy is None:
+        found, granted = _find(grants, test), NOTHING
+    else:
+        names = who | {ALL_PRINCIPALS, f"AWS:{account}", f"AWS:arn:aws:iam::{account}:root"}
+        found = _find(grants, test, find_matches([resource.policy], test, names))
+        granted = _sort_grants(found, names)
     reason, deciding = _find_denial(found) or _decide(found, granted, account, resource)
     boundary = found.boundary
     within = None if boundary is None else bool(boundary.allowed and not boundary.denied)
@@ -180,16 +186,13 @@ def list_keys(policies: Iterable[Policy]) -> frozenset[str]:
     return frozenset().union(*(it.keys for it in statements))
 
 
-def _find(
-    grants: Grants, names: frozenset[str], test: StatementTest, resource: ResourcePolicy | None
-) -> _Found:
+def _find(grants: Grants, test: StatementTest, resource: Matches = NO_MATCHES) -> _Found:
     boundary, session = None if grants.is_root else grants.boundary, grants.session
-    owned = () if resource is None or resource.policy is None else (resource.policy,)
     return _Found(
         identity=find_matches(() if grants.is_root else grants.identity, test),
         boundary=None if boundary is None else find_matches(boundary, test),
         session=None if session is None else find_matches(session, test),
-        resource=find_matches(owned, test, names),
+        resource=resource,
         is_root=grants.is_root,
     )
 
@@ -223,7 +226,7 @@ def _sort_grants(found: _Found, names: frozenset[str]) -> _Granted:
     for match in reversed(found.resource.allowed):
         principals = match.statement.principals
         if principals is None or principals.excludes:
-            by_name[EVERYBODY] = match
+            by_name[ALL_PRINCIPALS] = match
         else:
             by_name.update(dict.fromkeys(principals.names, match))
 

@@ -208,7 +208,7 @@ def holds(condition: PolicyCondition, context: Context, missing: set[str], work:
     """Whether the condition holds. Keys that the context lacks are added to `missing`.
 
     If the key is absent, then Null, ...IfExists, ForAllValues and negated operators hold, and all
-    others do not. For a quantifier and for Null, empty values only are no values.
+    others do not. Quantifiers and Null treat a key with only empty values like an absent key.
     """
     values = context.get(condition.key.lower()) or ()
     is_empty = not any(values)
@@ -259,9 +259,11 @@ def _compare_texts(
     """Whether each value fits a value of the policy."""
     base = condition.operator
     wanted: list[Any] = []
-    for it in condition.wanted:
-        text = expand(it.template, context, missing, work) if it.compiled is None else None
-        compiled = it.compiled if text is None else _compile(base, text)
+    for value in condition.wanted:
+        compiled = value.compiled
+        if compiled is None:
+            text = expand(value.template, context, missing, work)
+            compiled = None if text is None else _compile(base, text)
         if compiled is not None:
             wanted.append(compiled)
     if TEXTS[base]:

@@ -56,7 +56,8 @@ def find_matches(
     policies: Iterable[Policy], test: StatementTest, who: frozenset[str] | None = None
 ) -> Matches:
     """The statements that apply, of policies of resources only those about `who`."""
-    denied, allowed = [], []
+    denied: list[Match] = []
+    allowed: list[Match] = []
     for policy in policies:
         for index, statement in enumerate(policy.statements):
             if (who is None or is_for(statement, who)) and test.applies(statement):

@@ -26,7 +26,7 @@ from hostelry.permissions.wildcard import (
     matches_resource,
 )
 
-EVERYBODY = "AWS:*"
+ALL_PRINCIPALS = "AWS:*"
 
 
 class ActionSet(msgspec.Struct, frozen=True):
@@ -91,7 +91,8 @@ def list_keys(
 ) -> frozenset[str]:
     """The keys of the context that the elements of a statement read, in lower case."""
     templates = resources.templates if resources else ()
-    return frozenset().union(*(it.keys for it in (*conditions, *templates)))
+    read = [it.keys for it in conditions] + [it.keys for it in templates]
+    return frozenset().union(*read)
 
 
 class StatementTest:
@@ -148,13 +149,13 @@ def is_for(statement: PolicyStatement, who: frozenset[str]) -> bool:
         return True
     names = principals.names
     if not principals.excludes:
-        return EVERYBODY in names or not names.isdisjoint(who)
-    if EVERYBODY in names:
+        return ALL_PRINCIPALS in names or not names.isdisjoint(who)
+    if ALL_PRINCIPALS in names:
         return False
     if statement.allows:
         return names.isdisjoint(who)
     accounts = {it for it in who if is_account(it)}
-    listed = who - accounts - {EVERYBODY} <= names
+    listed = who - accounts - {ALL_PRINCIPALS} <= names
     return not (listed and (not accounts or not names.isdisjoint(accounts)))
 
 

@@ -40,7 +40,7 @@ class MatchWork:
 
 
 class Pattern(msgspec.Struct, frozen=True):
-    """A text with marked wildcards, split at each ANY. `last` is None if it has no ANY."""
+    """A text with marked wildcards, split at each ANY. Without an ANY it has no `last`."""
 
     first: str
     pieces: tuple[str, ...]
@@ -51,7 +51,7 @@ class Pattern(msgspec.Struct, frozen=True):
 class ArnPattern(msgspec.Struct, frozen=True):
     """A pattern of resources: a whole pattern, or one per part of an ARN.
 
-    `parts` is empty unless a wildcard stands where it must not match colons.
+    It has `parts` only if some wildcard must not match colons.
     """
 
     whole: Pattern
@@ -144,8 +144,8 @@ def _append(parts: list[str | Variable], part: str | Variable) -> None:
 def expand(template: Template, context: Context, missing: set[str], work: MatchWork) -> str | None:
     """The marked text of `template` with the values of `context`.
 
-    None if a variable has no value. Its key is added to `missing`. An empty value, or several
-    values, are no value. A default replaces it.
+    None if a variable has no value. Its key is added to `missing`. A key with an empty value or
+    with several values counts as absent. A default replaces the value.
     """
     work.spend(template.size)
     texts = []
@@ -211,15 +211,19 @@ def _list_ends(text: str, colon: int) -> list[int]:
 
 
 def compile_arn(marked: str) -> tuple[Pattern, ...]:
-    """The patterns of an ARN's parts. Empty if the text does not have all the parts of an ARN."""
+    """The patterns of an ARN's parts, or one pattern of a text with fewer parts."""
     parts = marked.split(":", ARN_PARTS - 1)
-    return tuple(map(compile_pattern, parts)) if len(parts) == ARN_PARTS else ()
+    return tuple(map(compile_pattern, parts if len(parts) == ARN_PARTS else [marked]))
 
 
 def matches_arn(wanted: Sequence[Pattern], text: str, work: MatchWork) -> bool:
-    """Whether an ARN fits the patterns of `compile_arn`, as the ARN operators compare."""
-    given = text.split(":", ARN_PARTS - 1)
-    if not len(wanted) == len(given) == ARN_PARTS:
+    """Whether an ARN fits the patterns of `compile_arn`, as the ARN operators compare.
+
+    The parts are compared one by one. A pattern with fewer parts, as ``*key/my-key`` in AWS's
+    examples, is compared with the whole ARN.
+    """
+    given = text.split(":", ARN_PARTS - 1) if len(wanted) > 1 else [text]
+    if len(wanted) != len(given):
         return False
     return all(matches(part, it, work) for part, it in zip(wanted, given, strict=True))
 

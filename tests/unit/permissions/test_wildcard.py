@@ -137,7 +137,7 @@ def test_decisions_share_a_budget() -> None:
     statements = parse_statements(document, DocumentKind.IDENTITY)
     grants = Grants(identity=(Policy(id="p", type="role", statements=statements),))
     request = AccessRequest(action="s3:GetObject", resource="*", context={})
-    work = MatchWork(100)
+    work = MatchWork(60)
     authorize(grants, frozenset(), "1", request, None, work)
     with pytest.raises(TooMuchMatching):
         authorize(grants, frozenset(), "1", request, None, work)

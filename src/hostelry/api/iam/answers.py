@@ -12,12 +12,8 @@ from typing import TypeVar
 from hostelry.api.context import Params, Result
 from hostelry.base.errors import ServiceError
 from hostelry.domain.scope import MAX_TAGS
-from hostelry.permissions.document import (
-    DocumentKind,
-    MalformedDocument,
-    PolicyStatement,
-    parse_statements,
-)
+from hostelry.permissions.document import DocumentKind, MalformedDocument, parse_statements
+from hostelry.permissions.statement import PolicyStatement
 
 DEFAULT_PAGE_SIZE = 100
 T = TypeVar("T")
