@@ -221,15 +221,20 @@ def list_role_tags(context: CallContext, params: Params) -> Result:
     return answer_tag_page(find_role(context, params["RoleName"]).value.tags, params)
 
 
+def build_service_role_name(service: str, suffix: str | None) -> str:
+    """The name of a service's role."""
+    base = SERVICE_ROLE_NAMES.get(service) or service.split(".")[0].replace(
+        "-", "_"
+    ).title().replace("_", "")
+    return f"AWSServiceRoleFor{base}" + (f"_{suffix}" if suffix else "")
+
+
 def create_service_linked_role(context: CallContext, params: Params) -> Result:
     """CreateServiceLinkedRole. Raises InvalidInput if the name is taken."""
     service, suffix = params["AWSServiceName"], params.get("CustomSuffix")
     if not service.endswith(".amazonaws.com"):
         raise invalid_input(f"Service {service} is not a valid AWS service name.")
-    base = SERVICE_ROLE_NAMES.get(service) or service.split(".")[0].replace(
-        "-", "_"
-    ).title().replace("_", "")
-    name = f"AWSServiceRoleFor{base}" + (f"_{suffix}" if suffix else "")
+    name = build_service_role_name(service, suffix)
     if ROLES.get(context, name.lower()) is not None:
         raise invalid_input(
             f"Service role name {name} has been taken in this account, please try a different"
