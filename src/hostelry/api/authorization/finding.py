@@ -16,7 +16,7 @@ from hostelry.api.authorization.row import (
 )
 from hostelry.api.context import Params
 from hostelry.domain.scope import Scope
-from hostelry.permissions.needs.needed import ALL, NeededPermission
+from hostelry.permissions.needs.needed import ALL, NeededPermission, Values
 from hostelry.permissions.wildcard import Context
 
 ROWS: Mapping[tuple[str, str], NeedRow | FurtherRule] = {
@@ -49,9 +49,9 @@ def find_needed(
     row = ROWS.get((service, operation), NeedRow())
     needs = _apply(row, call) if isinstance(row, NeedRow) else row(call)
     found: list[NeededPermission] = []
-    for it in needs:
-        if it not in found:
-            found.append(it)
+    for need in needs:
+        if need not in found:
+            found.append(need)
     return tuple(found)
 
 
@@ -66,11 +66,13 @@ def _apply(row: NeedRow, call: AskedCall) -> Iterator[NeededPermission]:
             yield build_need(call, action, target, {**keys, **more}, is_new=is_new)
     tags = read_tags(call.params, row.tags) if row.tags and row.tagging else {}
     if tags:
-        of_tags = {**build_tags_context(tags), f"{call.service}:taggingaction": (call.operation,)}
+        of_tags = build_tags_context(tags)
+        if call.service == "sagemaker":
+            of_tags["sagemaker:taggingaction"] = (call.operation,)
         for target in row.tagged(call) if row.tagged else by_rule[0]:
             yield build_need(call, row.tagging, target, of_tags, is_new=row.creates)
     for path, receiver in row.passes:
-        for arn in call.read(path):
+        for arn in call.get_values(path):
             yield pass_role(call, arn, receiver)
     for rule in row.further:
         yield from rule(call)
@@ -78,11 +80,11 @@ def _apply(row: NeedRow, call: AskedCall) -> Iterator[NeededPermission]:
 
 def _find_request_keys(row: NeedRow, call: AskedCall) -> Context:
     """The context keys of a row whose parameters are given. An empty list gives no key."""
-    found = {name.lower(): call.read(path) for name, path in row.keys.items()}
-    found = {name: values for name, values in found.items() if values}
+    given = {name.lower(): call.get_values(path) for name, path in row.keys.items()}
+    found: dict[str, Values] = {name: values for name, values in given.items() if values}
     if row.tags:
         found |= build_tags_context(read_tags(call.params, row.tags))
     if row.tag_keys:
-        names = call.read(row.tag_keys)
+        names = call.get_values(row.tag_keys)
         found |= {"aws:tagkeys": names} if names else {}
     return found

@@ -1,4 +1,4 @@
-"""What the operations of IAM and STS need."""
+"""The permissions that operations of IAM and STS need."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -14,45 +14,53 @@ from hostelry.api.authorization.row import (
     pass_role,
     read_tags,
 )
-from hostelry.api.authorization.targets import fill, find_one, given, looked_up
+from hostelry.api.authorization.targets import build_arn_rule, build_lookup_rule, fill, find_one
 from hostelry.api.iam.role import build_service_role_name
 from hostelry.domain.role import SERVICE_LINKED_PATH
-from hostelry.permissions.needs.needed import ALL, NeededPermission
+from hostelry.permissions.needs.needed import ALL, NeededPermission, Values
 from hostelry.permissions.wildcard import Context
 
 _ROLE = "arn:aws:iam::{account}:role/{name}"
 _USER = "arn:aws:iam::{account}:user/{name}"
 _PROFILE = "arn:aws:iam::{account}:instance-profile/{name}"
 # AWS shows names in these words, whose paths the caller may not know.
-_ROLE_RULE = looked_up("role", "RoleName", _ROLE, "role {name}")
-_PROFILE_RULE = looked_up(
+_ROLE_RULE = build_lookup_rule("role", "RoleName", _ROLE, "role {name}")
+_PROFILE_RULE = build_lookup_rule(
     "instance-profile", "InstanceProfileName", _PROFILE, "instance profile {name}"
 )
-_POLICY_RULE = given("PolicyArn")
+_POLICY_RULE = build_arn_rule("PolicyArn")
 
 
 def _find_user(call: AskedCall) -> Sequence[Target]:
     """The user of the request, or the caller if the request names no user."""
-    names = call.read("UserName")
+    names = call.get_values("UserName")
     if names:
         return [find_one(call, "user", it, _USER, "user {name}") for it in names]
     return (Target(call.lookup.caller or ALL),)
+
+
+def _find_key_owner(call: AskedCall) -> Sequence[Target]:
+    """The user with the access key. A refusal does not show whose key it is."""
+    ids = call.get_values("AccessKeyId")
+    return [Target(call.lookup.find_arn("access-key", it) or ALL, it) for it in ids] or (
+        Target(ALL),
+    )
 
 
 def _new(kind: str, path: str) -> TargetRule:
     """The ARN of a principal, policy or profile to be made, with its path."""
 
     def find(call: AskedCall) -> Sequence[Target]:
-        folder = next(iter(call.read("Path")), "/")
+        folder = next(iter(call.get_values("Path")), "/")
         prefix = f"arn:aws:iam::{call.scope.account}:{kind}{folder}"
-        return [Target(prefix + name) for name in call.read(path)] or (Target(ALL),)
+        return [Target(prefix + name) for name in call.get_values(path)] or (Target(ALL),)
 
     return find
 
 
 def _rename_user(call: AskedCall) -> Iterable[NeededPermission]:
     """UpdateUser is needed on the user's new name as well."""
-    names, paths = call.read("NewUserName"), call.read("NewPath")
+    names, paths = call.get_values("NewUserName"), call.get_values("NewPath")
     if not names and not paths:
         return
     for target in _find_user(call):
@@ -71,19 +79,19 @@ def _find_boundary(call: AskedCall, arn: str) -> Context:
 
 
 def _find_service_role(call: AskedCall) -> Sequence[Target]:
-    suffix = next(iter(call.read("CustomSuffix")), None)
+    suffix = next(iter(call.get_values("CustomSuffix")), None)
     return [
         Target(
             f"arn:aws:iam::{call.scope.account}:role{SERVICE_LINKED_PATH}{service}/"
             + build_service_role_name(service, suffix)
         )
-        for service in call.read("AWSServiceName")
+        for service in call.get_values("AWSServiceName")
     ] or (Target(ALL),)
 
 
 def _find_deleted_role(call: AskedCall) -> Sequence[Target]:
     """The role of a deletion's task, ``task/aws-service-role/SERVICE/ROLE/ID``."""
-    task = next(iter(call.read("DeletionTaskId")), "")
+    task = next(iter(call.get_values("DeletionTaskId")), "")
     parts = task.split("/")
     if len(parts) != 5 or not task.startswith(f"task{SERVICE_LINKED_PATH}"):
         return (Target(ALL),)
@@ -91,7 +99,7 @@ def _find_deleted_role(call: AskedCall) -> Sequence[Target]:
 
 
 def _pass_to_machines(call: AskedCall) -> Iterable[NeededPermission]:
-    for name in call.read("RoleName"):
+    for name in call.get_values("RoleName"):
         role = find_one(call, "role", name, _ROLE, "role {name}")
         yield pass_role(call, role.arn, "ec2.amazonaws.com", role.shown)
 
@@ -113,7 +121,7 @@ def _principal_rows(kind: str, rule: TargetRule) -> dict[str, NeedRow]:
         f"Get{kind}": changed if kind == "Role" else NeedRow(on=(rule,)),
         f"List{kind}s": NeedRow(),
         f"Update{kind}": changed,
-        f"Delete{kind}": changed,
+        f"Delete{kind}": changed if kind == "Role" else NeedRow(on=(rule,)),
         f"Tag{kind}": NeedRow(on=(rule,), tags="Tags"),
         f"Untag{kind}": NeedRow(on=(rule,), tag_keys="TagKeys"),
         f"List{kind}Tags": NeedRow(on=(rule,)),
@@ -133,13 +141,13 @@ def _principal_rows(kind: str, rule: TargetRule) -> dict[str, NeedRow]:
 
 _ON_USER = NeedRow(on=(_find_user,))
 _ON_POLICY = NeedRow(on=(_POLICY_RULE,))
-_ON_PROVIDER = NeedRow(on=(given("OpenIDConnectProviderArn"),))
+_ON_PROVIDER = NeedRow(on=(build_arn_rule("OpenIDConnectProviderArn"),))
 _PROVIDER = "arn:aws:iam::{account}:oidc-provider/{name}"
 
 
 def _find_new_provider(call: AskedCall) -> Sequence[Target]:
     """The provider of an address, whose ARN has the address without its scheme."""
-    urls = [it.partition("://")[2] or it for it in call.read("Url")]
+    urls = [it.partition("://")[2] or it for it in call.get_values("Url")]
     return [Target(fill(_PROVIDER, call, it.rstrip("/"))) for it in urls] or (Target(ALL),)
 
 
@@ -153,7 +161,7 @@ IAM: Rows = {
     "UpdateAccessKey": _ON_USER,
     "DeleteAccessKey": _ON_USER,
     "ListAccessKeys": _ON_USER,
-    "GetAccessKeyLastUsed": NeedRow(),
+    "GetAccessKeyLastUsed": NeedRow(on=(_find_key_owner,)),
     "ListEntitiesForPolicy": _ON_POLICY,
     "CreatePolicy": NeedRow(
         on=(_new("policy", "PolicyName"),), creates=True, tags="Tags", tagging="iam:TagPolicy"
@@ -169,7 +177,7 @@ IAM: Rows = {
     "ListPolicyVersions": _ON_POLICY,
     "SetDefaultPolicyVersion": _ON_POLICY,
     "DeletePolicyVersion": _ON_POLICY,
-    "SimulatePrincipalPolicy": NeedRow(on=(given("PolicySourceArn"),)),
+    "SimulatePrincipalPolicy": NeedRow(on=(build_arn_rule("PolicySourceArn"),)),
     "SimulateCustomPolicy": NeedRow(),
     "CreateInstanceProfile": NeedRow(
         on=(_new("instance-profile", "InstanceProfileName"),), creates=True, tags="Tags",
@@ -203,25 +211,27 @@ def _need_nothing(_: AskedCall) -> Sequence[NeededPermission]:
     return ()
 
 
+def _keep_given(members: Mapping[str, Values]) -> dict[str, Values]:
+    return {name: it for name, it in members.items() if it}
+
+
 def _assume(action: str) -> FurtherRule:
     """The action on the role, and the permissions for the tags and source of the session."""
 
     def find(call: AskedCall) -> Iterable[NeededPermission]:
-        tags = read_tags(call.params, "Tags")
-        transitive = call.read("TransitiveTagKeys")
+        transitive = {"sts:transitivetagkeys": call.get_values("TransitiveTagKeys")}
+        tags = _keep_given(transitive) | build_tags_context(read_tags(call.params, "Tags"))
+        source = _keep_given({"sts:sourceidentity": call.get_values("SourceIdentity")})
         members = {
-            "sts:rolesessionname": call.read("RoleSessionName"),
-            "sts:externalid": call.read("ExternalId"),
-            "sts:sourceidentity": call.read("SourceIdentity"),
-            "sts:transitivetagkeys": transitive,
+            "sts:rolesessionname": call.get_values("RoleSessionName"),
+            "sts:externalid": call.get_values("ExternalId"),
         }
-        keys = {name: it for name, it in members.items() if it} | build_tags_context(tags)
-        actions = [action]
-        actions += ["sts:TagSession"] if tags or transitive else []
-        actions += ["sts:SetSourceIdentity"] if call.read("SourceIdentity") else []
-        for arn in call.read("RoleArn") or (ALL,):
-            for each in actions:
-                yield build_need(call, each, Target(arn), keys)
+        actions = {action: {**_keep_given(members), **tags, **source}}
+        actions |= {"sts:TagSession": tags} if tags else {}
+        actions |= {"sts:SetSourceIdentity": source} if source else {}
+        for arn in call.get_values("RoleArn") or (ALL,):
+            for name, keys in actions.items():
+                yield build_need(call, name, Target(arn), keys)
 
     return find
 

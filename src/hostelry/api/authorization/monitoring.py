@@ -1,17 +1,17 @@
-"""What the operations of CloudWatch and CloudWatch Logs need."""
+"""The permissions that operations of CloudWatch and CloudWatch Logs need."""
 
 from collections.abc import Mapping, Sequence
 
 from hostelry.api.authorization.row import AskedCall, NeedRow, Rows, Target, TargetRule
-from hostelry.api.authorization.targets import fill, given, named
+from hostelry.api.authorization.targets import build_arn_rule, build_name_rule, fill
 from hostelry.permissions.needs.needed import ALL
 
 _ALARM = "arn:aws:cloudwatch:{region}:{account}:alarm:{name}"
 _EVERY_ALARM = "arn:aws:cloudwatch:{region}:{account}:alarm:*"
 _DASHBOARD = "arn:aws:cloudwatch::{account}:dashboard/{name}"
-_ON_ALARMS = NeedRow(on=(named(_ALARM, "AlarmNames"),))
+_ON_ALARMS = NeedRow(on=(build_name_rule(_ALARM, "AlarmNames"),))
 _PUT_ALARM = NeedRow(
-    on=(named(_ALARM, "AlarmName"),),
+    on=(build_name_rule(_ALARM, "AlarmName"),),
     keys={"cloudwatch:AlarmActions": "AlarmActions|OKActions|InsufficientDataActions"},
     tags="Tags",
     tagging="cloudwatch:TagResource",
@@ -23,22 +23,26 @@ CLOUDWATCH: Rows = {
     "ListMetrics": NeedRow(),
     "PutMetricAlarm": _PUT_ALARM,
     "PutCompositeAlarm": _PUT_ALARM,
-    "DescribeAlarms": NeedRow(on=(named(_ALARM, "AlarmNames", missing=_EVERY_ALARM),)),
+    "DescribeAlarms": NeedRow(on=(build_name_rule(_ALARM, "AlarmNames", missing=_EVERY_ALARM),)),
     "DescribeAlarmsForMetric": NeedRow(),
-    "DescribeAlarmHistory": NeedRow(on=(named(_ALARM, "AlarmName", missing=_EVERY_ALARM),)),
-    "SetAlarmState": NeedRow(on=(named(_ALARM, "AlarmName"),)),
+    "DescribeAlarmHistory": NeedRow(
+        on=(build_name_rule(_ALARM, "AlarmName", missing=_EVERY_ALARM),)
+    ),
+    "SetAlarmState": NeedRow(on=(build_name_rule(_ALARM, "AlarmName"),)),
     "EnableAlarmActions": _ON_ALARMS,
     "DisableAlarmActions": _ON_ALARMS,
     "DeleteAlarms": _ON_ALARMS,
     "PutDashboard": NeedRow(
-        on=(named(_DASHBOARD, "DashboardName"),), tags="Tags", tagging="cloudwatch:TagResource"
+        on=(build_name_rule(_DASHBOARD, "DashboardName"),),
+        tags="Tags",
+        tagging="cloudwatch:TagResource",
     ),
-    "GetDashboard": NeedRow(on=(named(_DASHBOARD, "DashboardName"),)),
+    "GetDashboard": NeedRow(on=(build_name_rule(_DASHBOARD, "DashboardName"),)),
     "ListDashboards": NeedRow(),
-    "DeleteDashboards": NeedRow(on=(named(_DASHBOARD, "DashboardNames"),)),
-    "ListTagsForResource": NeedRow(on=(given("ResourceARN"),)),
-    "TagResource": NeedRow(on=(given("ResourceARN"),), tags="Tags"),
-    "UntagResource": NeedRow(on=(given("ResourceARN"),), tag_keys="TagKeys"),
+    "DeleteDashboards": NeedRow(on=(build_name_rule(_DASHBOARD, "DashboardNames"),)),
+    "ListTagsForResource": NeedRow(on=(build_arn_rule("ResourceARN"),)),
+    "TagResource": NeedRow(on=(build_arn_rule("ResourceARN"),), tags="Tags"),
+    "UntagResource": NeedRow(on=(build_arn_rule("ResourceARN"),), tag_keys="TagKeys"),
 }
 
 # The guide of CloudWatch Logs names groups with ":*" at the end in policies of all operations but
@@ -52,7 +56,7 @@ def _groups(path: str) -> TargetRule:
     """The log groups with the names or ARNs at `path`."""
 
     def find(call: AskedCall) -> Sequence[Target]:
-        arns = [_find_group_arn(call, it) for it in call.read(path)]
+        arns = [_find_group_arn(call, it) for it in call.get_values(path)]
         return [Target(arn + _IN_GROUP) for arn in arns] or (Target(ALL),)
 
     return find
@@ -64,24 +68,26 @@ def _find_group_arn(call: AskedCall, name: str) -> str:
 
 
 def _find_tagged_group(call: AskedCall) -> Sequence[Target]:
-    return [Target(_find_group_arn(call, it)) for it in call.read("resourceArn")] or (Target(ALL),)
+    return [Target(_find_group_arn(call, it)) for it in call.get_values("resourceArn")] or (
+        Target(ALL),
+    )
 
 
 def _find_stream(call: AskedCall) -> Sequence[Target]:
-    groups = call.read("logGroupName|logGroupIdentifier")
-    streams = call.read("logStreamName")
+    groups = call.get_values("logGroupName|logGroupIdentifier")
+    streams = call.get_values("logStreamName")
     places = [_find_group_arn(call, group) + _IN_GROUP for group in groups]
     return [Target(place + it) for place in places for it in streams] or (Target(ALL),)
 
 
 def _find_described_groups(call: AskedCall) -> Sequence[Target]:
     """The groups that DescribeLogGroups is asked for, or else the text that AWS shows for all."""
-    arns = [_find_group_arn(call, it) for it in call.read("logGroupIdentifiers")]
+    arns = [_find_group_arn(call, it) for it in call.get_values("logGroupIdentifiers")]
     return [Target(arn + _IN_GROUP) for arn in arns] or (Target(fill(_EVERY_GROUP, call)),)
 
 
 def _tag_new_group(call: AskedCall) -> Sequence[Target]:
-    return [Target(fill(_GROUP, call, it)) for it in call.read("logGroupName")]
+    return [Target(fill(_GROUP, call, it)) for it in call.get_values("logGroupName")]
 
 
 _ON_GROUP = NeedRow(on=(_groups("logGroupName"),))

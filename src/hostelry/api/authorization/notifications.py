@@ -1,4 +1,4 @@
-"""What the operations of SNS, SQS, EventBridge and EventBridge Scheduler need."""
+"""The permissions that operations of SNS, SQS, EventBridge and its Scheduler need."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,7 +12,7 @@ from hostelry.api.authorization.row import (
     TargetRule,
     build_need,
 )
-from hostelry.api.authorization.targets import fill, given, named
+from hostelry.api.authorization.targets import build_arn_rule, build_name_rule, fill
 from hostelry.api.sqs.queue import QUEUE_URL
 from hostelry.domain.event_rule import DEFAULT_BUS
 from hostelry.domain.event_schedule import DEFAULT_GROUP
@@ -20,18 +20,19 @@ from hostelry.permissions.needs.needed import ALL, NeededPermission
 from hostelry.permissions.wildcard import Context
 
 _TOPIC = "arn:aws:sns:{region}:{account}:{name}"
-_ON_TOPIC = NeedRow(on=(given("TopicArn"),))
-_PUBLISH = NeedRow(action="Publish", on=(given("TopicArn|TargetArn"),))
+_ON_TOPIC = NeedRow(on=(build_arn_rule("TopicArn"),))
+_PUBLISH = NeedRow(action="Publish", on=(build_arn_rule("TopicArn|TargetArn"),))
 SNS: Rows = {
     "CreateTopic": NeedRow(
-        on=(named(_TOPIC, "Name"),), creates=True, tags="Tags", tagging="sns:TagResource"
+        on=(build_name_rule(_TOPIC, "Name"),), creates=True, tags="Tags", tagging="sns:TagResource"
     ),
     "DeleteTopic": _ON_TOPIC,
     "ListTopics": NeedRow(),
     "GetTopicAttributes": _ON_TOPIC,
     "SetTopicAttributes": _ON_TOPIC,
     "Subscribe": NeedRow(
-        on=(given("TopicArn"),), keys={"sns:Endpoint": "Endpoint", "sns:Protocol": "Protocol"}
+        on=(build_arn_rule("TopicArn"),),
+        keys={"sns:Endpoint": "Endpoint", "sns:Protocol": "Protocol"},
     ),
     "ConfirmSubscription": _ON_TOPIC,
     "Unsubscribe": NeedRow(),
@@ -41,23 +42,23 @@ SNS: Rows = {
     "SetSubscriptionAttributes": NeedRow(),
     "Publish": _PUBLISH,
     "PublishBatch": _PUBLISH,
-    "TagResource": NeedRow(on=(given("ResourceArn"),), tags="Tags"),
-    "UntagResource": NeedRow(on=(given("ResourceArn"),), tag_keys="TagKeys"),
-    "ListTagsForResource": NeedRow(on=(given("ResourceArn"),)),
+    "TagResource": NeedRow(on=(build_arn_rule("ResourceArn"),), tags="Tags"),
+    "UntagResource": NeedRow(on=(build_arn_rule("ResourceArn"),), tag_keys="TagKeys"),
+    "ListTagsForResource": NeedRow(on=(build_arn_rule("ResourceArn"),)),
 }
 
 
 def _find_queue(call: AskedCall) -> Sequence[Target]:
     """The queue of an address, which names its account."""
-    found = [QUEUE_URL.fullmatch(it) for it in call.read("QueueUrl")]
+    found = [QUEUE_URL.fullmatch(it) for it in call.get_values("QueueUrl")]
     place = f"arn:aws:sqs:{call.scope.region}"
     return [Target(f"{place}:{it[1]}:{it[2]}") for it in found if it] or (Target(ALL),)
 
 
 def _find_named_queue(call: AskedCall) -> Sequence[Target]:
-    owner = next(iter(call.read("QueueOwnerAWSAccountId")), call.scope.account)
+    owner = next(iter(call.get_values("QueueOwnerAWSAccountId")), call.scope.account)
     place = f"arn:aws:sqs:{call.scope.region}:{owner}"
-    return [Target(f"{place}:{name}") for name in call.read("QueueName")] or (Target(ALL),)
+    return [Target(f"{place}:{name}") for name in call.get_values("QueueName")] or (Target(ALL),)
 
 
 def _on_queue(action: str = "") -> NeedRow:
@@ -100,18 +101,20 @@ def _rules(path: str) -> TargetRule:
     """The rules with the names at `path` on the bus of the request."""
 
     def find(call: AskedCall) -> Sequence[Target]:
-        bus = _find_bus_arn(call, next(iter(call.read("EventBusName")), DEFAULT_BUS))
+        bus = _find_bus_arn(call, next(iter(call.get_values("EventBusName")), DEFAULT_BUS))
         place, slash, bus_name = bus.partition(":event-bus/")
         if not slash:
             return (Target(ALL),)
         folder = "" if bus_name == DEFAULT_BUS else f"{bus_name}/"
-        return [Target(f"{place}:rule/{folder}{it}") for it in call.read(path)] or (Target(ALL),)
+        return [Target(f"{place}:rule/{folder}{it}") for it in call.get_values(path)] or (
+            Target(ALL),
+        )
 
     return find
 
 
 def _find_bus(call: AskedCall) -> Sequence[Target]:
-    names = call.read("Name") or (DEFAULT_BUS,)
+    names = call.get_values("Name") or (DEFAULT_BUS,)
     return [Target(_find_bus_arn(call, name)) for name in names]
 
 
@@ -126,16 +129,25 @@ def _find_pattern_keys(call: AskedCall, _: str) -> Context:
     A value that is not a text becomes its JSON, which no condition on names allows.
     """
     found: dict[str, Sequence[str]] = {}
-    for text in call.read("EventPattern"):
+    for text in call.get_values("EventPattern"):
         try:
             pattern = json.loads(text)
         except (ValueError, RecursionError):
             continue  # the operation refuses it
-        for member in ("source", "detail-type"):
-            values = pattern.get(member) if isinstance(pattern, dict) else None
+        for path in PATTERN_PATHS:
+            values = pattern
+            for name in path.split("."):
+                values = values.get(name) if isinstance(values, dict) else None
             if isinstance(values, list):
-                found[f"events:{member}"] = [_print_match(it) for it in values]
+                found[f"events:{path}".lower()] = [_print_match(it) for it in values]
     return found
+
+
+PATTERN_PATHS = (
+    "source", "detail-type", "detail.userIdentity.principalId", "detail.service",
+    "detail.eventTypeCode",
+)  # fmt: skip
+"""The members of a pattern that have a context key."""
 
 
 def _print_match(value: Any) -> str:
@@ -144,7 +156,8 @@ def _print_match(value: Any) -> str:
 
 def _put_events(call: AskedCall) -> Iterable[NeededPermission]:
     """PutEvents: the permission for each entry, on its bus."""
-    for entry in call.params.get("Entries") or ({},):
+    entries: Sequence[Mapping[str, Any]] = call.params.get("Entries") or ({},)
+    for entry in entries:
         bus = _find_bus_arn(call, str(entry.get("EventBusName") or DEFAULT_BUS))
         members = {"events:source": "Source", "events:detail-type": "DetailType"}
         keys = {name: (str(entry[it]),) for name, it in members.items() if entry.get(it)}
@@ -174,10 +187,10 @@ EVENTS: Rows = {
     "PutEvents": _put_events,
     "DescribeEventBus": NeedRow(on=(_find_bus,)),
     "ListEventBuses": NeedRow(),
-    "ListTagsForResource": NeedRow(on=(given("ResourceARN"),), more=(_find_creator,)),
-    "TagResource": NeedRow(on=(given("ResourceARN"),), more=(_find_creator,), tags="Tags"),
+    "ListTagsForResource": NeedRow(on=(build_arn_rule("ResourceARN"),), more=(_find_creator,)),
+    "TagResource": NeedRow(on=(build_arn_rule("ResourceARN"),), more=(_find_creator,), tags="Tags"),
     "UntagResource": NeedRow(
-        on=(given("ResourceARN"),), more=(_find_creator,), tag_keys="TagKeys"
+        on=(build_arn_rule("ResourceARN"),), more=(_find_creator,), tag_keys="TagKeys"
     ),
 }  # fmt: skip
 
@@ -186,16 +199,16 @@ _SCHEDULE_ROLE = (("Target.RoleArn", "scheduler.amazonaws.com"),)
 
 
 def _find_schedule(call: AskedCall) -> Sequence[Target]:
-    group = next(iter(call.read("GroupName")), DEFAULT_GROUP)
+    group = next(iter(call.get_values("GroupName")), DEFAULT_GROUP)
     pattern = "arn:aws:scheduler:{region}:{account}:schedule/{name}"
-    return [Target(fill(pattern, call, f"{group}/{it}")) for it in call.read("Name")] or (
+    return [Target(fill(pattern, call, f"{group}/{it}")) for it in call.get_values("Name")] or (
         Target(ALL),
     )
 
 
 def _delete_schedules(call: AskedCall) -> Iterable[NeededPermission]:
     """DeleteScheduleGroup deletes the schedules of the group."""
-    for group in call.read("Name"):
+    for group in call.get_values("Name"):
         pattern = "arn:aws:scheduler:{region}:{account}:schedule/{name}/*"
         yield build_need(call, "scheduler:DeleteSchedule", Target(fill(pattern, call, group)), {})
 
@@ -209,13 +222,18 @@ SCHEDULER: Rows = {
     "UpdateSchedule": _WRITE_SCHEDULE,
     "DeleteSchedule": _ON_SCHEDULE,
     "CreateScheduleGroup": NeedRow(
-        on=(named(_GROUP, "Name"),), creates=True, tags="Tags", tagging="scheduler:TagResource"
+        on=(build_name_rule(_GROUP, "Name"),),
+        creates=True,
+        tags="Tags",
+        tagging="scheduler:TagResource",
     ),
-    "GetScheduleGroup": NeedRow(on=(named(_GROUP, "Name"),)),
+    "GetScheduleGroup": NeedRow(on=(build_name_rule(_GROUP, "Name"),)),
     "ListScheduleGroups": NeedRow(),
-    "DeleteScheduleGroup": NeedRow(on=(named(_GROUP, "Name"),), further=(_delete_schedules,)),
-    "ListTagsForResource": NeedRow(on=(given("ResourceArn"),)),
-    "TagResource": NeedRow(on=(given("ResourceArn"),), tags="Tags"),
-    "UntagResource": NeedRow(on=(given("ResourceArn"),), tag_keys="TagKeys"),
+    "DeleteScheduleGroup": NeedRow(
+        on=(build_name_rule(_GROUP, "Name"),), further=(_delete_schedules,)
+    ),
+    "ListTagsForResource": NeedRow(on=(build_arn_rule("ResourceArn"),)),
+    "TagResource": NeedRow(on=(build_arn_rule("ResourceArn"),), tags="Tags"),
+    "UntagResource": NeedRow(on=(build_arn_rule("ResourceArn"),), tag_keys="TagKeys"),
 }
 ROWS: Mapping[str, Rows] = {"sns": SNS, "sqs": SQS, "events": EVENTS, "scheduler": SCHEDULER}

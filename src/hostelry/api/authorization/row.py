@@ -1,4 +1,4 @@
-"""Rows of the tables: what an operation needs, as rules over the parameters of a call."""
+"""Rows of the tables: the needs of an operation, as rules over the parameters of a call."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -7,7 +7,13 @@ import msgspec
 
 from hostelry.api.context import Params
 from hostelry.domain.scope import Scope
-from hostelry.permissions.needs.needed import ALL, NeededPermission, build_tag_keys
+from hostelry.permissions.needs.needed import (
+    ALL,
+    NeededPermission,
+    Values,
+    build_resource_keys,
+    build_tag_keys,
+)
 from hostelry.permissions.wildcard import Context
 
 
@@ -28,11 +34,11 @@ class ResourceLookup(msgspec.Struct, frozen=True, kw_only=True):
 
     `tags_of` returns the tags of the resource with an ARN. `find_arn` returns the ARN for a kind
     and a name that is not a part of the ARN, or "" if it is not known. The kinds are `role`,
-    `user`, `instance-profile`, `key` (an id, alias or ARN of KMS), `customer-key` (the same, but
-    not a key that the platform manages), `secret` (a name or ARN), `secret-key` (the customer key
-    of the secret with an ARN) and `scalable-target` (a record's name). `find_keys`
-    returns further context keys of the resource with an ARN, in lower case. `caller` is the ARN of
-    the caller, whom requests of IAM without a UserName are about.
+    `user`, `instance-profile`, `access-key` (the user with the key's id), `key` (an id, alias or
+    ARN of KMS), `customer-key` (the same, but not a key that the platform manages), `secret` (a
+    name or ARN), `secret-key` (the customer key of the secret with an ARN) and `scalable-target` (a
+    record's name). `find_keys` returns further context keys of the resource with an ARN, in lower
+    case. `caller` is the ARN of the caller, the user of IAM's requests without a UserName.
     """
 
     tags_of: Callable[[str], Mapping[str, str]] = _find_no_tags
@@ -50,7 +56,7 @@ class AskedCall(msgspec.Struct, frozen=True, kw_only=True):
     scope: Scope
     lookup: ResourceLookup
 
-    def read(self, path: str) -> tuple[str, ...]:
+    def get_values(self, path: str) -> tuple[str, ...]:
         """The values of the parameters at `path` (`read_values`)."""
         return read_values(self.params, path)
 
@@ -63,7 +69,7 @@ class Target(msgspec.Struct, frozen=True):
 
 
 TargetRule = Callable[[AskedCall], Sequence[Target]]
-"""The resources that a call is about. A resource that cannot be told is `ALL`."""
+"""The resources that a call is about. An unclear resource is `ALL`."""
 KeyRule = Callable[[AskedCall, str], Context]
 """Context keys of the action on the resource with an ARN."""
 FurtherRule = Callable[[AskedCall], Iterable[NeededPermission]]
@@ -78,9 +84,9 @@ class NeedRow(msgspec.Struct, frozen=True, kw_only=True):
 
     `keys` has paths of parameters by context key, and `more` finds further keys. `tags` and
     `tag_keys` are the members with the tags and the keys of tags in the request. `tagging` is the
-    action that a request with tags needs as well, on the first rule's resources or else on those of
-    `tagged`. `passes` are pairs: the path of a role's ARN, and the service that gets the role.
-    `further` finds all other permissions.
+    action that a request with tags needs as well, on the first rule's resources, or on the
+    resources of `tagged` if it is set. `passes` are pairs: the path of a role's ARN, and the
+    service that gets the role. `further` finds all other permissions.
     """
 
     on: tuple[TargetRule, ...] = ()
@@ -133,36 +139,18 @@ def read_tags(params: Params, member: str) -> Mapping[str, str]:
     return found
 
 
-def build_tags_context(tags: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+def build_tags_context(tags: Mapping[str, str]) -> dict[str, Values]:
     """The context keys of the tags in a request. Empty without tags."""
     found = build_tag_keys("aws:RequestTag", tags)
     return {**found, "aws:tagkeys": tuple(tags)} if tags else found
-
-
-RESOURCE_TAG_SERVICES = frozenset({"sagemaker", "ecr", "secretsmanager"})
-
-
-def find_target_keys(call: AskedCall, arn: str) -> dict[str, Sequence[str]]:
-    """The context keys about the resource with an ARN: its account and its tags."""
-    parts = arn.split(":", 5)
-    owner = parts[4] if len(parts) == 6 else ""
-    found: dict[str, Sequence[str]] = {"aws:resourceaccount": (owner or call.scope.account,)}
-    if arn == ALL:
-        return found
-    tags = call.lookup.tags_of(arn)
-    found |= build_tag_keys("aws:ResourceTag", tags)
-    service = parts[2] if len(parts) == 6 else ""
-    is_principal = service == "iam" and parts[5].startswith(("role/", "user/"))
-    if service in RESOURCE_TAG_SERVICES or is_principal:
-        found |= build_tag_keys(f"{service}:ResourceTag", tags)
-    return found
 
 
 def build_need(
     call: AskedCall, action: str, target: Target, keys: Context, *, is_new: bool = False
 ) -> NeededPermission:
     """The permission for an action on a resource. A new resource has no tags."""
-    about = find_target_keys(call, ALL if is_new else target.arn)
+    tags = {} if is_new or target.arn == ALL else call.lookup.tags_of(target.arn)
+    about = build_resource_keys(target.arn, tags, call.scope.account)
     region = "us-east-1" if action.startswith("iam:") else call.scope.region
     context = {"aws:requestedregion": (region,), **about, **keys}
     return NeededPermission(action=action, resource=target.arn, context=context, shown=target.shown)

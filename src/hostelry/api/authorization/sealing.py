@@ -1,4 +1,4 @@
-"""What the operations of KMS and Secrets Manager need."""
+"""The permissions that operations of KMS and Secrets Manager need."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -12,7 +12,7 @@ from hostelry.api.authorization.row import (
     TargetRule,
     build_need,
 )
-from hostelry.api.authorization.targets import find_one, named
+from hostelry.api.authorization.targets import build_name_rule, fill, find_one
 from hostelry.api.kms.material import get_key_id
 from hostelry.base.errors import ServiceError
 from hostelry.permissions.needs.needed import ALL, NeededPermission
@@ -23,10 +23,10 @@ _KEY = "arn:aws:kms:{region}:{account}:key/{name}"
 
 
 def _key(path: str) -> TargetRule:
-    """The keys with the ids, aliases or ARNs at `path`. A refusal shows what the request has."""
+    """The keys with the ids, aliases or ARNs at `path`. A refusal shows the request's text."""
 
     def find(call: AskedCall) -> Sequence[Target]:
-        return [_find_key(call, it) for it in call.read(path)] or (Target(ALL),)
+        return [_find_key(call, it) for it in call.get_values(path)] or (Target(ALL),)
 
     return find
 
@@ -42,7 +42,7 @@ def _find_blob_key(path: str) -> TargetRule:
     """The key that the request expects, and the key that its ciphertext names."""
 
     def find(call: AskedCall) -> Sequence[Target]:
-        found = [_find_key(call, it) for it in call.read(path)]
+        found = [_find_key(call, it) for it in call.get_values(path)]
         blob = call.params.get("CiphertextBlob")
         key_id = _read_key_id(blob) if isinstance(blob, bytes) else ""
         if key_id:
@@ -62,18 +62,22 @@ def _read_key_id(blob: bytes) -> str:
         return ""
 
 
-def _key_keys(path: str = "KeyId") -> KeyRule:
-    """The caller's account, the alias in the request, and the properties of Hostelry's keys."""
+def _find_key_keys(call: AskedCall, arn: str) -> Context:
+    """The caller's account, and the properties and aliases of the key."""
+    found: dict[str, Sequence[str]] = {"kms:calleraccount": (call.scope.account,)}
+    if ":key/" in arn:
+        found |= PROPERTIES
+        found |= call.lookup.find_keys(arn)
+    return found
 
-    def find(call: AskedCall, arn: str) -> Context:
-        aliases = ["alias/" + it.partition("alias/")[2] for it in call.read(path) if "alias/" in it]
-        found: dict[str, Sequence[str]] = {"kms:calleraccount": (call.scope.account,)}
-        if aliases:
-            found["kms:requestalias"] = aliases
-        if ":key/" in arn:
-            found |= PROPERTIES
-            found |= call.lookup.find_keys(arn)
-        return found
+
+def _alias_keys(path: str = "KeyId") -> KeyRule:
+    """`kms:RequestAlias`, if the request names the key by an alias."""
+
+    def find(call: AskedCall, _: str) -> Context:
+        names = call.get_values(path)
+        aliases = tuple("alias/" + it.partition("alias/")[2] for it in names if "alias/" in it)
+        return {"kms:requestalias": aliases} if aliases else {}
 
     return find
 
@@ -116,75 +120,83 @@ def _re_encrypt(call: AskedCall) -> Iterable[NeededPermission]:
     for action, targets, path, member in sides:
         for target in targets:
             keys = {
-                **_key_keys(path)(call, target.arn),
+                **_find_key_keys(call, target.arn),
+                **_alias_keys(path)(call, target.arn),
                 **_encryption_keys(member)(call, target.arn),
                 **shared,
             }
             yield build_need(call, action, target, keys)
 
 
-_KEY_ROW = NeedRow(on=(_key("KeyId"),), more=(_key_keys(),))
-_CRYPT = NeedRow(on=(_key("KeyId"),), more=(_key_keys(), _encryption_keys()))
+_KEY_ROW = NeedRow(on=(_key("KeyId"),), more=(_find_key_keys,))
+_CRYPT = NeedRow(on=(_key("KeyId"),), more=(_find_key_keys, _alias_keys(), _encryption_keys()))
 
 
 def _find_new_key_keys(call: AskedCall, _: str) -> Context:
     """The properties of the key to be made, and the caller's account."""
-    spec = call.read("KeySpec|CustomerMasterKeySpec")
+    spec = call.get_values("KeySpec|CustomerMasterKeySpec")
     return {
         **PROPERTIES,
         **({"kms:keyspec": spec[:1]} if spec else {}),
-        "kms:keyusage": call.read("KeyUsage") or PROPERTIES["kms:keyusage"],
-        "kms:keyorigin": call.read("Origin") or PROPERTIES["kms:keyorigin"],
-        "kms:multiregion": call.read("MultiRegion") or PROPERTIES["kms:multiregion"],
+        "kms:keyusage": call.get_values("KeyUsage") or PROPERTIES["kms:keyusage"],
+        "kms:keyorigin": call.get_values("Origin") or PROPERTIES["kms:keyorigin"],
+        "kms:multiregion": call.get_values("MultiRegion") or PROPERTIES["kms:multiregion"],
         "kms:calleraccount": (call.scope.account,),
     }
 
 
 def _put_first_policy(call: AskedCall) -> Iterable[NeededPermission]:
     """CreateKey with a policy also puts the policy."""
-    for _ in call.read("Policy"):
+    for _ in call.get_values("Policy"):
         keys = {"kms:calleraccount": (call.scope.account,)}
-        yield build_need(call, "kms:PutKeyPolicy", Target(ALL), keys)
+        yield build_need(call, "kms:PutKeyPolicy", _find_new_key(call)[0], keys)
+
+
+def _find_new_key(call: AskedCall) -> Sequence[Target]:
+    """The key to be made, whose id is not known yet."""
+    return (Target(fill(_KEY, call, "*")),)
 
 
 _LOCKOUT = {"kms:BypassPolicyLockoutSafetyCheck": "BypassPolicyLockoutSafetyCheck"}
-_ALIAS_RULE = named(_ALIAS, "AliasName")
+_ALIAS_RULE = build_name_rule(_ALIAS, "AliasName")
 KMS: Rows = {
     "CreateKey": NeedRow(
         keys=_LOCKOUT, more=(_find_new_key_keys,), tags="Tags", tagging="kms:TagResource",
-        further=(_put_first_policy,),
+        tagged=_find_new_key, further=(_put_first_policy,),
     ),
-    "DescribeKey": _KEY_ROW,
+    "DescribeKey": NeedRow(on=(_key("KeyId"),), more=(_find_key_keys, _alias_keys())),
     "ListKeys": NeedRow(),
     "EnableKey": _KEY_ROW,
     "DisableKey": _KEY_ROW,
     "UpdateKeyDescription": _KEY_ROW,
     "ScheduleKeyDeletion": NeedRow(
-        on=(_key("KeyId"),), more=(_key_keys(),),
+        on=(_key("KeyId"),), more=(_find_key_keys,),
         keys={"kms:ScheduleKeyDeletionPendingWindowInDays": "PendingWindowInDays"},
     ),
     "CancelKeyDeletion": _KEY_ROW,
     "GetKeyPolicy": _KEY_ROW,
-    "PutKeyPolicy": NeedRow(on=(_key("KeyId"),), more=(_key_keys(),), keys=_LOCKOUT),
+    "PutKeyPolicy": NeedRow(on=(_key("KeyId"),), more=(_find_key_keys,), keys=_LOCKOUT),
     "ListKeyPolicies": _KEY_ROW,
     "GetKeyRotationStatus": _KEY_ROW,
     # An alias is needed as well as its key: of UpdateAlias the old key and the new key.
     "CreateAlias": NeedRow(
-        on=(_ALIAS_RULE, _key("TargetKeyId")), creates=True, more=(_key_keys("TargetKeyId"),)
+        on=(_ALIAS_RULE, _key("TargetKeyId")), creates=True, more=(_find_key_keys,)
     ),
     "UpdateAlias": NeedRow(
-        on=(_ALIAS_RULE, _key("AliasName"), _key("TargetKeyId")), more=(_key_keys("TargetKeyId"),)
+        on=(_ALIAS_RULE, _key("AliasName"), _key("TargetKeyId")), more=(_find_key_keys,)
     ),
-    "DeleteAlias": NeedRow(on=(_ALIAS_RULE, _key("AliasName")), more=(_key_keys(),)),
-    "ListAliases": NeedRow(more=(_key_keys(),)),
+    "DeleteAlias": NeedRow(on=(_ALIAS_RULE, _key("AliasName")), more=(_find_key_keys,)),
+    "ListAliases": NeedRow(),
     "Encrypt": _CRYPT,
-    "Decrypt": NeedRow(on=(_find_blob_key("KeyId"),), more=(_key_keys(), _encryption_keys())),
+    "Decrypt": NeedRow(
+        on=(_find_blob_key("KeyId"),), more=(_find_key_keys, _alias_keys(), _encryption_keys())
+    ),
     "ReEncrypt": _re_encrypt,
     "GenerateDataKey": _CRYPT,
     "GenerateDataKeyWithoutPlaintext": _CRYPT,
     "GenerateRandom": NeedRow(),
-    "TagResource": NeedRow(on=(_key("KeyId"),), more=(_key_keys(),), tags="Tags"),
-    "UntagResource": NeedRow(on=(_key("KeyId"),), more=(_key_keys(),), tag_keys="TagKeys"),
+    "TagResource": NeedRow(on=(_key("KeyId"),), more=(_find_key_keys,), tags="Tags"),
+    "UntagResource": NeedRow(on=(_key("KeyId"),), more=(_find_key_keys,), tag_keys="TagKeys"),
     "ListResourceTags": _KEY_ROW,
 }  # fmt: skip
 
@@ -194,9 +206,9 @@ _SECRET = "arn:aws:secretsmanager:{region}:{account}:secret:{name}-??????"
 
 
 def _find_secret(call: AskedCall) -> Sequence[Target]:
-    """The secret with the name or ARN. A refusal shows what the request has, as on AWS."""
+    """The secret with the name or ARN. A refusal shows the request's text, as on AWS."""
     found = []
-    for name in call.read("SecretId"):
+    for name in call.get_values("SecretId"):
         arn = call.lookup.find_arn("secret", name)
         if not arn and name.startswith("arn:"):
             arn = name
@@ -206,23 +218,25 @@ def _find_secret(call: AskedCall) -> Sequence[Target]:
     return found or (Target(ALL),)
 
 
+def _find_home_keys(call: AskedCall, _: str) -> Context:
+    return {"secretsmanager:secretprimaryregion": (call.scope.region,)}
+
+
 def _find_secret_keys(call: AskedCall, _: str) -> Context:
-    names = call.read("KmsKeyId")
-    found: dict[str, Sequence[str]] = {"secretsmanager:secretprimaryregion": (call.scope.region,)}
-    if names:
-        arns = tuple(call.lookup.find_arn("key", it) or it for it in names)
-        found |= {"secretsmanager:kmskeyid": names, "secretsmanager:kmskeyarn": arns}
-    return found
+    """The KMS key of the request, as it is given and by its ARN."""
+    names = call.get_values("KmsKeyId")
+    arns = tuple(call.lookup.find_arn("key", it) or it for it in names)
+    return {"secretsmanager:kmskeyid": names, "secretsmanager:kmskeyarn": arns} if names else {}
 
 
 def _seal(*actions: str) -> FurtherRule:
     """The permissions of KMS for a secret under a customer's key, which the service uses."""
 
     def find(call: AskedCall) -> Iterable[NeededPermission]:
-        secrets = _find_secret(call) if call.read("SecretId") else ()
+        secrets = _find_secret(call) if call.get_values("SecretId") else ()
         keys = [call.lookup.find_arn("secret-key", it.arn) for it in secrets]
-        keys += [call.lookup.find_arn("customer-key", it) for it in call.read("KmsKeyId")]
-        pairs = {"SecretARN": it.arn for it in secrets}
+        keys += [call.lookup.find_arn("customer-key", it) for it in call.get_values("KmsKeyId")]
+        pairs = {"SecretARN": secrets[0].arn} if secrets else {}
         service = {"kms:viaservice": (f"secretsmanager.{call.scope.region}.amazonaws.com",)}
         for arn in dict.fromkeys(it for it in keys if it):
             for action in actions:
@@ -249,7 +263,7 @@ def _on_secret(
     return NeedRow(
         on=(_find_secret,),
         keys={**_SECRET_KEYS, **keys},
-        more=(_find_secret_keys,),
+        more=(_find_home_keys, _find_secret_keys),
         further=further,
         tags=tags,
         tag_keys=tag_keys,
@@ -259,7 +273,7 @@ def _on_secret(
 _WRITES = ("kms:GenerateDataKey", "kms:Decrypt")
 SECRETS: Rows = {
     "CreateSecret": NeedRow(
-        on=(named(_SECRET, "Name"),),
+        on=(build_name_rule(_SECRET, "Name"),),
         creates=True,
         keys={
             "secretsmanager:Name": "Name",

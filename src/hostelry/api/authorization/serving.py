@@ -1,4 +1,4 @@
-"""What the operations of SageMaker, Application Auto Scaling, ECR and EC2 need."""
+"""The permissions that operations of SageMaker, Application Auto Scaling, ECR and EC2 need."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -11,7 +11,7 @@ from hostelry.api.authorization.row import (
     TargetRule,
     build_need,
 )
-from hostelry.api.authorization.targets import fill, given, named
+from hostelry.api.authorization.targets import build_arn_rule, fill
 from hostelry.permissions.needs.needed import ALL, NeededPermission
 from hostelry.permissions.wildcard import Context
 
@@ -22,21 +22,21 @@ def _sagemaker(kind: str, path: str) -> TargetRule:
     """SageMaker's resources of a kind. Their ARNs have the names in lower case."""
 
     def find(call: AskedCall) -> Sequence[Target]:
-        return [Target(call.scope.arn(kind, it)) for it in call.read(path)] or (Target(ALL),)
+        return [Target(call.scope.arn(kind, it)) for it in call.get_values(path)] or (Target(ALL),)
 
     return find
 
 
 def _find_tagged(call: AskedCall) -> Sequence[Target]:
     """The resource of AddTags, ListTags and DeleteTags, which ignore the case of ARNs."""
-    return [Target(it.lower()) for it in call.read("ResourceArn")] or (Target(ALL),)
+    return [Target(it.lower()) for it in call.get_values("ResourceArn")] or (Target(ALL),)
 
 
 def _model_keys(path: str) -> KeyRule:
     """`sagemaker:ModelArn` of the models with the names at `path`."""
 
     def find(call: AskedCall, _: str) -> Context:
-        names = dict.fromkeys(call.read(path))
+        names = dict.fromkeys(call.get_values(path))
         arns = tuple(call.scope.arn("model", name) for name in names)
         return {"sagemaker:modelarn": arns} if arns else {}
 
@@ -47,7 +47,7 @@ def _kms_keys(key: str, path: str) -> KeyRule:
     """A context key with the ARNs of KMS keys, which requests may name by id or alias."""
 
     def find(call: AskedCall, _: str) -> Context:
-        names = call.read(path)
+        names = call.get_values(path)
         arns = tuple(call.lookup.find_arn("key", name) or name for name in names)
         return {key.lower(): arns} if arns else {}
 
@@ -56,10 +56,10 @@ def _kms_keys(key: str, path: str) -> KeyRule:
 
 def _find_isolation(call: AskedCall, _: str) -> Context:
     """`sagemaker:NetworkIsolation`, which is false unless the request asks for isolation."""
-    return {"sagemaker:networkisolation": call.read("EnableNetworkIsolation") or ("false",)}
+    return {"sagemaker:networkisolation": call.get_values("EnableNetworkIsolation") or ("false",)}
 
 
-def _of_variants(member: str) -> str:
+def _join_variants(member: str) -> str:
     return f"ProductionVariants.{member}|ShadowProductionVariants.{member}"
 
 
@@ -72,7 +72,7 @@ TAGGING = "sagemaker:AddTags"
 
 def _create(
     *on: TargetRule,
-    keys: Mapping[str, str] = {},  # noqa: B006 - is not changed
+    keys: Mapping[str, str] = {},
     more: tuple[KeyRule, ...] = (),
     role: str = "",
 ) -> NeedRow:
@@ -113,16 +113,17 @@ SAGEMAKER: Rows = {
         _CONFIG,
         keys={
             **VPC_KEYS,
-            "sagemaker:InstanceTypes": _of_variants("InstanceType")
-            + "|" + _of_variants("InstancePools.InstanceType"),
-            "sagemaker:AcceleratorTypes": _of_variants("AcceleratorType"),
-            "sagemaker:ServerlessMaxConcurrency": _of_variants("ServerlessConfig.MaxConcurrency"),
-            "sagemaker:ServerlessMemorySize": _of_variants("ServerlessConfig.MemorySizeInMB"),
+            "sagemaker:InstanceTypes": _join_variants("InstanceType")
+            + "|" + _join_variants("InstancePools.InstanceType"),
+            "sagemaker:AcceleratorTypes": _join_variants("AcceleratorType"),
+            "sagemaker:ServerlessMaxConcurrency": _join_variants("ServerlessConfig.MaxConcurrency"),
+            "sagemaker:ServerlessMemorySize": _join_variants("ServerlessConfig.MemorySizeInMB"),
         },
         more=(
             _find_isolation,
             _model_keys(
-                _of_variants("ModelName") + "|" + _of_variants("InstancePools.ModelNameOverride")
+                _join_variants("ModelName")
+                + "|" + _join_variants("InstancePools.ModelNameOverride")
             ),
             _kms_keys("sagemaker:VolumeKmsKey", "KmsKeyId"),
         ),
@@ -202,7 +203,7 @@ SAGEMAKER: Rows = {
 def _find_scalable_target(call: AskedCall) -> Sequence[Target]:
     """The target of a resource and dimension. A target that is not registered has no id yet."""
     pattern = "arn:aws:application-autoscaling:{region}:{account}:scalable-target/{name}"
-    resources, dimensions = call.read("ResourceId"), call.read("ScalableDimension")
+    resources, dimensions = call.get_values("ResourceId"), call.get_values("ScalableDimension")
     if not resources or not dimensions:
         return (Target(ALL),)
     fallback = fill(pattern, call, "*")
@@ -216,7 +217,7 @@ def _change_capacity(call: AskedCall) -> Iterable[NeededPermission]:
     Application Auto Scaling's guide asks for it in addition to the service's own actions ("make
     sure that end users have permissions for the target service").
     """
-    for resource in call.read("ResourceId"):
+    for resource in call.get_values("ResourceId"):
         kind, _, rest = resource.partition("/")
         name = rest.partition("/")[0]
         if kind == "endpoint":
@@ -251,16 +252,16 @@ SCALING: Rows = {
     "DeregisterScalableTarget": _REMOVE,
     "DeleteScalingPolicy": _REMOVE,
     "DeleteScheduledAction": _REMOVE,
-    "TagResource": NeedRow(on=(given("ResourceARN"),), tags="Tags"),
-    "UntagResource": NeedRow(on=(given("ResourceARN"),), tag_keys="TagKeys"),
-    "ListTagsForResource": NeedRow(on=(given("ResourceARN"),)),
+    "TagResource": NeedRow(on=(build_arn_rule("ResourceARN"),), tags="Tags"),
+    "UntagResource": NeedRow(on=(build_arn_rule("ResourceARN"),), tag_keys="TagKeys"),
+    "ListTagsForResource": NeedRow(on=(build_arn_rule("ResourceARN"),)),
 }  # fmt: skip
 
 
 def _find_repositories(call: AskedCall) -> Sequence[Target]:
     """Repositories in the registry of the request, which is an account."""
-    registry = next(iter(call.read("registryId")), call.scope.account)
-    names = call.read("repositoryName|repositoryNames") or ("*",)
+    registry = next(iter(call.get_values("registryId")), call.scope.account)
+    names = call.get_values("repositoryName|repositoryNames") or ("*",)
     place = f"arn:aws:ecr:{call.scope.region}:{registry}:repository/"
     return [Target(place + name) for name in names]
 
@@ -275,9 +276,9 @@ IMAGES: Rows = {
     "ListImages": _REPOSITORY,
     "DescribeImages": _REPOSITORY,
     "BatchGetImage": _REPOSITORY,
-    "TagResource": NeedRow(on=(given("resourceArn"),), tags="tags"),
-    "UntagResource": NeedRow(on=(given("resourceArn"),), tag_keys="tagKeys"),
-    "ListTagsForResource": NeedRow(on=(given("resourceArn"),)),
+    "TagResource": NeedRow(on=(build_arn_rule("resourceArn"),), tags="tags"),
+    "UntagResource": NeedRow(on=(build_arn_rule("resourceArn"),), tag_keys="tagKeys"),
+    "ListTagsForResource": NeedRow(on=(build_arn_rule("resourceArn"),)),
 }
 
 

@@ -6,14 +6,14 @@ from hostelry.api.authorization.row import AskedCall, Target, TargetRule
 from hostelry.permissions.needs.needed import ALL
 
 
-def named(template: str, path: str, missing: str = ALL) -> TargetRule:
+def build_name_rule(template: str, path: str, missing: str = ALL) -> TargetRule:
     """The resources whose names are at `path`. `template` is their ARN.
 
     `missing` is the template of the resource if the request names none.
     """
 
     def find(call: AskedCall) -> Sequence[Target]:
-        names = call.read(path)
+        names = call.get_values(path)
         if not names:
             return (Target(fill(missing, call)),)
         return tuple(Target(fill(template, call, name)) for name in names)
@@ -21,11 +21,11 @@ def named(template: str, path: str, missing: str = ALL) -> TargetRule:
     return find
 
 
-def given(path: str) -> TargetRule:
+def build_arn_rule(path: str) -> TargetRule:
     """The resources whose ARNs are at `path`, as the operation compares them: unchanged."""
 
     def find(call: AskedCall) -> Sequence[Target]:
-        return tuple(Target(arn) for arn in call.read(path)) or (Target(ALL),)
+        return tuple(Target(arn) for arn in call.get_values(path)) or (Target(ALL),)
 
     return find
 
@@ -36,14 +36,14 @@ def fill(template: str, call: AskedCall, name: str = "") -> str:
     return template.format(region=scope.region, account=scope.account, name=name)
 
 
-def looked_up(kind: str, path: str, template: str, words: str = "{name}") -> TargetRule:
+def build_lookup_rule(kind: str, path: str, template: str, words: str = "{name}") -> TargetRule:
     """The existing resources of a kind with the names at `path`.
 
     Unknown names get the ARN of `template`. A refusal shows `words` in both cases.
     """
 
     def find(call: AskedCall) -> Sequence[Target]:
-        found = [find_one(call, kind, name, template, words) for name in call.read(path)]
+        found = [find_one(call, kind, name, template, words) for name in call.get_values(path)]
         return found or (Target(ALL),)
 
     return find

@@ -51,6 +51,19 @@ def find_key(context: CallContext, given: str) -> Versioned[KmsKey]:
     return _find_live_key(context, name)
 
 
+def get_key(context: CallContext, given: str) -> KmsKey | None:
+    """The key that `find_key` finds, or None. Makes and erases nothing."""
+    try:
+        name = _parse_name(context, given)
+    except ServiceError:
+        return None
+    if name.startswith("alias/"):
+        alias = ALIASES.get(context, name)
+        name = alias.value.key_id if alias else ""
+    found = KEYS.get(context, name) if name else None
+    return found.value if found is not None and not _is_due(found.value, context.now) else None
+
+
 def find_key_by_id(context: CallContext, given: str) -> Versioned[KmsKey]:
     """The key of a key id or key ARN. Operations that change a key take no alias."""
     if "alias/" in given:

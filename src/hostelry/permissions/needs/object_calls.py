@@ -1,0 +1,254 @@
+"""The permissions that requests of the S3 port need."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from urllib.parse import parse_qsl
+from xml.etree import ElementTree
+
+import msgspec
+
+from hostelry.permissions.needs.needed import ALL, NeededPermission, Values, build_tag_keys
+from hostelry.permissions.needs.object_actions import (
+    ALSO,
+    BUCKET_ITSELF,
+    BUCKET_PARTS,
+    CREDENTIALS,
+    DELETE_SEVERAL,
+    HEADER_ACTIONS,
+    KEY_HEADERS,
+    LIST_BUCKETS,
+    LIST_FIELDS,
+    LISTS,
+    METHODS,
+    NEUTRAL_PREFIXES,
+    NO_PARTS,
+    OBJECT_FIELDS,
+    OBJECT_ITSELF,
+    OBJECT_PARTS,
+    OF_VERSION,
+    SERVICE_ARN,
+    SERVICE_FIELDS,
+    SERVICE_ITSELF,
+    UNKNOWN,
+)
+from hostelry.permissions.needs.object_place import (
+    ObjectPlace,
+    UnclearRequestError,
+    build_places,
+    read_copy_source,
+    read_headers,
+    read_path,
+    read_query,
+)
+
+MAX_DELETED = 1000
+
+
+class ObjectRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A request of the S3 port, as it is on the wire.
+
+    `path` and `query` are not decoded. `body` is needed if the request `deletes_several` objects,
+    which only its body names. `kms_key` is the ARN of the customer's key under which the written
+    object is encrypted, or empty.
+    """
+
+    method: str
+    path: str
+    query: str = ""
+    headers: Sequence[tuple[str, str]] = ()
+    body: bytes | None = None
+    kms_key: str = ""
+
+
+def needed_for_object_call(request: ObjectRequest) -> tuple[NeededPermission, ...]:
+    """The permissions that a request needs, all of them. Never empty.
+
+    An unknown sub-resource, query field or method needs `UNKNOWN` on all resources, and the
+    method's own action, so that a deny of it holds. Raises UnclearRequestError if the object that
+    the request is about can be read in several ways, or is named by a body that is not given.
+    """
+    needed: list[NeededPermission] = []
+    for need in _find_needed(request):
+        if need not in needed:
+            needed.append(need)
+    return tuple(needed)
+
+
+def deletes_several(method: str, path: str, query: str) -> bool:
+    """True if the request's body names the objects that it deletes."""
+    try:
+        place, fields = read_path(path)[0], read_query(query)
+    except UnclearRequestError:
+        return False
+    return method == "POST" and bool(place.bucket) and not place.key and "delete" in fields
+
+
+def _find_needed(request: ObjectRequest) -> Iterator[NeededPermission]:
+    places, headers = read_path(request.path), read_headers(request.headers)
+    try:
+        fields = read_query(request.query)
+        action = _find_action(request.method, places[0], fields)
+    except UnclearRequestError:
+        if request.method == "POST" and places[0].bucket and not places[0].key:
+            raise  # a form in the body may name the object
+        yield NeededPermission(action=UNKNOWN, resource=ALL)
+        yield from _need_plain_action(request.method, places)
+        return
+    if action == LIST_BUCKETS:
+        yield NeededPermission(action=f"s3:{action}", resource=SERVICE_ARN)
+        return
+    if action == DELETE_SEVERAL:
+        yield from _delete_several(places[0].bucket, request.body)
+        return
+    if fields.get("versionId"):
+        action = OF_VERSION.get(action, action)
+    keys = _find_keys(action, fields, headers)
+    for name in (action, *ALSO.get(action, ()), *_find_header_actions(action, headers)):
+        for place in places:
+            yield NeededPermission(action=f"s3:{name}", resource=place.arn, context=keys)
+    if action == "PutObject":
+        yield from _read_source(headers)
+        is_multipart = not {"uploads", "uploadId"}.isdisjoint(fields)
+        yield from _encrypt(request.kms_key, places[0], is_multipart=is_multipart)
+
+
+def _need_plain_action(method: str, places: Sequence[ObjectPlace]) -> Iterator[NeededPermission]:
+    """The action of a method without sub-resource, for an unknown operation."""
+    column = _find_column(method)
+    for place in places:
+        if place.bucket and column is not None:
+            name = (OBJECT_ITSELF if place.key else BUCKET_ITSELF)[column] or "PutObject"
+            yield NeededPermission(action=f"s3:{name}", resource=place.arn)
+
+
+def _find_column(method: str) -> int | None:
+    """The place of a method in the tables."""
+    column = "GET" if method == "HEAD" else method
+    return METHODS.index(column) if column in METHODS else None
+
+
+def _find_action(method: str, place: ObjectPlace, fields: Mapping[str, str]) -> str:
+    """The action of a request, without ``s3:``. Raises UnclearRequestError if it is unknown."""
+    table, itself, known = BUCKET_PARTS, BUCKET_ITSELF, LIST_FIELDS
+    if not place.bucket:
+        table, itself, known = NO_PARTS, SERVICE_ITSELF, SERVICE_FIELDS
+    elif place.key:
+        table, itself, known = OBJECT_PARTS, OBJECT_ITSELF, OBJECT_FIELDS
+    parts = [name for name in fields if name in table]
+    _check_fields(fields, {*parts, *known})
+    column = _find_column(method)
+    if column is None or len(parts) > 1:
+        raise UnclearRequestError(f"{method} with {parts} is not known")
+    action = (table[parts[0]] if parts else itself)[column]
+    if not action:
+        raise UnclearRequestError(f"{method} with {parts} is not known")
+    return action
+
+
+def _check_fields(fields: Mapping[str, str], known: set[str]) -> None:
+    for name in fields:
+        neutral = name == "x-id" or name.lower() in CREDENTIALS
+        if not (name in known or neutral or name.lower().startswith(NEUTRAL_PREFIXES)):
+            raise UnclearRequestError(f"the query's {name[:100]!r} is not known")
+
+
+def _find_header_actions(action: str, headers: Mapping[str, str]) -> list[str]:
+    """Further actions that the headers of a write ask for, on the same resource."""
+    wanted = HEADER_ACTIONS.get(action, {})
+    return list(
+        dict.fromkeys(
+            further
+            for start, further in wanted.items()
+            if any(
+                name == start or (start[-1] == "-" and name.startswith(start)) for name in headers
+            )
+        )
+    )
+
+
+def _find_keys(
+    action: str, fields: Mapping[str, str], headers: Mapping[str, str]
+) -> dict[str, Values]:
+    """The context keys of a request."""
+    by_header = "authorization" in headers
+    found: dict[str, Values] = {
+        "s3:authtype": ("REST-HEADER" if by_header else "REST-QUERY-STRING",)
+    }
+    if action in LISTS:
+        asked = ("prefix", "delimiter", "max-keys")
+        found |= {f"s3:{name}": (fields[name],) for name in asked if name in fields}
+    if fields.get("versionId"):
+        found["s3:versionid"] = (fields["versionId"],)
+    for name in KEY_HEADERS & headers.keys():
+        found[f"s3:{name}"] = (headers[name].removeprefix("/"),)
+    tags = parse_qsl(headers.get("x-amz-tagging", ""), keep_blank_values=True)
+    if tags:
+        found |= build_tag_keys("s3:RequestObjectTag", dict(tags))
+        found["s3:requestobjecttagkeys"] = tuple(dict(tags))
+    return found
+
+
+def _read_source(headers: Mapping[str, str]) -> Iterator[NeededPermission]:
+    """The permission to read the object that a request copies."""
+    source = read_copy_source(headers)
+    if source is None:
+        return
+    action = "s3:GetObjectVersion" if source.version else "s3:GetObject"
+    keys: dict[str, Values] = {"s3:versionid": (source.version,)} if source.version else {}
+    for place in source.places:
+        yield NeededPermission(action=action, resource=place.arn, context=keys)
+
+
+def _encrypt(key_arn: str, place: ObjectPlace, *, is_multipart: bool) -> Iterator[NeededPermission]:
+    """The permissions on the customer's key. A multipart upload is decrypted at its end."""
+    if not key_arn:
+        return
+    parts = key_arn.split(":")
+    region, account = (parts[3], parts[4]) if len(parts) > 5 else ("", "")
+    keys: dict[str, Values] = {
+        "kms:viaservice": (f"s3.{region}.amazonaws.com",),
+        "kms:calleraccount": (account,),
+        "kms:encryptioncontext:aws:s3:arn": (place.arn,),
+        "kms:encryptioncontextkeys": ("aws:s3:arn",),
+    }
+    for action in ("GenerateDataKey", "Decrypt") if is_multipart else ("GenerateDataKey",):
+        yield NeededPermission(action=f"kms:{action}", resource=key_arn, context=keys)
+
+
+def _delete_several(bucket: str, body: bytes | None) -> Iterator[NeededPermission]:
+    """The permission for each object that the body of DeleteObjects names."""
+    if body is None:
+        raise UnclearRequestError("the body that names the objects was not read")
+    for key, version in _read_deleted(body):
+        action = "s3:DeleteObjectVersion" if version else "s3:DeleteObject"
+        keys: dict[str, Values] = {"s3:versionid": (version,)} if version else {}
+        for place in build_places(bucket, key):
+            yield NeededPermission(action=action, resource=place.arn, context=keys)
+
+
+def _read_deleted(body: bytes) -> list[tuple[str, str]]:
+    """The keys and versions of a DeleteObjects document. Raises UnclearRequestError."""
+    if b"<!" in body:
+        raise UnclearRequestError("the document declares a type, or has comments")
+    try:
+        root = ElementTree.fromstring(body.decode())
+    except (ElementTree.ParseError, ValueError, LookupError):
+        raise UnclearRequestError("the document is not XML") from None
+    found = []
+    for child in root:
+        if _read_name(child) != "Object":
+            continue
+        members: dict[str, str] = {}
+        for member in child:
+            if _read_name(member) in members or len(member):
+                raise UnclearRequestError("an object of the document is not clear")
+            members[_read_name(member)] = member.text or ""
+        if not members.get("Key"):
+            raise UnclearRequestError("an object of the document has no key")
+        found.append((members["Key"], members.get("VersionId", "")))
+    if not 0 < len(found) <= MAX_DELETED:
+        raise UnclearRequestError(f"the document names {len(found)} objects")
+    return found
+
+
+def _read_name(element: ElementTree.Element) -> str:
+    return element.tag.rpartition("}")[2]
