@@ -22,7 +22,7 @@ RUNTIME_OPERATIONS = (
 )
 # Missing operations of model hosting are listed by name.
 HOSTING = re.compile(
-    r"[A-Z][a-z]+(Endpoint(?!Policy)|Inference(Component|Experiment|Recommendation)"
+    r"[A-Z][a-z]+(Endpoint|Inference(Component|Experiment|Recommendation)"
     r"|TransformJob|Models?$)"
 )
 # Up to this number of other operations are named. More become "every other operation".

@@ -27,6 +27,7 @@ from hostelry.api.sagemaker import (
     component_update,
     endpoint,
     endpoint_config,
+    endpoint_policy,
     endpoint_update,
     experiment,
     experiment_change,
@@ -59,6 +60,7 @@ SERVED: Mapping[str, Mapping[str, Operation]] = {
             endpoint_update.update_endpoint_weights_and_capacities
         ),
         "DeleteEndpoint": endpoint.delete_endpoint,
+        **endpoint_policy.OPERATIONS,
         "CreateInferenceComponent": component.create_inference_component,
         "DescribeInferenceComponent": component.describe_inference_component,
         "ListInferenceComponents": component.list_inference_components,

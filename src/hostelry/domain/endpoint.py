@@ -254,6 +254,14 @@ class Bake(msgspec.Struct, frozen=True, kw_only=True):
     failure: str | None = None
 
 
+class EndpointPolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """The resource policy of an endpoint. Its record has the endpoint's name in lower case."""
+
+    scope: Scope
+    endpoint_name: str
+    document: str
+
+
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     """An endpoint.
 

@@ -12,7 +12,7 @@ from hostelry.domain.ai_benchmark_job import AiBenchmarkJob, AiWorkloadConfig
 from hostelry.domain.alarm import AlarmHistory, CompositeAlarm, MetricAlarm
 from hostelry.domain.component import InferenceComponent, family_name
 from hostelry.domain.copy import Copy, Instance
-from hostelry.domain.endpoint import Endpoint
+from hostelry.domain.endpoint import Endpoint, EndpointPolicy
 from hostelry.domain.endpoint_config import EndpointConfig
 from hostelry.domain.event_rule import EventRule
 from hostelry.domain.event_schedule import EventSchedule, ScheduleGroup
@@ -186,6 +186,7 @@ class State:
     models: Records[Model]
     endpoint_configs: Records[EndpointConfig]
     endpoints: Records[Endpoint]
+    endpoint_policies: Records[EndpointPolicy]
     components: Records[InferenceComponent]
     instances: Records[Instance]
     copies: Records[Copy]
@@ -231,6 +232,7 @@ def open_state(store: Store) -> State:
         models=Records(store, "model", Model, mirror),
         endpoint_configs=Records(store, "endpoint_config", EndpointConfig, mirror),
         endpoints=Records(store, "endpoint", Endpoint, mirror, _get_address),
+        endpoint_policies=Records(store, "endpoint_policy", EndpointPolicy, mirror),
         components=Records(
             store, "component", InferenceComponent, mirror, _get_endpoint, family_name
         ),

@@ -14,7 +14,13 @@ from hostelry.api.sagemaker.endpoint_summary import (
     pending_summary,
     variant_summaries,
 )
-from hostelry.api.sagemaker.kinds import ENDPOINT_CONFIGS, ENDPOINTS, check_new, not_found
+from hostelry.api.sagemaker.kinds import (
+    ENDPOINT_CONFIGS,
+    ENDPOINT_POLICIES,
+    ENDPOINTS,
+    check_new,
+    not_found,
+)
 from hostelry.api.sagemaker.serverless import check_quotas
 from hostelry.api.sagemaker.tag import check_verdict_tag, get_at_zero
 from hostelry.api.tags import parse_tags, write_tags
@@ -32,8 +38,8 @@ KIND = "endpoint"
 def create_endpoint(context: CallContext, params: Params) -> Result:
     """CreateEndpoint: the endpoint takes its own copy of the configuration and its models.
 
-    Earlier versions kept the scalable targets of a deleted endpoint. They do not act on a new
-    endpoint with the same name.
+    Earlier versions kept the scalable targets of a deleted endpoint, and a killed DeleteEndpoint
+    may have left its policy. They do not act on a new endpoint with the same name.
     """
     scope, name = context.scope, params["EndpointName"]
     tags = parse_tags(params.get("Tags"))
@@ -58,6 +64,7 @@ def create_endpoint(context: CallContext, params: Params) -> Result:
     )
     notify_topics(context, config)
     deregister_endpoint(context, name)
+    forget_endpoint_policy(context, name)
     ENDPOINTS.put(context, endpoint)
     write_tags(context, endpoint.arn, tags)
     return {"EndpointArn": endpoint.arn}
@@ -112,8 +119,9 @@ def _summarize(endpoint: Endpoint) -> Result:
 def delete_endpoint(context: CallContext, params: Params) -> Result:
     """DeleteEndpoint, in every status. May be repeated.
 
-    The variants are deregistered as scalable targets. A delete cancels a create or an update in
-    progress, which AWS refuses. The record is deleted once every instance is stopped.
+    The variants are deregistered as scalable targets, and the policy is deleted. A delete cancels a
+    create or an update in progress, which AWS refuses. The record is deleted once every instance is
+    stopped.
     """
     found = find_endpoint(context, params["EndpointName"])
     endpoint = found.value
@@ -129,7 +137,15 @@ def delete_endpoint(context: CallContext, params: Params) -> Result:
     deregister_endpoint(context, endpoint.name)
     ENDPOINTS.put(context, deleting, found)
     write_tags(context, endpoint.arn, {})
+    forget_endpoint_policy(context, endpoint.name)
     return {}
+
+
+def forget_endpoint_policy(context: CallContext, name: str) -> None:
+    """Delete the resource policy of an endpoint, if it has one."""
+    stored = ENDPOINT_POLICIES.get(context, name.lower())
+    if stored is not None:
+        ENDPOINT_POLICIES.delete(context, stored)
 
 
 def find_endpoint(context: CallContext, name: str) -> Versioned[Endpoint]:

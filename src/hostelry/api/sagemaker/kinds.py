@@ -17,7 +17,7 @@ from hostelry.api.tags import write_tags
 from hostelry.base.errors import ServiceError, validation_error
 from hostelry.domain.ai_benchmark_job import AiBenchmarkJob, AiWorkloadConfig
 from hostelry.domain.component import InferenceComponent
-from hostelry.domain.endpoint import Endpoint
+from hostelry.domain.endpoint import Endpoint, EndpointPolicy
 from hostelry.domain.endpoint_config import EndpointConfig
 from hostelry.domain.inference_experiment import InferenceExperiment
 from hostelry.domain.model import Model
@@ -65,6 +65,13 @@ ENDPOINT_CONFIGS: RecordKind[EndpointConfig] = _build_kind(
     "endpoint-config", lambda state: state.endpoint_configs
 )
 ENDPOINTS: RecordKind[Endpoint] = _build_kind("endpoint", lambda state: state.endpoints)
+ENDPOINT_POLICIES = RecordKind[EndpointPolicy](
+    records=lambda state: state.endpoint_policies,
+    not_found=lambda context, name: validation_error(
+        f'Endpoint "{context.scope.arn("endpoint", name)}" has no resource policy.'
+    ),
+    record_name=lambda policy: policy.endpoint_name.lower(),
+)
 COMPONENTS: RecordKind[InferenceComponent] = _build_kind(
     "inference-component", lambda state: state.components
 )
