@@ -89,7 +89,10 @@ def move_engine(cpus: Sequence[int]) -> None:
         if SERVER in (folder / "cmdline").read_bytes():
             status = (folder / "status").read_text().split("PPid:")[1]
             servers[stat.pid] = int(status.split()[0])
-    (engine,) = [pid for pid, parent in servers.items() if parent in servers]
+    parents = set(servers.values())
+    (engine,) = [
+        pid for pid, parent in servers.items() if parent in servers and pid not in parents
+    ]  # the warm process, the HTTP process, the engine's
     for thread in (PROC / str(engine) / "task").iterdir():
         os.sched_setaffinity(int(thread.name), cpus)
 

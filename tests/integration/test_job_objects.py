@@ -163,7 +163,7 @@ def test_a_read_goes_on_where_its_connection_broke(stores: Stores) -> None:
 def test_an_answer_becomes_its_object(stores: Stores, name: str, pieces: tuple[bytes, ...]) -> None:
     async def scenario(store: ObjectStore) -> None:
         writer = AnswerWriter(store)
-        await writer.write(f"s3://bucket/{name}", answering(*pieces), CSV, agreed)
+        await writer.write("", f"s3://bucket/{name}", answering(*pieces), CSV, agreed)
 
     stores.run(scenario)
     content, kind = stores.stored(name)
@@ -184,7 +184,7 @@ def test_nothing_is_visible_of_an_answer_that_must_not_be(
 ) -> None:
     async def scenario(store: ObjectStore) -> None:
         with pytest.raises(error):
-            await AnswerWriter(store).write("s3://bucket/never.out", reply(), CSV, publish)
+            await AnswerWriter(store).write("", "s3://bucket/never.out", reply(), CSV, publish)
 
     stores.run(scenario)
     assert "never.out" not in stores.names()

@@ -1,7 +1,6 @@
 """The S3 proxy in this process, in front of a store that records its requests."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from hostelry.home.home import UpConfig
 from hostelry.s3.admission import S3Refusal
 from hostelry.s3.event_file import EventFile
 from hostelry.s3.head import Head
-from hostelry.s3.passage import own_key
+from hostelry.s3.passage import Passes, own_key
 from hostelry.s3.proxy import start_proxy
 from hostelry.s3.store_client import StoreClient
 from hostelry.s3.watch import Watch
@@ -40,14 +39,14 @@ class RecordingStore:
         writer.close()
 
 
-async def unchanged(head: Head) -> bytes:
-    return head.raw
+async def unchanged(head: Head, *_: object) -> tuple[bytes, None]:
+    return head.raw, None
 
 
-async def refused(head: Head) -> bytes:
+async def refused(head: Head, *_: object) -> tuple[bytes, None]:
     if head.method == "PUT":
         raise S3Refusal(400, "KMS.NotFoundException", "Key <x> does not exist")
-    return head.raw
+    return head.raw, None
 
 
 async def ended() -> None:
@@ -59,7 +58,7 @@ async def ended() -> None:
 
 def talk(
     sent: bytes,
-    passes: Callable[[Head], Awaitable[bytes]] = unchanged,
+    passes: Passes = unchanged,
     watch: Watch | None = None,
 ) -> tuple[bytes, bytes]:
     """Send bytes and half-close. Returns the client's answer and the store's requests."""
@@ -152,7 +151,7 @@ def test_a_store_that_is_not_there_ends_the_connection() -> None:
 
 
 def test_a_defect_is_answered() -> None:
-    async def broken(head: Head) -> bytes:
+    async def broken(*_: object) -> tuple[bytes, None]:
         raise ZeroDivisionError
 
     answer, received = talk(GET, broken)

@@ -16,6 +16,9 @@ from hostelry.logs.events import LogsUnavailable
 from hostelry.logs.store import LogStore
 from hostelry.messaging.services import Messaging
 from hostelry.metrics.protocol import MetricStore
+from hostelry.permissions.authorization import Authorization
+from hostelry.permissions.wildcard import Context
+from hostelry.principals.caller import Caller
 from hostelry.store.records import State
 
 Params = Mapping[str, Any]
@@ -34,9 +37,11 @@ class CallContext(msgspec.Struct, frozen=True, kw_only=True):
     `scope` owns the resources that the call names. `get_shape` returns the declared shape of an
     instance type, and `instance_types` are the types with a declared shape. `machine` has the
     resources of this machine, and `find_price` the price per hour of an instance type, or None if
-    it is not known. The platform's own key
-    acts in the execution role, `role_arn` and `role_name`. `session` is set for a caller with
-    temporary keys, which `issue_keys` makes. `pace` divides AWS's waits of minutes. `root_key`
+    it is not known. The root of the account acts in its execution role, `role_arn` and `role_name`.
+    `caller` is the principal that calls. None: the platform itself, which may do everything.
+    `request_keys` are the condition keys of the request. `note_decision` is called with each
+    decision on the call. `session` is set for a caller with temporary keys, which `issue_keys`
+    makes. `pace` divides AWS's waits of minutes. `root_key`
     seals key material. Calls that cannot concern logs need no `log_store`. With `checks_roles`
     models need an existing role. `messaging` serves topics and queues. With `may_wait` a long poll
     may raise NotYetError. `calls` stores the calls of events, and `chain_length` is the chain
@@ -53,6 +58,9 @@ class CallContext(msgspec.Struct, frozen=True, kw_only=True):
     role_arn: str
     role_name: str
     session: Session | None = None
+    caller: Caller | None = None
+    request_keys: Context = msgspec.field(default_factory=dict)
+    note_decision: Callable[[Authorization], None] = lambda _: None
     pace: float = 1.0
     metrics: MetricStore
     instance_types: Mapping[str, InstanceType] = msgspec.field(default_factory=dict)

@@ -19,6 +19,7 @@ from hostelry.api.iam import instance_profile, role, role_policy, simulation
 from hostelry.api.iam import policy as managed_policy
 from hostelry.api.kms import encryption, key
 from hostelry.api.logs import group, log_events
+from hostelry.api.permit import check_permissions
 from hostelry.api.sagemaker import (
     ai_benchmark_job,
     ai_recommendation_job,
@@ -385,7 +386,7 @@ def perform(context: CallContext, service: str, operation: str, params: Params) 
     run = implementation(service, operation)
     context.check_time()
     _check_values(params)
-    sts.check_session(context)
+    check_permissions(context, service, operation, params)
     if operation.startswith(READS) or (service, operation) in MESSAGE_OPERATIONS:
         return run(context, params)
     with context.state.writing:

@@ -40,7 +40,7 @@ SECRETS = RecordKind[StoredSecret](
 )
 
 
-def _find_secret(context: CallContext, given: str) -> Versioned[StoredSecret]:
+def find_secret(context: CallContext, given: str) -> Versioned[StoredSecret]:
     """The secret with the name or the ARN, whose suffix may be left out.
 
     Secrets that are marked for deletion are found, too, until their recovery window ends.
@@ -70,7 +70,7 @@ def _parse_name(context: CallContext, given: str) -> str:
 
 def _find_live_secret(context: CallContext, given: str) -> Versioned[StoredSecret]:
     """The secret. Raises InvalidRequestException if it is marked for deletion."""
-    found = _find_secret(context, given)
+    found = find_secret(context, given)
     if found.value.deletion_at is not None:
         raise ServiceError(
             "InvalidRequestException",
@@ -168,7 +168,7 @@ def update_secret(context: CallContext, params: Params) -> Result:
 
 def describe_secret(context: CallContext, params: Params) -> Result:
     """DescribeSecret, also of a deleted secret that can be restored."""
-    secret = _find_secret(context, params["SecretId"]).value
+    secret = find_secret(context, params["SecretId"]).value
     return {**_describe(context, secret), "VersionIdsToStages": _get_stages(secret)}
 
 
@@ -223,7 +223,7 @@ def delete_secret(context: CallContext, params: Params) -> Result:
             "InvalidParameterException",
             "The RecoveryWindowInDays value must be between 7 and 30 days (inclusive).",
         )
-    found = (_find_secret if at_once else _find_live_secret)(context, params["SecretId"])
+    found = (find_secret if at_once else _find_live_secret)(context, params["SecretId"])
     if at_once:
         _erase(context, found)
         return {**_identify(found.value), "DeletionDate": context.now}
@@ -235,7 +235,7 @@ def delete_secret(context: CallContext, params: Params) -> Result:
 
 def restore_secret(context: CallContext, params: Params) -> Result:
     """RestoreSecret: cancels the deletion."""
-    found = _find_secret(context, params["SecretId"])
+    found = find_secret(context, params["SecretId"])
     secret = replace(found.value, deletion_at=None, deleted_at=None)
     SECRETS.put(context, secret, found)
     return _identify(secret)

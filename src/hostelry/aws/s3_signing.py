@@ -10,6 +10,7 @@ from urllib.parse import quote, unquote_to_bytes
 
 from hostelry.base.http import HttpRequest
 
+SIGNED = ("x-amz-", "x-hostelry-")  # the prefixes of headers that are signed
 UNSIGNED_PAYLOAD = "UNSIGNED-PAYLOAD"
 EMPTY_SHA256 = hashlib.sha256(b"").hexdigest()
 
@@ -72,7 +73,7 @@ def authorization(
 ) -> str:
     """The Authorization header of a request with the header `values`, by lower-case name."""
     path, _, query = target.partition("?")
-    names = sorted(it for it in values if it == "host" or it.startswith("x-amz-"))
+    names = sorted(it for it in values if it == "host" or it.startswith(SIGNED))
     lines = [method, s3_path(path), canonical_query(query)]
     lines += [f"{name}:{' '.join(values[name].split())}" for name in names]
     lines += ["", ";".join(names), values["x-amz-content-sha256"]]

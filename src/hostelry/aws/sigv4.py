@@ -46,23 +46,28 @@ _UTF8 = ("utf-8", "surrogatepass")  # no text that a client can send may fail to
 
 
 class Secret(msgspec.Struct, frozen=True, kw_only=True):
-    """The secret half of an access key, the account it belongs to, and its session if temporary."""
+    """The secret half of an access key, the account it belongs to, and its session if temporary.
+
+    `user` names the user of a permanent key. Empty: it is a key of the account's root.
+    """
 
     secret_access_key: str
     account_id: str
+    user: str = ""
     session: Session | None = None
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
     """The signer, and the region and service (signing name, as ``monitoring``) signed for.
 
-    `session` is the session of temporary keys.
+    `user` names the user of a permanent key, `session` is the session of temporary keys.
     """
 
     access_key_id: str
     account_id: str
     region: str
     service: str
+    user: str = ""
     session: Session | None = None
 
 
@@ -259,6 +264,7 @@ def _signer(claims: _Claims, secret: Secret) -> _Signer:
         account_id=secret.account_id,
         region=claims.region,
         service=claims.service,
+        user=secret.user,
         session=secret.session,
     )
     return _Signer(claims=claims, secret=secret, keyed=HMAC(key, None, "sha256"), identity=identity)

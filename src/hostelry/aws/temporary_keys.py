@@ -41,8 +41,8 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     models with them. With the `purpose` FOR_OBJECTS the agent reads artifacts with them.
 
     The session policies `policies` (documents) and `policy_arns` (managed policies) limit the
-    session further. `tags` are the tags of the session, besides those of its role. `issued_at` is
-    0 in keys of earlier versions.
+    session further. `tags` are tags of the session alone. `bounded_by` is
+    the role whose policies limit the keys of an agent. `issued_at` is 0 in earlier keys.
     """
 
     access_key_id: str
@@ -58,6 +58,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     policy_arns: tuple[str, ...] = ()
     tags: Mapping[str, str] = msgspec.field(default_factory=dict)
     source_identity: str = ""
+    bounded_by: str = ""
     issued_at: int = 0
 
     @property

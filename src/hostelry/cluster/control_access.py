@@ -6,7 +6,9 @@ Its imports are made only then: a platform of one machine needs none of them.
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from hostelry.base.clock import Clock
 from hostelry.home.home import Credentials, Home, UpConfig
+from hostelry.principals.source import PublishedPrincipals
 
 if TYPE_CHECKING:
     import httpx
@@ -26,6 +28,24 @@ def control_access(
 
     control = build_own_control(home, config, credentials, pool)
     return lambda given: ControlUpstream(given, control)
+
+
+def published_principals(
+    home: Home,
+    config: UpConfig,
+    credentials: Credentials,
+    to_control: "Upstream",
+    clock: Clock,
+) -> PublishedPrincipals:
+    """The principals that control publishes, and this host keeps in a file."""
+    return PublishedPrincipals(
+        to_control,
+        config.control_url,
+        credentials.internal_key,
+        credentials.account_id,
+        home.principals,
+        clock,
+    )
 
 
 def control_mounts(

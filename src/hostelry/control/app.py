@@ -18,6 +18,7 @@ from starlette.types import ASGIApp
 
 from hostelry import __version__
 from hostelry.api.context import CallContext, NotYetError
+from hostelry.api.iam.aws_policies import aws_policies
 from hostelry.api.operations import implementation, perform
 from hostelry.aws.call import (
     ApiCall,
@@ -27,6 +28,7 @@ from hostelry.aws.call import (
     serialize_result,
 )
 from hostelry.aws.models import signing_name
+from hostelry.aws.sigv4 import Identity
 from hostelry.aws.temporary_keys import Session, TemporaryKeys, TokenSeal, parse_session_header
 from hostelry.base.clock import Clock, monotonic_s, worked_s
 from hostelry.base.errors import RetryableError, ServiceError
@@ -42,16 +44,25 @@ from hostelry.control.jobs_routes import TransformRoutes, loaded_job_routes
 from hostelry.control.reports import PlacementReports
 from hostelry.domain.endpoint import Endpoint
 from hostelry.domain.load import Wake
+from hostelry.domain.role import build_role_arn
 from hostelry.domain.scope import Scope as Owner
 from hostelry.domain.shape import NO_RESOURCES, Shape
 from hostelry.events.call_rows import CallRows
 from hostelry.fleet.shapes import instance_types
 from hostelry.gateway.handlers.callers import check_service
+from hostelry.gateway.handlers.control import (
+    KEY_ID_HEADER,
+    SECURE_HEADER,
+    SOURCE_HEADER,
+    USER_HEADER,
+)
 from hostelry.home.home import Credentials
 from hostelry.logs.store import LogStore
 from hostelry.messaging.services import Messaging
 from hostelry.metrics.protocol import MetricStore
 from hostelry.metrics.sagemaker.load_aggregator import LoadAggregator
+from hostelry.principals.caller import request_keys
+from hostelry.principals.records import find_caller
 from hostelry.reconcile.overview import (
     ai_benchmark_overview,
     experiment_overview,
@@ -114,17 +125,28 @@ class ControlDeps(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class VerifiedCaller(msgspec.Struct, frozen=True, kw_only=True):
-    """The caller as the gateway verified it. `signed_for` is the service of the signature."""
+    """The caller as the gateway verified it. `signed_for` is the service of the signature.
 
-    scope: Owner
+    `source_ip` is the client's address, and `is_platform` is true for a process of the platform.
+    """
+
+    identity: Identity
+    is_platform: bool
     signed_for: str
-    session: Session | None
+    source_ip: str
+    is_secure: bool
+
+    @property
+    def scope(self) -> Owner:
+        """The account and region that the call is for."""
+        return Owner(self.identity.account_id, self.identity.region)
 
     @property
     def sharer(self) -> str:
-        """The account or role in whose name the caller takes turns at control's threads."""
-        role_name = self.session.role_name if self.session is not None else ""
-        return f"{self.scope.account}/{role_name}"
+        """The account, user or role in whose name the caller takes turns at control's threads."""
+        identity = self.identity
+        role_name = identity.session.role_name if identity.session is not None else ""
+        return f"{identity.account_id}/{identity.user or role_name}"
 
 
 def build_app(deps: ControlDeps) -> ASGIApp:
@@ -281,7 +303,7 @@ class InternalApi:
             # Checked before the parameters, because no parameter makes an unserved call valid.
             implementation(target.service, target.operation)
             call = parse_call(request, request_id)
-            context = self._build_context(caller, may_wait, until_s)
+            context = self._build_context(caller, request, may_wait, until_s)
             result = perform(context, call.service, call.operation, call.params)
             self._deps.note_step(caller.scope, call)
             return serialize_result(call, result)
@@ -304,16 +326,31 @@ class InternalApi:
         self._deps.on_keys_issued(keys)
         return keys
 
-    def _build_context(self, caller: VerifiedCaller, may_wait: bool, until_s: float) -> CallContext:
-        deps, began_s = self._deps, worked_s()
+    def _build_context(
+        self, caller: VerifiedCaller, request: HttpRequest, may_wait: bool, until_s: float
+    ) -> CallContext:
+        deps, began_s, now = self._deps, worked_s(), self._deps.clock.now()
+        role_name, owner = deps.credentials.role_name, deps.credentials.account_id
+        found, keys = None, {}
+        if not caller.is_platform:
+            found = find_caller(deps.state, aws_policies(), owner, caller.identity)
+            keys = request_keys(
+                now=now,
+                region=caller.scope.region,
+                source_ip=caller.source_ip,
+                user_agent=request.headers.get("user-agent", ""),
+                is_secure=caller.is_secure,
+            )
         return CallContext(
             scope=caller.scope,
-            session=caller.session,
+            caller=found,
+            request_keys=keys,
+            session=caller.identity.session,
             state=deps.state,
-            now=deps.clock.now(),
+            now=now,
             get_shape=deps.get_shape,
-            role_arn=deps.credentials.role_arn,
-            role_name=deps.credentials.role_name,
+            role_arn=build_role_arn(caller.scope.account, role_name),
+            role_name=role_name,
             pace=deps.pace,
             metrics=deps.metrics,
             instance_types=instance_types(),
@@ -362,8 +399,20 @@ def _read_caller(request: Request) -> VerifiedCaller:
         message = "X-Hostelry-Account and X-Hostelry-Region must name the caller."
         raise ServiceError("MissingAuthenticationToken", message, 403)
     session = request.headers.get("x-hostelry-session")
-    return VerifiedCaller(
-        scope=Owner(account, region),
-        signed_for=request.headers.get("x-hostelry-service", ""),
+    service = request.headers.get("x-hostelry-service", "")
+    key_id = request.headers.get(KEY_ID_HEADER)
+    identity = Identity(
+        access_key_id=key_id or "",
+        account_id=account,
+        region=region,
+        service=service,
+        user=request.headers.get(USER_HEADER, ""),
         session=parse_session_header(session) if session else None,
+    )
+    return VerifiedCaller(
+        identity=identity,
+        is_platform=key_id is None,
+        signed_for=service,
+        source_ip=request.headers.get(SOURCE_HEADER, ""),
+        is_secure=request.headers.get(SECURE_HEADER) == "1",
     )

@@ -38,6 +38,7 @@ from hostelry.control.election import LeaderRoutes, Term
 from hostelry.control.front import ControlFront
 from hostelry.control.image_file import ImageFile
 from hostelry.control.jobs_routes import AsyncRoutes, CaptureBoard, DataLogRoutes, note_job
+from hostelry.control.principal_routes import PrincipalBoard, follow_principals
 from hostelry.control.reports import CensusTaker
 from hostelry.control.rollout_verdicts import report_verdicts
 from hostelry.control.scaling import Scaling, run_scaling
@@ -123,7 +124,9 @@ async def _lead(
         note_job=lambda job, lines: note_job(logs.store, clock, job, lines),
     )
     reconciler: Reconciler = Reconciler(state, deps)
+    principals = PrincipalBoard(state, clock)
     async with (
+        follow_principals(principals),
         collect_logs(logs),
         run_scaling(scaling),
         report_verdicts(scaling.verdicts, reconciler.queue.add),
@@ -169,6 +172,7 @@ async def _lead(
                     *_act_routes(data, reconciler, clock, steps),
                     *LeaderRoutes(term.leader).routes(),
                     *gateway_hosts.routes(),
+                    *principals.routes(),
                     *_join_routes(home, state.store, owner, config, gateway_hosts, term),
                 ),
                 last_used=scaling.environments.idle_since,
@@ -179,7 +183,7 @@ async def _lead(
                 gateway_hosts=gateway_hosts.shown,
             )
         )
-        await _run(front, app, reconciler)
+        await _run(front, app, reconciler, principals.board.close)
 
 
 def _join_routes(
@@ -248,10 +252,17 @@ def _reconciler_deps(
     )
 
 
-async def _run(front: ControlFront, app: ASGIApp, reconciler: Reconciler) -> None:
+async def _run(
+    front: ControlFront, app: ASGIApp, reconciler: Reconciler, end_polls: Callable[[], None]
+) -> None:
     """Serve and reconcile until a signal. Raises TerminalError if reconciling ends first."""
     reconciling = asyncio.create_task(reconciler.run())
-    front.release = reconciler.release
+
+    def release() -> None:
+        reconciler.release()
+        end_polls()
+
+    front.release = release
     front.show(app)
     await asyncio.wait({reconciling, front.ended}, return_when=asyncio.FIRST_COMPLETED)
     if not front.ended.done():

@@ -15,7 +15,7 @@ ADAPTER_IDENTIFIER = "X-Amzn-SageMaker-Adapter-Identifier"
 ADAPTER_ALIAS = "X-Amzn-SageMaker-Adapter-Alias"
 FORWARDED = ("X-Amzn-SageMaker-Forwarded-Api", "InvokeEndpoint")
 FORWARDED_STREAM = (FORWARDED[0], "InvokeEndpointWithResponseStream")
-ROLE = "role/"
+TENANTS = ("role/", "user/")  # the prefixes of principals that are tenants themselves
 PRINCIPAL = "x-hostelry-principal"
 # Headers that are forwarded on any route: who sends it (as the gateway verified it), tenant,
 # deadline, whether unknown fields are refused, the calls of graphs above this one, and the client's
@@ -109,8 +109,8 @@ def build_principal_headers(principal: str) -> dict[str, str]:
     """The headers of `TERMS` that name to a copy the caller that a request counts for."""
     if not principal:
         return {}
-    is_role = principal.startswith(ROLE)
-    return {TERMS[PRINCIPAL]: principal, **({TERMS[TENANT]: principal} if is_role else {})}
+    is_tenant = principal.startswith(TENANTS)
+    return {TERMS[PRINCIPAL]: principal, **({TERMS[TENANT]: principal} if is_tenant else {})}
 
 
 def find_note_headers(answered: Mapping[str, str]) -> dict[str, str]:

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 
 import msgspec
 
+from hostelry.domain.scope import ALL_REGIONS, Scope
+
 MAX_ACCESS_KEYS = 2  # of a user, and of an account's root
 
 
@@ -71,3 +73,23 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
     created_at: float
     is_closed: bool = False
     access_keys: tuple[AccessKey, ...] = ()
+
+
+BUCKET_SCOPE = Scope("", ALL_REGIONS)
+"""The scope of the records of buckets, whose names are shared by all accounts."""
+
+
+class BucketOwner(msgspec.Struct, frozen=True, kw_only=True):
+    """A bucket of an account besides the platform's first account, which has all other buckets."""
+
+    name: str
+    account: str
+    created_at: float
+
+
+class BucketClaim(msgspec.Struct, frozen=True, kw_only=True):
+    """A report of the S3 port to control: an account makes a bucket, or has deleted it."""
+
+    bucket: str
+    account: str
+    is_claimed: bool

@@ -38,6 +38,11 @@ class Role(msgspec.Struct, frozen=True, kw_only=True):
         return self.path.startswith(SERVICE_LINKED_PATH)
 
 
+def build_role_arn(account: str, name: str) -> str:
+    """The ARN of a role without a path."""
+    return f"{ROLE_PREFIX}{account}:role/{name}"
+
+
 def parse_role_name(arn: str) -> str:
     """Return the name in a role's ARN, or "" for another ARN."""
     resource = arn.split(":", 5)[-1]

@@ -20,6 +20,7 @@ from hostelry.base.files import expand_user, user_folder, write_whole
 from hostelry.base.json import convert, decode
 from hostelry.base.logging import TEXT
 from hostelry.domain.at_zero import AtZero
+from hostelry.domain.role import build_role_arn
 from hostelry.fleet.rules.copy_user import CopyUser
 from hostelry.home.ports import url_host
 from hostelry.home.settings import SharedSettings
@@ -53,7 +54,7 @@ class Credentials(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def role_arn(self) -> str:
         """ARN of the execution role that programs look up and pass to CreateModel."""
-        return f"arn:aws:iam::{self.account_id}:role/{self.role_name}"
+        return build_role_arn(self.account_id, self.role_name)
 
     @property
     def cluster_id(self) -> str:
@@ -284,6 +285,11 @@ class Home(msgspec.Struct, frozen=True):
     def routes(self) -> Path:
         """The gateway's last routes."""
         return self.root / "routes.json"
+
+    @property
+    def principals(self) -> Path:
+        """The principals that gateways and the S3 port know."""
+        return self.root / "principals.json"
 
     @property
     def counts(self) -> Path:

@@ -183,7 +183,8 @@ class CaptureUploads:
         settings = OutputSettings(content_type=CONTENT_TYPE, kms_key_id=capture.kms_key_id)
         try:
             if found.num_records:
-                await self._store.put(spool.head.object_uri, found.lines, settings)
+                store = self._store.acting_for(spool.head.key.scope.account)
+                await store.put(spool.head.object_uri, found.lines, settings)
         except ObjectStoreDownError as error:
             self._note_failure(STORE, spool, str(error))
             return

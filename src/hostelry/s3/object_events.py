@@ -126,13 +126,19 @@ IDLE_S = 60.0
 
 
 class ObjectEvents:
-    """Notes the events of writes in `file`."""
+    """Notes the events of writes in `file`. `scope_of` finds the account of a bucket."""
 
-    def __init__(self, file: EventFile, store: StoreClient, clock: Clock, scope: Scope) -> None:
+    def __init__(
+        self,
+        file: EventFile,
+        store: StoreClient,
+        clock: Clock,
+        scope_of: Callable[[str], Scope],
+    ) -> None:
         self._file = file
         self._store = store
         self._clock = clock
-        self._scope = scope
+        self._scope_of = scope_of
         self._numbers = itertools.count(1)
         self.noted = asyncio.Event()
 
@@ -166,7 +172,7 @@ class ObjectEvents:
         etag = answer.headers.get("etag") or (in_body.group(1) if in_body else "")
         return ObjectEvent(
             id=str(uuid.uuid4()),
-            scope=self._scope,
+            scope=self._scope_of(write.bucket),
             kind=write.kind,
             bucket=write.bucket,
             key=write.key,

@@ -1,11 +1,15 @@
 """Prepares the head of a request for the store: unchanged, or signed again with the store's key."""
 
+import hashlib
+import hmac
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
+from urllib.parse import unquote
 
 import httpx
 
+from hostelry.aws.access_keys import AccessKeySecrets
 from hostelry.aws.s3_signing import OwnKey
 from hostelry.aws.sigv4 import NeedsBody, Proven, Secret, Verifier
 from hostelry.aws.temporary_keys import TokenSeal
@@ -14,6 +18,8 @@ from hostelry.base.errors import ServiceError
 from hostelry.base.guards import INTERNAL_KEY_HEADER
 from hostelry.base.peer_http import loopback_client
 from hostelry.home.home import Credentials, UpConfig
+from hostelry.principals.caller import Caller
+from hostelry.principals.source import PrincipalSource, build_key_lookup
 from hostelry.s3.admission import (
     DEFAULT_KEY,
     ENCRYPTION,
@@ -22,9 +28,17 @@ from hostelry.s3.admission import (
     S3Refusal,
     Wants,
     check_can_sign,
+    token_of,
     wants_of,
 )
 from hostelry.s3.head import Head, parse_head, write_head
+from hostelry.s3.permits import (
+    ON_BEHALF,
+    AskedOfStore,
+    ObjectPermits,
+    check_path,
+    needs_body,
+)
 from hostelry.s3.store_client import StoreClient, signed_head
 
 TIMEOUT_S = 10.0
@@ -46,7 +60,6 @@ class KmsKeys:
         self._address = config.control_url
         self._headers = {
             INTERNAL_KEY_HEADER: credentials.internal_key,
-            "X-Hostelry-Account": credentials.account_id,
             "X-Hostelry-Region": credentials.region,
             "X-Hostelry-Service": "kms",
             "X-Amz-Target": "TrentService.DescribeKey",
@@ -54,9 +67,9 @@ class KmsKeys:
         }
         self._client = loopback_client(TIMEOUT_S, mounts)
 
-    async def usable_arn(self, name: str) -> str:
-        """Find the ARN of an enabled key. Raises S3Refusal with S3's error if it cannot be used."""
-        answer = await self._describe(name)
+    async def usable_arn(self, account: str, name: str) -> str:
+        """Find the ARN of an enabled key of an account. Raises S3Refusal if it cannot be used."""
+        answer = await self._describe(account, name)
         if answer.status_code >= 500:
             raise away()
         found: dict[str, Any] = answer.json()
@@ -71,11 +84,10 @@ class KmsKeys:
             raise S3Refusal(400, code, message.format(arn))
         return arn
 
-    async def _describe(self, name: str) -> httpx.Response:
+    async def _describe(self, account: str, name: str) -> httpx.Response:
+        headers = {**self._headers, "X-Hostelry-Account": account}
         try:
-            return await self._client.post(
-                self._address, headers=self._headers, json={"KeyId": name}
-            )
+            return await self._client.post(self._address, headers=headers, json={"KeyId": name})
         except httpx.HTTPError:
             raise away() from None
 
@@ -85,7 +97,9 @@ def away() -> S3Refusal:
     return S3Refusal(503, "ServiceUnavailable", "The key service is restarting; try again.")
 
 
-Passes = Callable[[Head], Awaitable[bytes]]
+ReadBody = Callable[[], Awaitable[bytes]]
+Passes = Callable[[Head, str, ReadBody], Awaitable[tuple[bytes, bytes | None]]]
+"""(head, client's address, reader) -> the head for the store, and the body if it was read."""
 # S3 allows a client's clock to be wrong by this much.
 MAX_SKEW_S = 900.0
 # S3's status and code for each error of temporary keys.
@@ -104,52 +118,110 @@ DEFAULT_RULE = re.compile(
 
 
 class Passage:
-    """Decides how requests reach `store`. `keys` looks up KMS keys at control."""
+    """Decides how requests reach `store`.
+
+    `keys` looks up KMS keys at control, `principals` are the owners of all other keys than the
+    first account's, and `permits` decides on the requests of these.
+    """
 
     def __init__(
-        self, credentials: Credentials, keys: KmsKeys, store: StoreClient, clock: Clock
+        self,
+        credentials: Credentials,
+        keys: KmsKeys,
+        store: StoreClient,
+        clock: Clock,
+        principals: PrincipalSource,
+        permits: ObjectPermits,
     ) -> None:
         self._own = own_key(credentials)
+        self._owner = credentials.account_id
+        self._principals = principals
+        self.permits = permits
         secret = Secret(
             secret_access_key=credentials.secret_access_key, account_id=credentials.account_id
         )
         known = {credentials.access_key_id: secret}
         seal = TokenSeal(credentials.internal_key)
-        self._verifier = Verifier(known.get, MAX_SKEW_S, seal, is_s3=True)
+        secrets = AccessKeySecrets(credentials.internal_key)
+        look_up = build_key_lookup(principals, known, secrets)
+        self._verifier = Verifier(look_up, MAX_SKEW_S, seal, is_s3=True)
         self._keys = keys
         self._clock = clock
         self._store = store
 
-    async def passed(self, head: Head) -> bytes:
-        """Return the head's bytes for the store. Raises S3Refusal if the proxy answers itself."""
+    async def passed(
+        self, head: Head, source_ip: str, read_body: ReadBody
+    ) -> tuple[bytes, bytes | None]:
+        """Return the head's bytes for the store, and the body if it had to be read.
+
+        The store itself decides on requests with the first account's key, and on unsigned ones.
+        Raises S3Refusal if the proxy answers itself.
+        """
         wants = wants_of(head)
         if head.body_bytes is None:
             head = closing(head)
-        if wants.nothing or not self._holds(head, wants):
-            return head.raw  # the store refuses a request that none of its keys signed
-        added = await self._added(head, wants)
-        if not added and not wants.token:
-            return head.raw
+        if self.is_for_store(head):
+            self.permits.check_owner(self._owner, head)
+            if wants.nothing or not self._holds(head):
+                return head.raw, None  # the store refuses what none of its keys signed
+            added, body = await self._added(self._owner, head, wants), None
+            if not added:
+                return head.raw, None
+        else:
+            caller = self.find_caller(head)
+            body = await read_body() if needs_body(caller, head) else None
+            if body is not None:
+                check_hash(head, body)
+            self.permits.check_owner(caller.account, head)
+            added = await self._added(caller.account, head, wants)
+            key = added.get(KEY_ID, wants.key)
+            self.permits.check(
+                AskedOfStore(
+                    caller=caller,
+                    head=head,
+                    source_ip=source_ip,
+                    body=body,
+                    kms_key="" if wants.key in ("", DEFAULT_KEY) else key,
+                )
+            )
         check_can_sign(head)
-        return signed_head(head, self._own, self._clock.now(), added)
+        return signed_head(without_behalf(head), self._own, self._clock.now(), added), body
 
-    def check_signed(self, head: Head) -> None:
-        """Raise S3Refusal unless the head proves that the client holds a key that may use S3."""
+    def is_for_store(self, head: Head) -> bool:
+        """True if the store decides: no other key than the first account's is claimed.
+
+        Raises S3Refusal for a path that could be read as the path of another account's bucket.
+        """
+        if self.permits.has_buckets_of_others:
+            check_path(head)
+        if token_of(head) or ON_BEHALF in head.values:
+            return False
+        key = find_claimed_key(head)
+        return key is None or key not in self._principals.principals.table.access_keys
+
+    def check_permitted(self, head: Head, source_ip: str, *, makes_bucket: bool = False) -> Caller:
+        """The caller of a request with another key. Raises S3Refusal unless it may do this."""
+        caller = self.find_caller(head)
+        asked = AskedOfStore(caller=caller, head=head, source_ip=source_ip)
+        self.permits.check(asked, makes_bucket=makes_bucket)
+        return caller
+
+    def find_caller(self, head: Head) -> Caller:
+        """The caller whose key signed the head. Raises S3Refusal without a valid signature."""
         try:
             found = self._verified(head)
+            if isinstance(found, Proven):
+                return self.permits.resolve(found.identity, head.values.get(ON_BEHALF, ""))
         except ServiceError as error:
             raise S3Refusal(*REFUSED.get(error.code, MISMATCH), error.message) from None
-        if not isinstance(found, Proven):
-            message = "Missing required header for this request: x-amz-content-sha256"
-            raise S3Refusal(400, "InvalidRequest", message)
+        message = "Missing required header for this request: x-amz-content-sha256"
+        raise S3Refusal(400, "InvalidRequest", message)
 
-    def _holds(self, head: Head, wants: Wants) -> bool:
-        """True if the client's signature is valid. Raises S3Refusal for invalid temporary keys."""
+    def _holds(self, head: Head) -> bool:
+        """True if the signature by the first account's key is valid."""
         try:
             return isinstance(self._verified(head), Proven)
-        except ServiceError as error:
-            if wants.token:
-                raise S3Refusal(*REFUSED.get(error.code, MISMATCH), error.message) from None
+        except ServiceError:
             return False
 
     def _verified(self, head: Head) -> Proven | NeedsBody:
@@ -166,15 +238,15 @@ class Passage:
                 raise ServiceError("AccessDeniedException", AGENTS_KEYS, 403)
         return found
 
-    async def _added(self, head: Head, wants: Wants) -> dict[str, str]:
+    async def _added(self, account: str, head: Head, wants: Wants) -> dict[str, str]:
         """Find the encryption headers that the request leaves to its bucket or to KMS's default."""
         if wants.key:
-            arn = await self._keys.usable_arn(wants.key)
+            arn = await self._keys.usable_arn(account, wants.key)
             return {KEY_ID: arn} if wants.adds_key else {}
         name = await self._bucket_key(head) if wants.starts_upload else ""
         if not name:
             return {}
-        return {ENCRYPTION: KMS, KEY_ID: await self._keys.usable_arn(name)}
+        return {ENCRYPTION: KMS, KEY_ID: await self._keys.usable_arn(account, name)}
 
     async def _bucket_key(self, head: Head) -> str:
         """Find the KMS key of the bucket's default encryption. Empty if the default is not KMS."""
@@ -200,3 +272,39 @@ def closing(head: Head) -> Head:
     headers = [(name, it) for name, it in head.headers if name.lower() != "connection"]
     headers.append(("Connection", "close"))
     return parse_head(write_head(head.method, head.target, headers))
+
+
+def without_behalf(head: Head) -> Head:
+    """The head without the name of the account that it is for, which the store does not know."""
+    if ON_BEHALF not in head.values:
+        return head
+    headers = [(name, it) for name, it in head.headers if name.lower() != ON_BEHALF]
+    return parse_head(write_head(head.method, head.target, headers))
+
+
+def find_claimed_key(head: Head) -> str | None:
+    """The access key id that a request claims, by any kind of signature. None without one."""
+    text = head.values.get("authorization", "")
+    if text.startswith("AWS "):  # Signature Version 2
+        return text[4:].partition(":")[0]
+    _, found, claimed = text.partition("Credential=")
+    if found:
+        return claimed.partition("/")[0].strip()
+    for pair in head.target.partition("?")[2].split("&"):
+        name, _, value = pair.partition("=")
+        if name.lower() in ("x-amz-credential", "awsaccesskeyid"):
+            return unquote(value).partition("/")[0]
+    return None
+
+
+def check_hash(head: Head, body: bytes) -> None:
+    """Raise S3Refusal if the body is not the signed body."""
+    stated = head.values.get("x-amz-content-sha256", "UNSIGNED-PAYLOAD")
+    if stated == "UNSIGNED-PAYLOAD":
+        return
+    if not hmac.compare_digest(stated, hashlib.sha256(body).hexdigest()):
+        raise S3Refusal(
+            400,
+            "XAmzContentSHA256Mismatch",
+            "The provided 'x-amz-content-sha256' header does not match what was computed.",
+        )

@@ -20,8 +20,9 @@ import contextlib
 import logging
 import resource
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Protocol
 
 from hostelry.base.clock import SystemClock
 from hostelry.base.concurrency import run_again
@@ -29,7 +30,11 @@ from hostelry.base.errors import TerminalError
 from hostelry.base.https import ServerCertificate
 from hostelry.base.ids import new_request_id
 from hostelry.base.logging import configure_logging
-from hostelry.cluster.control_access import control_mounts
+from hostelry.cluster.control_access import (
+    control_access,
+    control_mounts,
+    published_principals,
+)
 from hostelry.dataplane.http.connection_limits import (
     ConnectionLimitError,
     ConnectionLimits,
@@ -39,13 +44,17 @@ from hostelry.home.heartbeat import answer_heartbeats
 from hostelry.home.home import Home, load_config, load_credentials, log_format
 from hostelry.home.https_option import find_certificate
 from hostelry.http1.heads import MalformedHeadError
+from hostelry.http1.upstream import UpstreamPool
+from hostelry.processes.jumpstart import catalogue_bucket
 from hostelry.s3.admission import S3Refusal, error_answer
 from hostelry.s3.answers import CHUNK_BYTES, Answers, PassedRequest
+from hostelry.s3.bucket_calls import BucketCalls
 from hostelry.s3.event_file import EventFile
 from hostelry.s3.head import END, MAX_HEAD_BYTES, Head, parse_head
 from hostelry.s3.listener import SecuredListener, Served, listened
 from hostelry.s3.object_events import EventSender, control_reporter, is_notification_call
 from hostelry.s3.passage import KmsKeys, Passage, Passes, own_key
+from hostelry.s3.permits import ObjectPermits
 from hostelry.s3.store_client import StoreClient
 from hostelry.s3.watch import MAX_BODY_BYTES, Watch
 
@@ -57,6 +66,16 @@ RETRY_S = 1.0
 MAX_CONNECTIONS = 4096
 RESERVED_FILES = 256  # for all other purposes than connections, each of which takes two
 LOG = logging.getLogger(__name__)
+
+
+class Answerer(Protocol):
+    """Answers some calls in the store's place."""
+
+    async def answer(
+        self, head: Head, source_ip: str, read_body: Callable[[], Awaitable[bytes]]
+    ) -> bytes:
+        """The bytes of an answer. Reads the body only from a permitted client. Raises S3Refusal."""
+        ...
 
 
 class Connection:
@@ -71,6 +90,7 @@ class Connection:
         store: tuple[asyncio.StreamReader, asyncio.StreamWriter],
         passes: Passes,
         watch: Watch | None,
+        buckets: BucketCalls | None,
         limits: "ConnectionLimits[Connection]",
     ) -> None:
         self.is_verified, self.held_bytes = False, 0
@@ -81,6 +101,7 @@ class Connection:
         self._answers = Answers(answers, self._writer, self._proven)
         self._passes = passes
         self._watch = watch
+        self._buckets = buckets
 
     def abort(self) -> None:
         """Cut the connection."""
@@ -121,7 +142,11 @@ class Connection:
             if self._watch is not None and is_notification_call(head):
                 await self._answer(self._watch, head)
                 return True
-            passed = await self._passes(head)
+            if self._buckets is not None and self._buckets.answers(head):
+                await self._answer(self._buckets, head)
+                return True
+            source = self._source_address()
+            passed, body = await self._passes(head, source, lambda: self._read_body(head))
         except MalformedHeadError as error:
             await self._refuse(head, S3Refusal(400, "BadRequest", f"Malformed HTTP: {error}."))
             return False
@@ -137,19 +162,22 @@ class Connection:
         watch = self._watch
         settle = None if watch is None else watch.settle_of(head, self._source_address())
         self._answers.note(PassedRequest(head=head, settle=settle))
-        self._requests.write(passed)
+        self._requests.write(passed if body is None else passed + body)
+        if body is not None:
+            return True
         if head.body_bytes is None:  # the store reads to the end of a chunked body, and closes
             await copy_bytes(self._reader, self._requests)
             return False
         await copy_exactly(self._reader, self._requests, head.body_bytes)
         return True
 
-    async def _answer(self, watch: Watch, head: Head) -> None:
-        """Answer a call on a notification configuration. Raises S3Refusal."""
-        self._writer.write(await watch.answer(head, lambda: self._configuration(head)))
+    async def _answer(self, answerer: Answerer, head: Head) -> None:
+        """Answer a call in the store's place. Raises S3Refusal."""
+        source = self._source_address()
+        self._writer.write(await answerer.answer(head, source, lambda: self._read_body(head)))
         await self._writer.drain()
 
-    async def _configuration(self, head: Head) -> bytes:
+    async def _read_body(self, head: Head) -> bytes:
         """Read the body of such a call, whose signature is valid. Raises S3Refusal."""
         self._proven()
         length = head.body_bytes
@@ -210,16 +238,22 @@ async def start_proxy(
     watch: Watch | None = None,
     certificate: ServerCertificate | None = None,
     max_connections: int = MAX_CONNECTIONS,
+    buckets: BucketCalls | None = None,
 ) -> asyncio.Server | SecuredListener:
     """Listen on `address` and pass requests to 127.0.0.1:`target_port`."""
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     most = max(min(max_connections, (files - RESERVED_FILES) // 2), 1)
-    served = passing(target_port, passes, watch, ConnectionLimits(most, (most + 1) // 2, 0))
+    limits: ConnectionLimits[Connection] = ConnectionLimits(most, (most + 1) // 2, 0)
+    served = passing(target_port, passes, watch, buckets, limits)
     return await listened(*address, served, certificate)
 
 
 def passing(
-    target_port: int, passes: Passes, watch: Watch | None, limits: ConnectionLimits[Connection]
+    target_port: int,
+    passes: Passes,
+    watch: Watch | None,
+    buckets: BucketCalls | None,
+    limits: ConnectionLimits[Connection],
 ) -> Served:
     """Build the function that serves a connection by passing its requests to `target_port`."""
 
@@ -229,7 +263,7 @@ def passing(
         except OSError:
             writer.close()
             return
-        connection = Connection((reader, writer), store, passes, watch, limits)
+        connection = Connection((reader, writer), store, passes, watch, buckets, limits)
         try:
             shed = limits.add(connection)
         except ConnectionLimitError as error:
@@ -277,22 +311,36 @@ async def serve(home: Home, target_port: int) -> None:
     config, credentials, clock = load_config(home), load_credentials(home), SystemClock()
     store = StoreClient(f"http://{TARGET_HOST}:{target_port}", own_key(credentials), clock)
     mounts = control_mounts(home, config, credentials)
-    passage = Passage(credentials, KmsKeys(config, credentials, mounts), store, clock)
+    pool = UpstreamPool()
+    to_control = control_access(home, config, credentials, pool)(pool)
+    principals = published_principals(home, config, credentials, to_control, clock)
+    permits = ObjectPermits(
+        credentials.account_id,
+        principals,
+        clock.now,
+        frozenset({catalogue_bucket(credentials.region)}),
+        is_secure=bool(config.https_cert),
+    )
+    kms = KmsKeys(config, credentials, mounts)
+    passage = Passage(credentials, kms, store, clock, principals, permits)
+    buckets = BucketCalls(config, credentials, passage, store, mounts)
     file = EventFile(home.object_events)
     watch = Watch(config, credentials, passage, store, file, clock, mounts)
     report = control_reporter(config, credentials, mounts)
     sender = EventSender(file, watch.events.noted, clock, report)
     address, certificate = (config.host, config.s3_port), find_certificate(config)
     async with await start_proxy(
-        address, target_port, passage.passed, watch, certificate
+        address, target_port, passage.passed, watch, certificate, buckets=buckets
     ) as server:
         name = "reporting events to control"
         reporting = asyncio.create_task(run_again(name, sender.run, RETRY_S, clock))
+        following = asyncio.create_task(principals.follow())
         heartbeats = asyncio.create_task(answer_heartbeats())
         try:
             await server.serve_forever()
         finally:
             heartbeats.cancel()
+            following.cancel()
             reporting.cancel()
             file.close()
 

@@ -1,7 +1,5 @@
 """Watched buckets: their notification configurations, and the writes whose answers are held."""
 
-import hashlib
-import hmac
 from collections.abc import Awaitable, Callable, Mapping
 from urllib.parse import quote
 
@@ -23,7 +21,7 @@ from hostelry.s3.event_file import EventFile, EventFileError
 from hostelry.s3.head import Head
 from hostelry.s3.notification_xml import notification_xml, read_notification
 from hostelry.s3.object_events import ObjectEvents, place_of, removed_bucket, settling, write_of
-from hostelry.s3.passage import Passage
+from hostelry.s3.passage import Passage, check_hash
 from hostelry.s3.store_client import StoreClient
 
 MAX_BODY_BYTES = 1024 * 1024
@@ -53,13 +51,13 @@ class Watch:
     ) -> None:
         self._url = f"{config.control_url}/internal/object-events/targets"
         self._headers = {INTERNAL_KEY_HEADER: credentials.internal_key}
-        self._scope = Scope(credentials.account_id, credentials.region)
+        self._region = credentials.region
         self._passage = passage
         self._store = store
         self._file = file
         self._clock = clock
         self._client = loopback_client(10.0, mounts)
-        self.events = ObjectEvents(file, store, clock, self._scope)
+        self.events = ObjectEvents(file, store, clock, self._find_scope)
 
     def settle_of(self, head: Head, source_address: str) -> Settle | None:
         """Find the step that the answer to a request is held for. None if it is not held."""
@@ -71,12 +69,17 @@ class Watch:
             return self._forgetting(bucket)
         return None
 
-    async def answer(self, head: Head, read_body: Callable[[], Awaitable[bytes]]) -> bytes:
+    def _find_scope(self, bucket: str) -> Scope:
+        return Scope(self._passage.permits.find_owner(bucket), self._region)
+
+    async def answer(
+        self, head: Head, source_ip: str, read_body: Callable[[], Awaitable[bytes]]
+    ) -> bytes:
         """Answer a call on a notification configuration. Raises S3Refusal.
 
         The body is read only if the client's signature is valid.
         """
-        self._passage.check_signed(head)
+        self._passage.check_permitted(head, source_ip)
         body = await read_body()
         check_hash(head, body)
         bucket, _ = place_of(head)
@@ -105,7 +108,7 @@ class Watch:
         if not notification.targets:
             return
         asked = TargetCheck(
-            scope=self._scope,
+            scope=self._find_scope(bucket),
             arns=tuple(it.arn for it in notification.targets),
             message=trial_text(bucket, new_request_id(), self._clock.now()),
         )
@@ -133,19 +136,6 @@ class Watch:
             return None
 
         return settle
-
-
-def check_hash(head: Head, body: bytes) -> None:
-    """Raise S3Refusal if the body is not the signed body."""
-    stated = head.values.get("x-amz-content-sha256", "UNSIGNED-PAYLOAD")
-    if stated == "UNSIGNED-PAYLOAD":
-        return
-    if not hmac.compare_digest(stated, hashlib.sha256(body).hexdigest()):
-        raise S3Refusal(
-            400,
-            "XAmzContentSHA256Mismatch",
-            "The provided 'x-amz-content-sha256' header does not match what was computed.",
-        )
 
 
 def build_xml_answer(body: bytes) -> bytes:

@@ -99,7 +99,7 @@ async def serve(home: Home, instance_id: str) -> None:
     runtimes = WarmRuntimes(
         runtimes_folder(operator), select_operator_variables(operator, ()), idle_s
     )
-    artifacts = artifact_store(home, folder)
+    artifacts = artifact_store(home, folder, instance.scope.account)
     places = cgroup_parents()
     sweep_groups(places, SystemClock().now())
     listener = loopback_socket()
@@ -162,11 +162,11 @@ def build_seal(credentials: Credentials) -> TokenSeal | AgentSeal:
     return AgentSeal(key) if credentials.cluster else TokenSeal(key)
 
 
-def object_keys(credentials: Credentials, instance_id: str) -> TemporaryKeys:
-    """New keys by which the agent reads the embedded object store."""
+def object_keys(credentials: Credentials, account: str, instance_id: str) -> TemporaryKeys:
+    """New keys by which the agent reads the buckets of `account` in the embedded object store."""
     session = Session(
         access_key_id=new_temporary_key_id(),
-        account_id=credentials.account_id,
+        account_id=account,
         expires_at=int(SystemClock().now()) + OWN_KEYS_S,
         session_name=instance_id,
         purpose=FOR_OBJECTS,
@@ -174,15 +174,15 @@ def object_keys(credentials: Credentials, instance_id: str) -> TemporaryKeys:
     return build_seal(credentials).issue(session)
 
 
-def artifact_store(home: Home, folder: InstanceFolder) -> ArtifactStore:
-    """The instance's artifacts, from the object store this hostelry was started with."""
+def artifact_store(home: Home, folder: InstanceFolder, account: str) -> ArtifactStore:
+    """The artifacts of an instance of `account`, from the object store of this hostelry."""
     config, credentials = load_config(home), load_credentials(home)
 
     def client() -> Any:
-        if credentials.access_key_id:
+        if config.s3_endpoint is not None:
             given = (credentials.access_key_id, credentials.secret_access_key)
             return build_client(config.s3_url, *given, credentials.region)
-        made = object_keys(credentials, folder.root.name)
+        made = object_keys(credentials, account, folder.root.name)
         own = (made.access_key_id, made.secret_access_key)
         return build_client(config.s3_url, *own, credentials.region, made.session_token)
 

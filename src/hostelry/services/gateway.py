@@ -20,6 +20,7 @@ import msgspec
 import uvloop
 from msgspec.structs import replace
 
+from hostelry.aws.access_keys import AccessKeySecrets
 from hostelry.aws.models import CONTROL_SERVICES, service_model
 from hostelry.aws.runtime import parse_async_invocation, parse_invocation
 from hostelry.aws.sigv4 import Secret, Verifier
@@ -31,7 +32,7 @@ from hostelry.base.errors import TerminalError
 from hostelry.base.files import write_whole
 from hostelry.base.http import HttpRequest
 from hostelry.base.logging import configure_logging
-from hostelry.cluster.control_access import control_access
+from hostelry.cluster.control_access import control_access, published_principals
 from hostelry.dataplane.balancing.load_balancer import LoadBalancer
 from hostelry.dataplane.balancing.model_balancer import Balancers, ModelBalancer
 from hostelry.dataplane.balancing.model_homes import ModelHomes
@@ -79,7 +80,12 @@ from hostelry.home.home import (
 from hostelry.home.https_option import find_certificate
 from hostelry.home.ports import bind, is_loopback
 from hostelry.home.run_file import gateway_name
-from hostelry.http1.upstream import UpstreamPool
+from hostelry.http1.upstream import Upstream, UpstreamPool
+from hostelry.principals.source import (
+    PrincipalSource,
+    build_key_lookup,
+    no_principals,
+)
 from hostelry.processes.gateway_workers import open_table
 from hostelry.routing.copy_choice import EvenDraws
 from hostelry.services.gateway_memory import GatewayMemory, open_own_memory, open_shared_memory
@@ -133,7 +139,7 @@ def build_gateway(
     memory = memory or open_own_memory(clock.now)
     control = control or NoControl()
     to_control = memory.to_control(pool)
-    callers = build_callers(config, credentials, clock)
+    callers = build_callers(config, credentials, memory.principals, clock)
     draw = random.Random().random
     outstanding = counts or Outstanding()
     copies = LoadBalancer(pool, outstanding, draw, monotonic_s, memory.places)
@@ -246,16 +252,20 @@ def build_mirror(
     return OwnMirror(MirrorIntake(mirror, capture, AnswerPairs(meter, monotonic_s)), turns)
 
 
-def build_callers(config: UpConfig, credentials: Credentials, clock: Clock) -> Callers:
-    """The verifier of callers, who hold the owner's keys or temporary keys."""
-    secrets = {
+def build_callers(
+    config: UpConfig, credentials: Credentials, known: PrincipalSource | None, clock: Clock
+) -> Callers:
+    """The verifier of callers, who hold permanent keys or temporary keys."""
+    principals = known or no_principals(credentials.account_id)
+    own = {
         credentials.access_key_id: Secret(
             secret_access_key=credentials.secret_access_key, account_id=credentials.account_id
         )
     }
+    secrets = AccessKeySecrets(credentials.internal_key)
     return Callers(
         Verifier(
-            secrets.get,
+            build_key_lookup(principals, own, secrets),
             seal=TokenSeal(credentials.internal_key),
             is_private=bool(config.https_cert) or is_loopback(config.host),
         ),
@@ -263,6 +273,8 @@ def build_callers(config: UpConfig, credentials: Credentials, clock: Clock) -> C
         credentials.openai_api_key,
         config.insecure_no_auth,
         clock.now,
+        principals,
+        is_secure=bool(config.https_cert),
     )
 
 
@@ -316,6 +328,20 @@ def warm_up() -> None:
     gc.freeze()
 
 
+def build_routes(
+    home: Home, config: UpConfig, credentials: Credentials, to_control: Upstream, clock: Clock
+) -> PublishedRoutes:
+    """The routes that control publishes, and this host keeps in a file."""
+    return PublishedRoutes(
+        to_control,
+        config.control_url,
+        credentials.internal_key,
+        RouteFile(home.routes, write_whole),
+        clock,
+        config.copies_proxy,
+    )
+
+
 async def serve(home: Home, worker: int, listening: socket.socket | None) -> None:
     """Serve until SIGTERM or SIGINT, then finish the requests under way.
 
@@ -327,18 +353,12 @@ async def serve(home: Home, worker: int, listening: socket.socket | None) -> Non
     clock = SystemClock()
     pool = UpstreamPool()
     to_control = control_access(home, config, credentials, pool)
-    routes = PublishedRoutes(
-        to_control(pool),
-        config.control_url,
-        credentials.internal_key,
-        RouteFile(home.routes, write_whole),
-        clock,
-        config.copies_proxy,
-    )
+    routes = build_routes(home, config, credentials, to_control(pool), clock)
     counts, peers = open_counts(home, config, worker)
     name, key = gateway_name(worker), credentials.internal_key
     spans = build_trace_export(name, clock, os.environ)
     exchanged = build_session_exchange(config, credentials, pool, clock.now)
+    principals = published_principals(home, config, credentials, to_control(pool), clock)
     memory = open_shared_memory(home, config, clock.now, spans, exchanged)
     workers = AllWorkers(home, config.gateway_workers, worker, memory.calls)
     memory = replace(
@@ -348,6 +368,7 @@ async def serve(home: Home, worker: int, listening: socket.socket | None) -> Non
         workers=workers,
         is_draining=home.draining.exists,
         to_control=to_control,
+        principals=principals,
     )
     control = HttpControlClient(to_control(pool), config.control_url, key, monotonic_s)
     gateway = build_gateway(config, credentials, routes, pool, counts, memory, control)
@@ -371,6 +392,7 @@ async def serve(home: Home, worker: int, listening: socket.socket | None) -> Non
     captured = capture_sender(config, credentials, gateway.capture, name, to_control(reports))
     tasks = {
         "following routes": loop.create_task(routes.follow()),
+        "following principals": loop.create_task(principals.follow()),
         "dropping old counts": loop.create_task(tidy(routes, counts)),
         "keeping time for held requests": loop.create_task(gateway.pending_queue.run()),
         "reporting load": loop.create_task(sender.run()),

@@ -18,6 +18,7 @@ from hostelry.dataplane.tracing.call_ring import CallRing, CallSink
 from hostelry.gateway.handlers.traces import GatewayWorkers
 from hostelry.home.home import Home, UpConfig
 from hostelry.http1.upstream import Upstream
+from hostelry.principals.source import PrincipalSource
 
 LOG = logging.getLogger(__name__)
 NUM_PLACES = 65536  # adapters on copies, in 4 MB
@@ -29,6 +30,7 @@ class GatewayMemory(msgspec.Struct, frozen=True, kw_only=True):
     Without `spool` nothing is captured. `mirror` connects to the mirror process. Without it the
     worker mirrors requests itself. Without `workers` this is the only one. `is_draining`: a load
     balancer should send nothing more to this gateway. `to_control` sends requests to control.
+    Without `principals` only the first account's root has keys.
     """
 
     sessions: Sessions
@@ -39,6 +41,7 @@ class GatewayMemory(msgspec.Struct, frozen=True, kw_only=True):
     workers: GatewayWorkers | None = None
     is_draining: Callable[[], bool] = lambda: False
     to_control: Callable[[Upstream], Upstream] = lambda pool: pool
+    principals: PrincipalSource | None = None
 
 
 def open_own_memory(now: Callable[[], float]) -> GatewayMemory:

@@ -20,7 +20,7 @@ from hostelry.domain.inference_experiment import InferenceExperiment
 from hostelry.domain.messaging import Queue, Subscription, Topic
 from hostelry.domain.metric import Dashboard
 from hostelry.domain.model import Model, Repository
-from hostelry.domain.principal import Account, User
+from hostelry.domain.principal import Account, BucketOwner, User
 from hostelry.domain.recommendation_job import RecommendationJob
 from hostelry.domain.role import InstanceProfile, ManagedPolicy, Role
 from hostelry.domain.scaling import ScalableTarget, ScalingActivity, ScalingPolicy, ScheduledAction
@@ -175,8 +175,8 @@ class State:
     `instances`, `copies` and `scaling_activities` are named by their ids, `tags` by the resource's
     ARN, records of a scalable target by `target_name` and `policy_key` in `domain.scaling`, and
     `event_schedules` by `schedule_key`. `roles`, `users` and other records of IAM are account-wide
-    and named by their names in lower case. `accounts` are account-wide records of their own
-    account, named by its id.
+    and named by their names in lower case. `accounts` are account-wide, too, and
+    named by their ids.
 
     An API operation holds `writing` from its first check to its last write. `first_components`
     finds the first components of a list.
@@ -206,6 +206,7 @@ class State:
     kms_keys: Records[KmsKey]
     kms_aliases: Records[KmsAlias]
     accounts: Records[Account]
+    buckets: Records[BucketOwner]
     users: Records[User]
     roles: Records[Role]
     managed_policies: Records[ManagedPolicy]
@@ -254,6 +255,7 @@ def open_state(store: Store) -> State:
         kms_keys=Records(store, "kms_key", KmsKey, mirror),
         kms_aliases=Records(store, "kms_alias", KmsAlias, mirror),
         accounts=Records(store, "account", Account, mirror),
+        buckets=Records(store, "bucket", BucketOwner, mirror),
         users=Records(store, "user", User, mirror),
         roles=Records(store, "role", Role, mirror),
         managed_policies=Records(store, "managed_policy", ManagedPolicy, mirror),

@@ -11,12 +11,12 @@ import pytest
 from tests.cases import case, cases
 
 from hostelry import __version__
+from hostelry.aws.sigv4 import Identity
 from hostelry.aws.temporary_keys import Session
 from hostelry.base.clock import ManualClock
 from hostelry.control import app as control_app_module
 from hostelry.control.app import ControlDeps, VerifiedCaller, build_app
 from hostelry.domain.routes import RouteSnapshot
-from hostelry.domain.scope import Scope
 from hostelry.domain.shape import Shape
 from hostelry.fleet.fake import FakeFleet
 from hostelry.home.home import Credentials
@@ -238,19 +238,36 @@ async def test_a_call_that_comes_to_its_turn_too_late_is_not_performed(
         assert app.store.revision() == before
 
 
+def build_session(role_name: str = "", session_name: str = "") -> Session:
+    return Session(
+        access_key_id="A",
+        account_id="1",
+        expires_at=0,
+        role_name=role_name,
+        session_name=session_name,
+    )
+
+
 @cases(
-    "session, sharer",
-    case("the account's own keys share", {}, "1/"),
-    case("keys of the account's sessions share with them", {"session_name": "s"}, "1/"),
-    case("a role's sessions share", {"role_name": "R", "session_name": "s"}, "1/R"),
+    "user, session, sharer",
+    case("the account's own keys share", "", {}, "1/"),
+    case("keys of the account's sessions share with them", "", {"session_name": "s"}, "1/"),
+    case("a role's sessions share", "", {"role_name": "R", "session_name": "s"}, "1/R"),
+    case("a user's keys share", "ann", {}, "1/ann"),
 )
-def test_callers_share_threads_by_account_and_role(session: dict[str, str], sharer: str) -> None:
+def test_callers_share_threads_by_account_user_and_role(
+    user: str, session: dict[str, str], sharer: str
+) -> None:
+    identity = Identity(
+        access_key_id="A",
+        account_id="1",
+        region="us-west-2",
+        service="iam",
+        user=user,
+        session=build_session(**session) if session else None,
+    )
     caller = VerifiedCaller(
-        scope=Scope("1", "us-west-2"),
-        signed_for="iam",
-        session=Session(access_key_id="A", account_id="1", expires_at=0, **session)
-        if session
-        else None,
+        identity=identity, is_platform=False, signed_for="iam", source_ip="", is_secure=False
     )
     assert caller.sharer == sharer
 

@@ -9,8 +9,12 @@ from botocore.credentials import Credentials as Keys
 from hostelry.aws.temporary_keys import TemporaryKeys
 from hostelry.base.clock import Clock, SystemClock
 from hostelry.home.home import Credentials, UpConfig
+from hostelry.principals.caller import Principals
+from hostelry.principals.source import FixedPrincipals
+from hostelry.principals.table import PolicyRow, PrincipalRow, PrincipalTable, principal_key
 from hostelry.s3.head import Head, parse_head, write_head
 from hostelry.s3.passage import KmsKeys, Passage, own_key
+from hostelry.s3.permits import ObjectPermits
 from hostelry.s3.store_client import StoreClient
 
 NOW = SystemClock().now()  # botocore signs by the machine's clock
@@ -28,7 +32,23 @@ def passage(clock: Clock) -> Passage:
     """A port's passage without a store and without control."""
     config = UpConfig(control_port=9)
     store = StoreClient("http://127.0.0.1:9", own_key(CREDENTIALS), clock)
-    return Passage(CREDENTIALS, KmsKeys(config, CREDENTIALS, {}), store, clock)
+    row = PrincipalRow(
+        account=CREDENTIALS.account_id,
+        name="r",
+        id="AROAR",
+        arn=f"arn:aws:iam::{CREDENTIALS.account_id}:role/r",
+        policies=("all",),
+    )
+    document = (
+        '{"Version":"2012-10-17","Statement":{"Effect":"Allow","Action":"s3:*","Resource":"*"}}'
+    )
+    table = PrincipalTable(
+        roles={principal_key(CREDENTIALS.account_id, "r"): row},
+        policies={"all": PolicyRow(id="all", type="role", document=document)},
+    )
+    source = FixedPrincipals(Principals(table, CREDENTIALS.account_id))
+    permits = ObjectPermits(CREDENTIALS.account_id, source, clock.now)
+    return Passage(CREDENTIALS, KmsKeys(config, CREDENTIALS, {}), store, clock, source, permits)
 
 
 def signed(

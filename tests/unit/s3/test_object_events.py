@@ -43,7 +43,7 @@ def write(kind: str = "Put", key: str = "in/k", **given: Any) -> ObjectWrite:
 
 def events_of(file: EventFile) -> ObjectEvents:
     store = cast("StoreClient", Store())
-    return ObjectEvents(file, store, ManualClock(), Scope("1", "r"))
+    return ObjectEvents(file, store, ManualClock(), lambda _: Scope("1", "r"))
 
 
 @cases(

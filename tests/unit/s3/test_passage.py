@@ -17,6 +17,7 @@ def keys_of(role_name: str, purpose: str = "") -> TemporaryKeys:
         account_id=CREDENTIALS.account_id,
         expires_at=int(NOW) + 60,
         role_name=role_name,
+        role_id="AROAR" if role_name else "",
         session_name="s",
         purpose=purpose,
     )
@@ -72,8 +73,8 @@ OF_A_ROLE, OF_A_COPY = (signed("PUT", "/b?notification", keys=keys_of(it)) for i
 def test_only_a_proof_counts_as_signed(head: Head, code: str | None) -> None:
     checked = passage(ManualClock(NOW))
     if code is None:
-        checked.check_signed(head)
+        checked.check_permitted(head, "")
         return
     with pytest.raises(S3Refusal) as refused:
-        checked.check_signed(head)
+        checked.check_permitted(head, "")
     assert refused.value.code == code

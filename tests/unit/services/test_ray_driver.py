@@ -83,7 +83,7 @@ def test_a_node_has_the_keys_of_an_agent(
     keys = load_credentials(node_home(tmp_path, sent))
     assert sent.internal_key == keys.internal_key == CREDENTIALS.agents_key
     assert keys.cluster_id == CREDENTIALS.cluster_id, "which its certificate names"
-    made = object_keys(keys, "i-1")
+    made = object_keys(keys, "111122223333", "i-1")
     session = TokenSeal(CREDENTIALS.internal_key).open(made.session_token)
     assert session is not None
     assert session.reads_objects_only

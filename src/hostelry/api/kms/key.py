@@ -14,6 +14,7 @@ from hostelry.api.tags import add_tags, parse_tags, read_tags, remove_tags, writ
 from hostelry.base.errors import ServiceError, validation_error
 from hostelry.base.ids import new_uuid
 from hostelry.domain.secret import KmsAlias, KmsKey, alias_arn
+from hostelry.permissions.document import DocumentKind, MalformedDocument, parse_statements
 
 ALGORITHM = "SYMMETRIC_DEFAULT"
 # The only supported values of these members.
@@ -165,11 +166,9 @@ def _check_policy_name(params: Params) -> None:
 
 def _check_policy(text: str) -> str:
     try:
-        is_policy = isinstance(json.loads(text), dict)
-    except (ValueError, RecursionError):
-        is_policy = False
-    if not is_policy:
-        raise ServiceError("MalformedPolicyDocumentException", "The policy is not a JSON object.")
+        parse_statements(text, DocumentKind.RESOURCE)
+    except MalformedDocument as error:
+        raise ServiceError("MalformedPolicyDocumentException", str(error)) from None
     return text
 
 

@@ -114,7 +114,7 @@ class DeployOptions(msgspec.Struct, frozen=True, kw_only=True):
     environment: Mapping[str, str]
 
 
-class Account(msgspec.Struct, frozen=True, kw_only=True):
+class DeployAccount(msgspec.Struct, frozen=True, kw_only=True):
     """The account and region of the platform, and the bucket of its uploads."""
 
     region: str
@@ -139,7 +139,7 @@ def plan_deployment(
     source: DeploySource,
     reserved: Reservation,
     options: DeployOptions,
-    account: Account,
+    account: DeployAccount,
     present_type: str | None,
 ) -> ModelDeployment:
     """Plan the deployment of a source. Raises TerminalError for options that contradict.
@@ -249,7 +249,7 @@ def content_digest(files: Sequence[FoundFile], digests: Digests) -> str:
 
 
 def model_order(
-    found: Found, recognised: Recognised, options: DeployOptions, account: Account, uri: str
+    found: Found, recognised: Recognised, options: DeployOptions, account: DeployAccount, uri: str
 ) -> ModelOrder:
     """The model to create. Its name contains a digest of all inputs."""
     image = found.given if recognised.kind is DeployKind.IMAGE else ""

@@ -36,7 +36,7 @@ from hostelry.cli.deploy.look import (
     look_at_prefix,
 )
 from hostelry.cli.deploy.plan import (
-    Account,
+    DeployAccount,
     DeployOptions,
     DeploySource,
     disk_need,
@@ -162,7 +162,7 @@ def make_plan(
     machine = this_machine(home.root)
     size = sum(it.size_bytes for it in found.files)
     reserved = reservation(recognised, size, machine, options.memory_mb)
-    account = Account(region=running[1].region, account_id=running[1].account_id)
+    account = DeployAccount(region=running[1].region, account_id=running[1].account_id)
     present_type = find_instance_type(aws, options.name)
     deployment = plan_deployment(source, reserved, options, account, present_type)
     objects = find_objects(s3, deployment)

@@ -65,7 +65,7 @@ class HttpConnection(asyncio.Protocol):
     """One client connection."""
 
     def __init__(self, server: ServerState) -> None:
-        self.address = ""
+        self.address = self.peer = ""
         self.is_verified = False
         self.held_bytes = 0
         self._server = server
@@ -90,7 +90,8 @@ class HttpConnection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
         peer = transport.get_extra_info("peername")
-        self.address = find_client(peer[0]) if peer else ""
+        self.peer = str(peer[0]) if peer else ""
+        self.address = find_client(self.peer) if peer else ""
         self._server.connections.add(self)
         self._enter()
         self._task = asyncio.get_running_loop().create_task(self._serve())
@@ -290,7 +291,12 @@ class HttpConnection(asyncio.Protocol):
             self._state = self._state.next["serve"]
             self._server.idle_sweeps = 0
             exchange = Exchange(
-                self, received, self._server.common_head, self._server.draining, self._note_verified
+                self,
+                received,
+                self._server.common_head,
+                self._server.draining,
+                self._note_verified,
+                self.peer,
             )
             if received.body is not None:
                 received.body.attach(self._pause_reading, self._read_on)

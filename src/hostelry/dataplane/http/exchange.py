@@ -30,13 +30,14 @@ class Exchange:
     If an answer is `started` and never finished, the connection is cut. `keep_alive` turns False if
     the connection cannot carry another request. `verified` is called once the sender of the request
     is known. `body` is set if the request is served while its body arrives. `trace` notes the way
-    of a call, and is set once its sender is known.
+    of a call, and is set once its sender is known. `address` is the client's address.
     """
 
     __slots__ = (
         "_chunked",
         "_common_head",
         "_sink",
+        "address",
         "body",
         "finished",
         "keep_alive",
@@ -53,7 +54,9 @@ class Exchange:
         common_head: bytes,
         draining: bool = False,
         verified: Callable[[], None] = lambda: None,
+        address: str = "",
     ) -> None:
+        self.address = address
         self.request: HttpRequest = received.request
         self.body = received.body
         self.keep_alive = received.keep_alive and not draining

@@ -14,7 +14,7 @@ import msgspec
 
 from hostelry.engine.lora.errors import AdapterError
 from hostelry.engine.lora.folder import find_regular_file
-from hostelry.engine.lora.patterns import Pattern, check_size, compile_pattern, quote_value
+from hostelry.engine.lora.patterns import NamePattern, check_size, compile_pattern, quote_value
 
 T = TypeVar("T")
 
@@ -103,7 +103,7 @@ _MAX_LAYERS = 10_000
 class ModuleNames(msgspec.Struct, frozen=True):
     """Modules named by a field of the configuration: by one pattern, or a set of names."""
 
-    pattern: Pattern | None = None
+    pattern: NamePattern | None = None
     names: frozenset[str] = frozenset()
     text: str = "[]"  # as the field has it, cut to a readable length
     is_all_linear: bool = False
@@ -121,7 +121,7 @@ class ModuleNames(msgspec.Struct, frozen=True):
 class PatternTable(msgspec.Struct, Generic[T], frozen=True):
     """Values by pattern of a path's end. The first pattern that matches decides."""
 
-    rows: Sequence[tuple[Pattern, T]] = ()
+    rows: Sequence[tuple[NamePattern, T]] = ()
 
     def get(self, path: str, default: T) -> T:
         """The value for the module at `path`."""
@@ -144,7 +144,7 @@ class AdapterConfig(msgspec.Struct, frozen=True, kw_only=True):
     target_modules: ModuleNames
     exclude_modules: ModuleNames
     layers_to_transform: frozenset[int]
-    layers_pattern: Sequence[Pattern]
+    layers_pattern: Sequence[NamePattern]
     ensure_weight_tying: bool = False
     modules_to_save: frozenset[str] = frozenset()
     starts_without_effect: bool = True
@@ -307,7 +307,7 @@ def _iterate_ends(path: str) -> Iterator[str]:
         yield path
 
 
-def _iterate_patterns(config: AdapterConfig) -> Iterator[Pattern]:
+def _iterate_patterns(config: AdapterConfig) -> Iterator[NamePattern]:
     """Every pattern of an adapter."""
     for names in (config.target_modules, config.exclude_modules):
         if names.pattern is not None:
@@ -340,7 +340,7 @@ def _read_layers(value: object) -> frozenset[int]:
     return frozenset(layers)
 
 
-def _read_layers_pattern(fields: Mapping[str, Any]) -> Sequence[Pattern]:
+def _read_layers_pattern(fields: Mapping[str, Any]) -> Sequence[NamePattern]:
     value = fields.get("layers_pattern") or []
     patterns = [value] if isinstance(value, str) else value
     if not isinstance(patterns, list):
@@ -353,7 +353,9 @@ def _read_layers_pattern(fields: Mapping[str, Any]) -> Sequence[Pattern]:
     return tuple(compile_pattern("layers_pattern", pattern, form) for pattern in patterns)
 
 
-def _read_pattern_rows(fields: Mapping[str, Any], name: str) -> Iterator[tuple[str, Pattern, Any]]:
+def _read_pattern_rows(
+    fields: Mapping[str, Any], name: str
+) -> Iterator[tuple[str, NamePattern, Any]]:
     """The key, the compiled pattern for ends of paths, and the value of each row."""
     table = fields.get(name) or {}
     if not isinstance(table, dict):

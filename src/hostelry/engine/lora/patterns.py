@@ -23,7 +23,7 @@ _READ_DIFFERENTLY = ("[:", "{,")
 _LOOKING_AROUND = ("(?=", "(?!", "(?<=", "(?<!")
 
 
-class Match(Protocol):
+class NameMatch(Protocol):
     """A match of a pattern."""
 
     def __getitem__(self, group: str) -> str:
@@ -31,7 +31,7 @@ class Match(Protocol):
         ...
 
 
-class Pattern(Protocol):
+class NamePattern(Protocol):
     """A compiled pattern."""
 
     @property
@@ -39,16 +39,16 @@ class Pattern(Protocol):
         """Its number of instructions, the most that matching a character costs."""
         ...
 
-    def match(self, text: str) -> Match | None:
+    def match(self, text: str) -> NameMatch | None:
         """A match at the beginning of `text`."""
         ...
 
-    def fullmatch(self, text: str) -> Match | None:
+    def fullmatch(self, text: str) -> NameMatch | None:
         """A match of the whole `text`."""
         ...
 
 
-def compile_pattern(name: str, pattern: object, form: str = "{}") -> Pattern:
+def compile_pattern(name: str, pattern: object, form: str = "{}") -> NamePattern:
     """Compile the pattern of field `name`, inserted into `form`.
 
     Raises AdapterError if it is invalid or cannot be matched in bounded time.
@@ -86,15 +86,15 @@ def compile_pattern(name: str, pattern: object, form: str = "{}") -> Pattern:
     )
 
 
-def _re2_pattern(pattern: str) -> Pattern:
+def _re2_pattern(pattern: str) -> NamePattern:
     options = re2.Options()
     options.max_mem = _MAX_BYTES
     options.log_errors = False
-    found: Pattern = re2.compile(pattern, options)
+    found: NamePattern = re2.compile(pattern, options)
     return found
 
 
-def check_size(patterns: Iterable[Pattern]) -> None:
+def check_size(patterns: Iterable[NamePattern]) -> None:
     """Raise AdapterError if an adapter's patterns together could take too long to match."""
     size = sum(pattern.programsize for pattern in patterns)
     if size > MAX_INSTRUCTIONS:

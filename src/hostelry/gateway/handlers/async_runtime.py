@@ -23,10 +23,11 @@ from hostelry.domain.async_request import AsyncInference, AsyncRequest, object_u
 from hostelry.domain.load import LoadKey
 from hostelry.domain.routes import EndpointRoute
 from hostelry.domain.scope import Scope
-from hostelry.gateway.handlers.callers import Callers, check_service, get_principal
+from hostelry.gateway.handlers.callers import Callers, check_service
 from hostelry.http1.calls import call
 from hostelry.http1.reply import UpstreamError
 from hostelry.http1.upstream import Timeouts, Upstream
+from hostelry.permissions.needs.invocation import ASYNCHRONOUS, InvokedTarget
 
 DEFAULT_TTL_S = 21600
 DEFAULT_TIMEOUT_S = 900
@@ -173,14 +174,17 @@ class AsyncRuntimeHandler(msgspec.Struct, frozen=True, kw_only=True):
         request = exchange.request
         identity = await self.callers.identify(request)
         check_service(identity.service, SERVICE)
+        caller = self.callers.resolve(identity)
         exchange.verified()
         scope = Scope(identity.account_id, identity.region)
         asked = parse_async_invocation(request)
+        target = InvokedTarget(endpoint=asked.endpoint_name)
+        self.callers.permits.check(caller, exchange, scope, ASYNCHRONOUS, target)
         route, settings = await self._route(scope, asked.endpoint_name)
         ids = (new_uuid().replace("-", ""), new_uuid())
         queued = replace(
             build_async_request(scope, asked, settings, request.body, ids, self.clock.now()),
-            principal=get_principal(identity.session),
+            principal=caller.principal,
             endpoint_created_at=route.created_at,
         )
         await self.jobs.submit(queued)

@@ -1,21 +1,32 @@
 """Authentication of callers: by signature, or by the OpenAI key."""
 
 import asyncio
+import hashlib
 from collections.abc import Callable
+from typing import NoReturn
 
 import msgspec
 
 from hostelry.aws.sigv4 import Identity, NeedsBody, Proven, Verifier
-from hostelry.aws.temporary_keys import Session
 from hostelry.base.errors import ServiceError
 from hostelry.base.guards import has_key
 from hostelry.base.http import HttpRequest
-from hostelry.dataplane.invocation_head import PRINCIPAL, ROLE, build_principal_headers
+from hostelry.dataplane.invocation_head import PRINCIPAL, build_principal_headers
 from hostelry.dataplane.tracing.call_trace import TENANT
 from hostelry.domain.scope import Scope
+from hostelry.gateway.handlers.permits import Permits
+from hostelry.principals.caller import Caller
+from hostelry.principals.source import TRUSTED_S, PrincipalSource
 
 # Hashing takes about 0.6 ms per megabyte. A thread hashes large bodies, or streams would stall.
 HASH_APART_BYTES = 512 * 1024
+
+
+class BearerCaller(msgspec.Struct, frozen=True, kw_only=True):
+    """A caller with an OpenAI key, and the models that the key may call. Empty: any model."""
+
+    caller: Caller
+    models: tuple[str, ...] = ()
 
 
 class Callers:
@@ -28,6 +39,8 @@ class Callers:
         allow_unsigned: accept AWS calls without a signature as the owner's calls. Signatures are
             verified all the same.
         now: seconds since the epoch.
+        principals: the users, roles and accounts that keys belong to.
+        is_secure: whether clients of other machines come by TLS.
     """
 
     def __init__(
@@ -37,8 +50,14 @@ class Callers:
         openai_key: str,
         allow_unsigned: bool,
         now: Callable[[], float],
+        principals: PrincipalSource,
+        *,
+        is_secure: bool = False,
     ) -> None:
         self.owner = owner
+        self.is_secure = is_secure
+        self.permits = Permits(principals, now, is_secure=is_secure)
+        self._principals = principals
         self._verifier = verifier
         self._openai_key = openai_key
         self._allow_unsigned = allow_unsigned
@@ -57,6 +76,41 @@ class Callers:
         if not invokes:
             refuse_copy_identity(identity)
         return identity
+
+    def resolve(self, identity: Identity) -> Caller:
+        """The principal of a signer. Raises ServiceError 403 if its keys are not valid any more.
+
+        Users and roles are refused with 503 while control has not answered for too long.
+        """
+        caller = self._principals.principals.resolve(identity)
+        self._check_trusted(caller)
+        return caller
+
+    def find_bearer(self, request: HttpRequest) -> BearerCaller:
+        """The caller with an OpenAI key. Raises ServiceError 401 without a valid one."""
+        if self.holds_openai_key(request):
+            return BearerCaller(caller=self.resolve(self._owner_unsigned()))
+        scheme, _, key = request.headers.get("authorization", "").partition(" ")
+        principals = self._principals.principals
+        digest = hashlib.sha256(key.strip().encode("utf-8", "replace")).hexdigest()
+        row = principals.table.openai_keys.get(digest)
+        if row is None or scheme.lower() != "bearer":
+            _refuse_bearer("Incorrect API key provided.")
+        if row.expires_at is not None and row.expires_at <= self._now():
+            _refuse_bearer(f"The API key {row.id} has expired.")
+        caller = principals.find_user(row.account, row.user, row.id)
+        self._check_trusted(caller)
+        return BearerCaller(caller=caller, models=row.models)
+
+    def _check_trusted(self, caller: Caller) -> None:
+        if not (caller.grants.is_root or self._principals.is_trusted):
+            raise ServiceError(
+                "ServiceUnavailable",
+                "This gateway has had no answer of control for more than"
+                f" {TRUSTED_S / 3600:g} hours, so that keys may have been revoked. It serves the"
+                " keys of an account's root alone until control answers.",
+                503,
+            )
 
     def admit(self, request: HttpRequest) -> Proven | NeedsBody:
         """Check the signature of the head. Raises ServiceError 403 if it is wrong.
@@ -96,21 +150,21 @@ class Callers:
         return has_key(self._openai_key, [key.strip()]) and scheme.lower() == "bearer"
 
 
-def get_principal(session: Session | None) -> str:
-    """Name the caller that requests count for: `role/NAME`, `copy/INSTANCE`, "" for the account."""
-    if session is None or not (session.role_name or session.session_name):
-        return ""
-    is_role = bool(session.role_name)
-    return f"{ROLE}{session.role_name}" if is_role else f"copy/{session.session_name}"
+def _refuse_bearer(reason: str) -> NoReturn:
+    raise ServiceError(
+        "invalid_api_key",
+        f"{reason} Send `Authorization: Bearer KEY` with the key that `hostelry env` prints as"
+        " OPENAI_API_KEY, or with a user's key (`hostelry keys`).",
+        401,
+    )
 
 
-def bind_principal(request: HttpRequest, session: Session | None) -> HttpRequest:
+def bind_principal(request: HttpRequest, principal: str) -> HttpRequest:
     """Set the headers of the verified principal, and drop the ones that the client sent.
 
-    Only a caller with the account's keys can name a tenant. A role is a tenant itself, and a copy
-    has no tenant.
+    Only the root of an account, whose `principal` is empty, can name a tenant. A user or a role is
+    a tenant itself, and a copy has no tenant.
     """
-    principal = get_principal(session)
     if not principal and PRINCIPAL not in request.headers:
         return request
     dropped = {PRINCIPAL, TENANT} if principal else {PRINCIPAL}

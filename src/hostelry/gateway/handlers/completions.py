@@ -32,9 +32,10 @@ MODEL_FAILED = "model_failed"
 
 
 class _Asked(msgspec.Struct):
-    """The only member of a completion request that the gateway reads."""
+    """The only members of a completion request that the gateway reads."""
 
     model: str
+    stream: bool | None = None
 
 
 class Completions:
@@ -133,10 +134,14 @@ def build_completion_head(
     )
 
 
-def parse_model_name(body: bytes) -> str:
-    """Read the `model` of a completion request. Raises ServiceError 400."""
+def parse_model_name(body: bytes) -> tuple[str, bool]:
+    """Read the `model` of a completion request, and if it asks for a stream.
+
+    Raises ServiceError 400.
+    """
     try:
-        return decode(body, _Asked).model
+        asked = decode(body, _Asked)
+        return asked.model, bool(asked.stream)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise ServiceError(
             "invalid_request_body",

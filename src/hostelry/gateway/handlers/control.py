@@ -44,6 +44,11 @@ HOP_HEADERS = frozenset(
     {"connection", "content-length", "date", "keep-alive", "server", "transfer-encoding"}
 )
 AGAIN_S = 0.1
+# The verified caller, as control reads it. Without an access key id a process of the platform asks.
+KEY_ID_HEADER = "x-hostelry-access-key-id"
+USER_HEADER = "x-hostelry-user"
+SOURCE_HEADER = "x-hostelry-client-address"
+SECURE_HEADER = "x-hostelry-client-tls"
 S3_ELSEWHERE = (
     "S3 is not served at this address: point the S3 client at the object store "
     "(AWS_ENDPOINT_URL_S3, as printed by `hostelry env`)."
@@ -91,7 +96,7 @@ class ControlHandler:
         service = _check_signed_service(request, identity)
         if topics_owner is None:
             exchange.verified()
-        head = self._head(request, identity, service, request_id)
+        head = self._head(exchange, identity, service, request_id)
         exchange.respond(await self._ask(head, request.body))
 
     def error_answer(
@@ -136,9 +141,8 @@ class ControlHandler:
                     raise
             await asyncio.sleep(AGAIN_S)
 
-    def _head(
-        self, request: HttpRequest, identity: Identity, service: str, request_id: str
-    ) -> bytes:
+    def _head(self, exchange: Exchange, identity: Identity, service: str, request_id: str) -> bytes:
+        request = exchange.request
         target = f"{request.path}?{request.query}" if request.query else request.path
         given = request.headers
         passed = {name: given[name] for name in FORWARDED_HEADERS if name in given}
@@ -149,7 +153,12 @@ class ControlHandler:
             "X-Hostelry-Region": identity.region,
             "X-Hostelry-Service": service,
             "X-Hostelry-Request-Id": request_id,
+            KEY_ID_HEADER: identity.access_key_id,
+            SOURCE_HEADER: exchange.address,
+            SECURE_HEADER: "1" if self._callers.is_secure else "0",
         }
+        if identity.user:
+            ours[USER_HEADER] = identity.user
         if identity.session is not None:
             ours["X-Hostelry-Session"] = session_header(identity.session)
         return build_request_head(request.method, target, passed | ours, len(request.body))

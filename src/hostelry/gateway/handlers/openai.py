@@ -13,9 +13,11 @@ from hostelry.base.http import HttpRequest, HttpResponse
 from hostelry.dataplane.http.exchange import Exchange
 from hostelry.dataplane.invocation_head import STEPS, find_note_headers
 from hostelry.dataplane.openai import error_object, error_response, find_model
+from hostelry.dataplane.route_table import RouteTable
 from hostelry.dataplane.routes import RouteSource
 from hostelry.dataplane.tracing.call_ring import CallRing
 from hostelry.dataplane.tracing.call_trace import MAX_ERROR_CHARACTERS, CallTrace
+from hostelry.domain.scope import Scope
 from hostelry.gateway.handlers.admission import SentRequest
 from hostelry.gateway.handlers.callers import Callers, bind_principal
 from hostelry.gateway.handlers.completions import (
@@ -24,6 +26,7 @@ from hostelry.gateway.handlers.completions import (
     parse_model_name,
 )
 from hostelry.http1.reply import UpstreamError
+from hostelry.permissions.needs.invocation import STREAMED, WHOLE, InvokedTarget
 
 COMPLETION_PATHS = (
     "/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/embeddings", "/v1/rerank",
@@ -50,20 +53,20 @@ class OpenAiHandler:
         self._max_answer_bytes = max_answer_bytes
 
     def admit(self, request: HttpRequest) -> bool:
-        """Return True. Raises ServiceError 401 without the key."""
-        check_openai_key(self._callers, request)
+        """Return True. Raises ServiceError 401 without a valid key."""
+        self._callers.find_bearer(request)
         return True
 
     async def serve(self, exchange: Exchange, request_id: str) -> None:
         """Answer one request. Raises ServiceError before the first byte of the answer."""
         request = exchange.request
-        self.admit(request)
+        asker = Asker(self._callers, exchange, self._routes.table)
         exchange.verified()
         if request.path in COMPLETION_PATHS:
             _check_method(request, "POST")
-            await self._complete(exchange, request_id)
+            await self._complete(exchange, asker, request_id)
         else:
-            exchange.respond(self._models(request, request_id))
+            exchange.respond(self._models(request, asker, request_id))
 
     def error_answer(
         self, error: ServiceError, request: HttpRequest, request_id: str
@@ -71,11 +74,10 @@ class OpenAiHandler:
         """Format `error` as OpenAI's API does."""
         return error_response(error, request_id)
 
-    def _models(self, request: HttpRequest, request_id: str) -> HttpResponse:
-        table, owner = self._routes.table, self._callers.owner
+    def _models(self, request: HttpRequest, asker: "Asker", request_id: str) -> HttpResponse:
         if request.path == "/v1/models":
             _check_method(request, "GET")
-            models = [_model_object(name) for name in table.llms(owner.account)]
+            models = [_model_object(name) for name in asker.list_models()]
             return _json({"object": "list", "data": models}, request_id)
         if not request.path.startswith("/v1/models/"):
             raise ServiceError(
@@ -83,15 +85,18 @@ class OpenAiHandler:
             )
         _check_method(request, "GET")
         name = unquote(request.path.removeprefix("/v1/models/"))
-        find_model(table, owner, name)
+        asker.check_model(name)
+        find_model(self._routes.table, asker.scope, name)
         return _json(_model_object(name), request_id)
 
-    async def _complete(self, exchange: Exchange, request_id: str) -> None:
-        exchange.request = request = bind_principal(exchange.request, None)
-        owner = self._callers.owner
+    async def _complete(self, exchange: Exchange, asker: "Asker", request_id: str) -> None:
+        owner = asker.scope
+        exchange.request = request = bind_principal(exchange.request, asker.caller.principal)
         trace = exchange.trace = self._calls.begin(request_id, owner.account, request)
         trace.operation = request.path
-        trace.endpoint = name = parse_model_name(request.body)
+        name, streams = parse_model_name(request.body)
+        trace.endpoint = name
+        asker.check_model(name, streams=streams)
         sent = await self._completions.send_when_ready(request, owner, name, request_id, trace)
         try:
             await self._pass_on(exchange, sent, trace)
@@ -139,15 +144,52 @@ class OpenAiHandler:
         exchange.finish()
 
 
-def check_openai_key(callers: Callers, request: HttpRequest) -> None:
-    """Raise ServiceError 401 without the key."""
-    if not callers.holds_openai_key(request):
-        raise ServiceError(
-            "invalid_api_key",
-            "Incorrect API key provided. Send `Authorization: Bearer KEY` with the key that "
-            "`hostelry env` prints as OPENAI_API_KEY.",
-            401,
+class Asker:
+    """The caller of one request with an OpenAI key, and the models that it may call.
+
+    Raises ServiceError 401 without a valid key.
+    """
+
+    def __init__(self, callers: Callers, exchange: Exchange, table: RouteTable) -> None:
+        found = callers.find_bearer(exchange.request)
+        self.caller = found.caller
+        self.scope = Scope(found.caller.account, callers.owner.region)
+        self._models = found.models
+        self._permits = callers.permits
+        self._exchange = exchange
+        self._table = table
+
+    def list_models(self) -> list[str]:
+        """The names of the LLMs that the caller may call, sorted."""
+        return [it for it in self._table.llms(self.scope.account) if self._may_call(it)]
+
+    def check_model(self, name: str, *, streams: bool = False) -> None:
+        """Raise ServiceError model_not_found (404) unless the caller may call the model.
+
+        The answer is the same if the model does not exist.
+        """
+        if not self._may_call(name, streams=streams):
+            raise ServiceError(
+                "model_not_found",
+                f"The model `{name:.300}` does not exist, or this key may not call it. GET"
+                " /v1/models lists the models that it may call.",
+                404,
+                {"param": "model"},
+            )
+
+    def _may_call(self, name: str, *, streams: bool = False) -> bool:
+        if self._models and name not in self._models:
+            return False
+        component = name.partition(":")[0]
+        found = self._table.llm(self.scope, name) or self._table.llm(self.scope, component)
+        scope = self.scope if found is None else found.scope
+        target = InvokedTarget(
+            endpoint="" if found is None else found.endpoint_name,
+            component=component if found is None else found.component_name or "",
         )
+        operation = STREAMED if streams else WHOLE
+        permits, exchange = self._permits, self._exchange
+        return permits.find_refusal(self.caller, exchange, scope, operation, target) is None
 
 
 def _check_method(request: HttpRequest, method: str) -> None:

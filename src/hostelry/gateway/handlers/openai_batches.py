@@ -10,12 +10,13 @@ from hostelry.base.http import HttpRequest, HttpResponse
 from hostelry.dataplane.http.exchange import Exchange
 from hostelry.dataplane.http.request_body import BodyLostError
 from hostelry.dataplane.openai import error_response
+from hostelry.domain.scope import Scope
 from hostelry.gateway.handlers.callers import Callers
-from hostelry.gateway.handlers.openai import check_openai_key
 from hostelry.http1.heads import build_request_head
 from hostelry.http1.reply import Reply, UpstreamError
 from hostelry.http1.streamed_body import BodyBrokenError, StreamedBody
 from hostelry.http1.upstream import Timeouts, UpstreamPool
+from hostelry.permissions.needs.invocation import ASYNCHRONOUS, InvokedTarget
 
 PATHS = ("/v1/files", "/v1/batches")
 # With the file, of 200 MB at most, the rest of the form.
@@ -36,16 +37,16 @@ class OpenAiBatchHandler(msgspec.Struct, frozen=True, kw_only=True):
     internal_key: str
 
     def admit(self, request: HttpRequest) -> bool:
-        """Return True. Raises ServiceError 401 without the key."""
-        check_openai_key(self.callers, request)
+        """Return True. Raises ServiceError 401 without a valid key."""
+        self.callers.find_bearer(request)
         return True
 
     async def serve(self, exchange: Exchange, request_id: str) -> None:
         """Pass a request and its answer on. Raises ServiceError before the answer's first byte."""
-        self.admit(exchange.request)
+        scope = self._find_scope(exchange)
         exchange.verified()
         try:
-            reply = await self._send(exchange, request_id)
+            reply = await self._send(exchange, scope, request_id)
             try:
                 await self._pass_on(exchange, reply, request_id)
             finally:
@@ -65,20 +66,41 @@ class OpenAiBatchHandler(msgspec.Struct, frozen=True, kw_only=True):
         """Format `error` as OpenAI's API does."""
         return error_response(error, request_id)
 
-    async def _send(self, exchange: Exchange, request_id: str) -> Reply:
+    def _find_scope(self, exchange: Exchange) -> Scope:
+        """The account of the caller. Raises ServiceError 401 and 403.
+
+        A batch may name any model of the account, so that its caller must be allowed to call all.
+        """
+        found = self.callers.find_bearer(exchange.request)
+        scope = Scope(found.caller.account, self.callers.owner.region)
+        every = InvokedTarget(endpoint="*", component="*")
+        refusal = self.callers.permits.find_refusal(
+            found.caller, exchange, scope, ASYNCHRONOUS, every
+        )
+        if found.models:
+            refusal = f"The key may call {', '.join(found.models):.300} only."
+        if refusal is not None:
+            raise ServiceError(
+                "permission_denied",
+                "Files and batches need a key that may call every model of the account"
+                f" (sagemaker:{ASYNCHRONOUS}). {refusal}",
+                403,
+            )
+        return scope
+
+    async def _send(self, exchange: Exchange, scope: Scope, request_id: str) -> Reply:
         request, body = exchange.request, exchange.body
         if body is None:
-            head = self._head(request, len(request.body), request_id)
+            head = self._head(request, scope, len(request.body), request_id)
             return await self.pool.send(self.address, (head, request.body), TIMEOUTS)
         if body.length_bytes is None:
             text = "An upload must say its length: send Content-Length."
             raise ServiceError("length_required", text, 411)
-        head = self._head(request, body.length_bytes, request_id)
+        head = self._head(request, scope, body.length_bytes, request_id)
         streamed = StreamedBody(body.chunks(), body.length_bytes)
         return await self.pool.stream(self.address, head, streamed, TIMEOUTS)
 
-    def _head(self, request: HttpRequest, num_bytes: int, request_id: str) -> bytes:
-        owner = self.callers.owner
+    def _head(self, request: HttpRequest, owner: Scope, num_bytes: int, request_id: str) -> bytes:
         target = f"{request.path}?{request.query}" if request.query else request.path
         lines = {
             "Host": self.address.removeprefix("http://"),

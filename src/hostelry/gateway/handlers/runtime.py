@@ -68,12 +68,13 @@ from hostelry.gateway.queueing.pending_queue import PendingQueue
 from hostelry.graph.step_report import PROOF_HEADER
 from hostelry.http1.reply import ConnectError, DeadlineError, Reply, UpstreamError
 from hostelry.http1.upstream import Timeouts
+from hostelry.permissions.needs.invocation import STREAMED, WHOLE, InvokedTarget
+from hostelry.principals.caller import Caller
 from hostelry.routing.session import NEW_SESSION
 
 SERVICE = "sagemaker"
 SendTo = Callable[[Destination, Chosen, Measurement], Awaitable[InFlightRequest]]
 MAX_ERROR_BYTES = 1024 * 1024
-WHOLE_API, STREAM_API = "InvokeEndpoint", "InvokeEndpointWithResponseStream"
 
 # In the calls of a graph: the request that the graph serves, and its step. It is believed if the
 # keys of a copy signed the call.
@@ -147,19 +148,23 @@ class RuntimeHandler:
         request = exchange.request
         identity = await self._callers.identify(request, invokes=True)
         check_service(identity.service, SERVICE)
+        caller = self._callers.resolve(identity)
         exchange.verified()
-        exchange.request = request = bind_principal(request, identity.session)
+        exchange.request = request = bind_principal(request, caller.principal)
         scope = Scope(identity.account_id, identity.region)
         from_copy = is_copy_identity(identity)
         if from_copy and PROOF_HEADER.lower() in request.headers:
-            self._prove_target(exchange, scope, parse_invocation(request))
+            invocation = parse_invocation(request)
+            self._check_permits(caller, exchange, scope, invocation)
+            self._prove_target(exchange, scope, invocation)
             return
         trace = exchange.trace = self._taps.calls.begin(request_id, identity.account_id, request)
         if from_copy:
             trace.set_parent(request.headers.get(PARENT, ""))
         invocation = parse_invocation(request)
-        trace.operation = STREAM_API if invocation.stream else WHOLE_API
+        trace.operation = STREAMED if invocation.stream else WHOLE
         trace.endpoint, trace.target_model = invocation.endpoint_name, invocation.target_model
+        self._check_permits(caller, exchange, scope, invocation)
         serverless = self._routes.table.serverless(scope, invocation.endpoint_name)
         if serverless is None:
             limits = self._stream_limits if invocation.stream else self._whole_limits
@@ -178,6 +183,19 @@ class RuntimeHandler:
         finally:
             leave()
             self._pending_queue.release_next(serverless.key)
+
+    def _check_permits(
+        self, caller: Caller, exchange: Exchange, scope: Scope, invocation: InvokeRequest
+    ) -> None:
+        """Raise ServiceError 403 unless the caller's policies allow the invocation."""
+        operation = STREAMED if invocation.stream else WHOLE
+        target = InvokedTarget(
+            endpoint=invocation.endpoint_name,
+            component=invocation.inference_component_name or "",
+            model=invocation.target_model or "",
+            container=invocation.target_container_hostname or "",
+        )
+        self._callers.permits.check(caller, exchange, scope, operation, target)
 
     async def _serve(
         self,

@@ -6,7 +6,8 @@
 who asks                                    sees
 ------------------------------------------  ------------------------------------------
 a platform's process: the internal key      the calls of all accounts
-a signer                                    the calls of its account
+the root of an account, by signature        the calls of its account
+a user or a role                            nothing: 403
 who shows the OpenAI key                    the calls of the owner's account
 a copy, by its own keys                     nothing: 403
 """
@@ -89,7 +90,15 @@ class TracesHandler:
             return None
         if self._callers.holds_openai_key(request):
             return self._callers.owner.account
-        return (await self._callers.identify(request)).account_id
+        caller = self._callers.resolve(await self._callers.identify(request))
+        if not caller.grants.is_root:
+            raise ServiceError(
+                "AccessDeniedException",
+                f"{caller.arn} is not the root of account {caller.account}. Only the root reads"
+                " traces of calls.",
+                403,
+            )
+        return caller.account
 
     async def _call(self, request_id: str, account: str | None) -> dict[str, Any]:
         """Find the call of that id, with the calls below it."""

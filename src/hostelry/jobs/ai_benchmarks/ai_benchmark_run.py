@@ -65,7 +65,8 @@ class AiBenchmarkRun:
             load = LOAD if self._aiperf is None else f"aiperf {self._aiperf.version}"
             results = build_results(self._job, tally, at, load)
             uri = self._job.results_uri
-            await write_results(self._deps, uri, results, self._job.chain_length)
+            account = self._job.scope.account
+            await write_results(self._deps, account, uri, results, self._job.chain_length)
             self._say(f"The results are in {uri}.")
         except (UnfitModelError, ObjectError, AiperfError) as error:
             return str(error)
@@ -97,7 +98,7 @@ class AiBenchmarkRun:
         )
         if result.summary is not None:
             uri = f"{job.results_uri.rpartition('/')[0]}/{SUMMARY}"
-            await write_results(deps, uri, result.summary, job.chain_length)
+            await write_results(deps, job.scope.account, uri, result.summary, job.chain_length)
             self._say(f"AIPerf's summary is in {uri}.")
         return result.tally
 
@@ -158,15 +159,19 @@ def format_at(now: float) -> str:
 
 
 async def write_results(
-    deps: SnapshotDeps, uri: str, results: dict[str, Any] | bytes, chain_length: int
+    deps: SnapshotDeps,
+    account: str,
+    uri: str,
+    results: dict[str, Any] | bytes,
+    chain_length: int,
 ) -> None:
-    """Write results to S3. Waits while the object store is away. Raises ObjectError."""
+    """Write an account's results to S3. Waits while the store is away. Raises ObjectError."""
     settings = OutputSettings(content_type="application/json", chain_length=chain_length)
     as_json = results if isinstance(results, bytes) else msgspec.json.encode(results)
     body = msgspec.json.format(as_json, indent=2)
     while True:
         try:
-            return await deps.store.put(uri, body, settings)
+            return await deps.store.acting_for(account).put(uri, body, settings)
         except ObjectStoreDownError as error:
             LOG.warning("%s is not written yet: %s", uri, error)
             await deps.clock.sleep(AGAIN_S)

@@ -89,7 +89,8 @@ class LlmSearchRun:
             at = format_at(deps.clock.now())
             steps, outcome = await self._send_loads(bodies)
             uri, results = task.results_uri, build_search_results(task, steps, outcome, at)
-            await write_results(deps, uri, results, self._search.chain_length)
+            account = self._task.scope.account
+            await write_results(deps, account, uri, results, self._search.chain_length)
             self._say(f"The results are in {uri}.")
         except (UnfitModelError, ObjectError) as error:
             return build_search_end(task, str(error))

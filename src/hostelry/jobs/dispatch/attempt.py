@@ -166,7 +166,9 @@ class CopyAttempt:
             deps.measurements.add_us(self._place, DOWNLOAD_LATENCY, deps.now_s() - began_s)
 
         try:
-            return await open_input(deps.store, self._request, came)
+            return await open_input(
+                deps.store.acting_for(self._request.scope.account), self._request, came
+            )
         except ObjectError as error:
             raise self._no_input(error) from error
 
@@ -268,7 +270,9 @@ class CopyAttempt:
 
         settings = OutputSettings(content_type=content_type, kms_key_id=request.kms_key_id)
         try:
-            body = await deps.writer.write(request.output_uri, reply, settings, agree)
+            body = await deps.writer.write(
+                request.scope.account, request.output_uri, reply, settings, agree
+            )
         except ObjectError as error:
             deps.measurements.count(self._place, UPLOAD_FAILURES)
             is_down = isinstance(error, ObjectStoreDownError)

@@ -124,7 +124,8 @@ class RequestEnds:
         settings = OutputSettings(content_type=FAILURE_CONTENT_TYPE, kms_key_id=request.kms_key_id)
         try:
             if request.failure_uri:
-                await self._store.put(request.failure_uri, body, settings)
+                store = self._store.acting_for(request.scope.account)
+                await store.put(request.failure_uri, body, settings)
         except ObjectError as error:
             is_down = isinstance(error, ObjectStoreDownError)
             if is_down and self._clock.now() < request.expires_at:

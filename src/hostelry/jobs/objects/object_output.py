@@ -79,18 +79,19 @@ class AnswerWriter:
 
     async def write(
         self,
+        account: str,
         uri: str,
         reply: Reply,
         settings: OutputSettings,
         may_publish: Callable[[], Awaitable[bool]],
     ) -> bytes | None:
-        """Write the body of `reply` to `uri`. Returns the body if one put wrote it, else None.
+        """Write the body of `reply` to `uri` of `account`.
 
-        `may_publish` is called before the object becomes visible. Raises StaleClaimError if it
-        returns False, ObjectError, and UpstreamError if the answer breaks off. After an error
-        nothing is visible, and parts are dropped.
+        Returns the body if one put wrote it, else None. `may_publish` is called before the object
+        becomes visible. Raises StaleClaimError if it returns False, ObjectError, and UpstreamError
+        if the answer breaks off. After an error nothing is visible, and parts are dropped.
         """
-        output = ObjectOutput(self._store, uri, settings)
+        output = ObjectOutput(self._store.acting_for(account), uri, settings)
         is_large = False
         try:
             while (chunk := await reply.next_chunk()) is not None:

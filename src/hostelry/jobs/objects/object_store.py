@@ -217,9 +217,17 @@ class ObjectStore:
         key: signs requests.
         pool: connections.
         now: seconds since the epoch.
+        account: in whose name objects are read and written. Empty: the key's own.
     """
 
-    def __init__(self, url: str, key: OwnKey, pool: UpstreamPool, now: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        url: str,
+        key: OwnKey,
+        pool: UpstreamPool,
+        now: Callable[[], float],
+        account: str = "",
+    ) -> None:
         parts = urlsplit(url)
         self._address = f"{parts.scheme}://{parts.netloc}"
         self._host = parts.netloc
@@ -227,7 +235,20 @@ class ObjectStore:
         self._key = key
         self._pool = pool
         self._now = now
+        self._url = url
+        self._behalf = {"X-Hostelry-For": account} if account else {}
+        self._by_account: dict[str, ObjectStore] = {}
         self._seen: dict[str, float] = {}  # when each bucket was last seen
+
+    def acting_for(self, account: str) -> "ObjectStore":
+        """The store in the name of an account, which reaches the buckets of this account only."""
+        found = self._by_account.get(account)
+        if found is None:
+            found = ObjectStore(self._url, self._key, self._pool, self._now, account)
+            if len(self._by_account) >= MAX_BUCKETS:
+                self._by_account.clear()
+            self._by_account[account] = found
+        return found
 
     async def open(self, uri: str) -> StoredObject:
         """Open an object for reading."""
@@ -340,7 +361,7 @@ class ObjectStore:
         body: bytes,
         timeouts: Timeouts,
     ) -> Reply:
-        stated = {"Host": self._host, **headers}
+        stated = {"Host": self._host, **self._behalf, **headers}
         if method != "GET":
             stated["Content-Length"] = str(len(body))
             stated["X-Amz-Content-SHA256"] = await compute_sha256(body)

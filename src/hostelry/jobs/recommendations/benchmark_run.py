@@ -89,7 +89,8 @@ class BenchmarkRun:
         payload = self._payload
         while True:
             try:
-                stored = await self._deps.store.open(payload.uri)
+                store = self._deps.store.acting_for(self._task.scope.account)
+                stored = await store.open(payload.uri)
                 try:
                     if stored.size_bytes > MAX_ARCHIVE_BYTES:
                         raise SampleError(

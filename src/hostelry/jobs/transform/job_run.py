@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from hostelry.base.clock import Clock
 from hostelry.base.concurrency import run_guarded
@@ -88,7 +89,7 @@ class JobRun:
     def __init__(self, job: TransformJob, deps: RunDeps) -> None:
         self._job = job
         self._key = row_key(job)
-        self._deps = deps
+        self._deps = replace(deps, store=deps.store.acting_for(job.scope.account))
         self._waiting: deque[NumberedObject] = deque()
         self._last_read = 0
         self._is_read = False

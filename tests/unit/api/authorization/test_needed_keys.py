@@ -17,8 +17,9 @@ from tests.unit.api.authorization.needed_rig import (
 )
 
 from hostelry.api.authorization.finding import ROWS, find_needed
+from hostelry.permissions.authorization import Grants, authorize
 from hostelry.permissions.document import DocumentKind, parse_statements
-from hostelry.permissions.evaluation import AccessRequest, Outcome, Policy, decide
+from hostelry.permissions.evaluation import AccessRequest, Policy
 
 VARIANTS = {
     "EndpointConfigName": "c",
@@ -221,4 +222,5 @@ def is_allowed(action: str, resource: str, resources: str) -> bool:
     statements = parse_statements(GRANTED % resources, DocumentKind.IDENTITY)
     policy = Policy(id="p", type="user", statements=statements)
     request = AccessRequest(action=action, resource=resource, context={})
-    return decide([policy], request).outcome is Outcome.ALLOWED
+    grants = Grants(identity=(policy,))
+    return authorize(grants, frozenset(), ACCOUNT, request).is_allowed

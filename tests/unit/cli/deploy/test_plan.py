@@ -8,7 +8,7 @@ from hostelry.base.errors import TerminalError
 from hostelry.cli.artifacts.files import FoundFile
 from hostelry.cli.deploy.model_formats import Task
 from hostelry.cli.deploy.plan import (
-    Account,
+    DeployAccount,
     DeployOptions,
     DeploySource,
     ModelDeployment,
@@ -49,7 +49,7 @@ CODE = Recognised(
 )
 TRITON = Recognised(kind=DeployKind.TRITON, title="a repository")
 IMAGE = Recognised(kind=DeployKind.IMAGE, title="an image")
-ACCOUNT = Account(region="us-east-1", account_id="111122223333")
+ACCOUNT = DeployAccount(region="us-east-1", account_id="111122223333")
 
 
 def folder(*names: str, place: Origin = Origin.FOLDER, **more: Any) -> Found:

@@ -27,6 +27,9 @@ from hostelry.gateway.handlers.async_runtime import (
 )
 from hostelry.gateway.handlers.callers import Callers
 from hostelry.http1.reply import ConnectError
+from hostelry.principals.caller import Principals
+from hostelry.principals.source import FixedPrincipals
+from hostelry.principals.table import PolicyRow, PrincipalRow, PrincipalTable, principal_key
 
 QUEUED = EndpointRoute(
     scope=HERE,
@@ -74,7 +77,11 @@ class RoleCallers(Callers):
     async def identify(self, request: HttpRequest, *, invokes: bool = False) -> Identity:
         found = await super().identify(request, invokes=invokes)
         session = Session(
-            access_key_id="ASIA1", account_id=HERE.account, expires_at=1, role_name="r"
+            access_key_id="ASIA1",
+            account_id=HERE.account,
+            expires_at=1,
+            role_name="r",
+            role_id="AROAR",
         )
         return replace(found, session=session)
 
@@ -87,7 +94,20 @@ def asked(
 ) -> bytes:
     """The bytes of the answer. Raises the handler's errors."""
     clock = ManualClock()
-    callers = RoleCallers(Verifier(lambda _: None), HERE, "sk-1", True, clock.now)
+    row = PrincipalRow(
+        account=HERE.account,
+        name="r",
+        id="AROAR",
+        arn=f"arn:aws:iam::{HERE.account}:role/r",
+        policies=("all",),
+    )
+    every = '{"Version":"2012-10-17","Statement":{"Effect":"Allow","Action":"*","Resource":"*"}}'
+    table = PrincipalTable(
+        roles={principal_key(HERE.account, "r"): row},
+        policies={"all": PolicyRow(id="all", type="role", document=every)},
+    )
+    principals = FixedPrincipals(Principals(table, HERE.account))
+    callers = RoleCallers(Verifier(lambda _: None), HERE, "sk-1", True, clock.now, principals)
     handler = AsyncRuntimeHandler(
         callers=callers,
         routes=routes or FixedRoutes(ROUTES),

@@ -5,16 +5,23 @@ from tests.cases import case, cases
 from tests.unit.dataplane.routes_sample import HERE
 
 from hostelry.aws.sigv4 import Secret, Verifier
-from hostelry.aws.temporary_keys import Session
 from hostelry.base.errors import ServiceError
 from hostelry.base.http import HttpRequest
 from hostelry.gateway.handlers.callers import Callers, bind_principal, check_service
+from hostelry.principals.source import no_principals
 
 SECRETS = {"AKIAKNOWN": Secret(secret_access_key="secret", account_id=HERE.account)}
 
 
 def callers(allow_unsigned: bool = False) -> Callers:
-    return Callers(Verifier(SECRETS.get), HERE, "sk-key", allow_unsigned, lambda: 1_700_000_000.0)
+    return Callers(
+        Verifier(SECRETS.get),
+        HERE,
+        "sk-key",
+        allow_unsigned,
+        lambda: 1_700_000_000.0,
+        no_principals(HERE.account),
+    )
 
 
 @cases(
@@ -69,19 +76,15 @@ def test_a_signature_counts_for_its_service_only(service: str, passes: bool) -> 
         check_service(service, "sagemaker")
 
 
-def session(**claims: str) -> Session:
-    return Session(access_key_id="ASIA1", account_id=HERE.account, expires_at=1, **claims)
-
-
 @cases(
     "sender, tenant, principal",
-    case("the account's own keys choose the tenant", None, "blue", None),
-    case("so do temporary keys of the account itself", session(), "blue", None),
-    case("a role is its own tenant", session(role_name="r", session_name="s"), "role/r", "role/r"),
-    case("a copy names none", session(session_name="i-1"), None, "copy/i-1"),
+    case("the account's own keys choose the tenant", "", "blue", None),
+    case("a role is its own tenant", "role/r", "role/r", "role/r"),
+    case("a user is its own tenant", "user/u", "user/u", "user/u"),
+    case("a copy names none", "copy/i-1", None, "copy/i-1"),
 )  # fmt: skip
 def test_a_caller_is_who_signed_whatever_its_headers_say(
-    sender: Session | None, tenant: str | None, principal: str | None
+    sender: str, tenant: str | None, principal: str | None
 ) -> None:
     given = {"x-hostelry-tenant": "blue", "x-hostelry-principal": "role/other", "accept": "a"}
     headers = bind_principal(HttpRequest("POST", "/", headers=given), sender).headers

@@ -15,6 +15,7 @@ from hostelry.domain.scope import Scope
 from hostelry.gateway.handlers.callers import Callers
 from hostelry.gateway.handlers.metrics import MetricsHandler
 from hostelry.http1.reply import ConnectError
+from hostelry.principals.source import no_principals
 
 CONTROL = "http://control:1"
 
@@ -29,7 +30,14 @@ def asked(
 ) -> bytes:
     """The bytes of the answer. Raises the handler's errors."""
     owner = Scope("111122223333", "us-west-2")
-    callers = Callers(Verifier(lambda _: None), owner, "sk-1", allow_unsigned, lambda: 0.0)
+    callers = Callers(
+        Verifier(lambda _: None),
+        owner,
+        "sk-1",
+        allow_unsigned,
+        lambda: 0.0,
+        no_principals(owner.account),
+    )
     room = MetricsHandler(callers, upstream, CONTROL, "internal")
     headers = {} if key is None else {"authorization": f"Bearer {key}"}
     sink = WrittenAnswer()

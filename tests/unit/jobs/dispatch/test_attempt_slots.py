@@ -72,6 +72,9 @@ class HeldStore:
         self.opened = asyncio.Event()
         self.num_put = 0
 
+    def acting_for(self, _: str) -> "HeldStore":
+        return self
+
     async def put(self, *_: object) -> None:
         self.num_put += 1
         await self.opened.wait()

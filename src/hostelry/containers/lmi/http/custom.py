@@ -22,7 +22,7 @@ from hostelry.containers.lmi.code.author_code import AuthorCode, CodeHost, run_h
 from hostelry.containers.lmi.code.author_hooks import HANDLE, INPUT_FORMATTER, OUTPUT_FORMATTER
 from hostelry.containers.lmi.http.bodies import send_chunks, send_whole
 from hostelry.containers.lmi.refusal import Cause, Refusal, Surface, bad_request
-from hostelry.containers.lmi.request.adapter_choice import Caller
+from hostelry.containers.lmi.request.adapter_choice import AdapterCaller
 from hostelry.containers.lmi.request.body import body_fields
 from hostelry.containers.lmi.response.forms import JSONLINES, SSE, frame_values, openai_error
 
@@ -116,7 +116,7 @@ class CustomRequest(msgspec.Struct, frozen=True, kw_only=True):
         return frame_values([{"code": FAILED_STATUS, "error": message}], False)
 
     async def formatted_body(
-        self, body: bytes, caller: Caller, registered: Collection[str]
+        self, body: bytes, caller: AdapterCaller, registered: Collection[str]
     ) -> bytes | None:
         """The body after the input formatter, as JSON. None without a formatter. Raises Refusal."""
         if self.code.is_empty:
@@ -205,7 +205,7 @@ class OutputFormatter(msgspec.Struct, frozen=True):
 
 
 def named_adapter(
-    members: Mapping[str, Any], caller: Caller, registered: Collection[str]
+    members: Mapping[str, Any], caller: AdapterCaller, registered: Collection[str]
 ) -> str | None:
     """The one adapter that a request names. None for the base model, or for several adapters."""
     value = caller.adapter or caller.query_adapter or members.get("adapters")

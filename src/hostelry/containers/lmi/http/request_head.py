@@ -16,7 +16,7 @@ from starlette.requests import Request
 
 from hostelry.containers.lmi.http.server import LmiServer, LoadedModel
 from hostelry.containers.lmi.refusal import Cause, Refusal, Surface, bad_request
-from hostelry.containers.lmi.request.adapter_choice import Caller
+from hostelry.containers.lmi.request.adapter_choice import AdapterCaller
 from hostelry.containers.lmi.request.context import ParseContext
 from hostelry.containers.lmi.request.fields import show
 from hostelry.containers.lmi.settings.config import ImageKind, LmiConfig
@@ -103,9 +103,9 @@ def reads_no_model(config: LmiConfig, path: str) -> bool:
     return config.image is ImageKind.TGI or is_rolling
 
 
-def get_caller(request: Request) -> Caller:
+def get_caller(request: Request) -> AdapterCaller:
     """The values of headers and query that go with the body."""
-    return Caller(
+    return AdapterCaller(
         adapter=request.headers.get(ADAPTER_HEADER),
         alias=request.headers.get(ALIAS_HEADER),
         query_adapter=request.query_params.get("adapter"),

@@ -30,7 +30,7 @@ from hostelry.containers.lmi.request.fields import SHOWN_CHARACTERS, BodyFields,
 MODEL_PATH = "/opt/ml/model"  # the base model's name in requests for vLLM's images
 
 
-class Caller(msgspec.Struct, frozen=True, kw_only=True):
+class AdapterCaller(msgspec.Struct, frozen=True, kw_only=True):
     """The headers and the query that decide about a request's body. None if absent.
 
     `model` is the gateway's own header. With it, the body's `model` is not read. `streaming_api` is
@@ -53,7 +53,7 @@ def unknown_adapter(name: str) -> Refusal:
 
 
 def choose_adapters(
-    caller: Caller, body: BodyFields, count: int, registered: Collection[str]
+    caller: AdapterCaller, body: BodyFields, count: int, registered: Collection[str]
 ) -> tuple[str | None, ...]:
     """The adapter of each of `count` prompts, None for the base model (see the table above).
 
@@ -73,7 +73,7 @@ def choose_adapters(
 
 
 def choose_for_inputs(
-    caller: Caller,
+    caller: AdapterCaller,
     body: BodyFields,
     count: int,
     served: Collection[str],
@@ -111,7 +111,7 @@ def body_adapters(body: BodyFields, count: int) -> tuple[str, ...]:
     return tuple(value)
 
 
-def check_same(caller: Caller, body: BodyFields) -> None:
+def check_same(caller: AdapterCaller, body: BodyFields) -> None:
     """Raise Refusal for a body that names another adapter than the header."""
     named = body_adapters(body, 1)[0] if names_adapter(body) else caller.adapter
     if named not in (caller.adapter, caller.alias):
@@ -128,7 +128,7 @@ def names_adapter(body: BodyFields) -> bool:
 
 
 def choose_by_model(
-    caller: Caller, body: BodyFields, served: Collection[str], registered: Collection[str]
+    caller: AdapterCaller, body: BodyFields, served: Collection[str], registered: Collection[str]
 ) -> str | None:
     """The adapter of an OpenAI request, None for the base model (see the table above).
 
@@ -142,7 +142,7 @@ def choose_by_model(
 
 
 def named_model(
-    caller: Caller, body: BodyFields, served: Collection[str], registered: Collection[str]
+    caller: AdapterCaller, body: BodyFields, served: Collection[str], registered: Collection[str]
 ) -> str | None:
     """The adapter that the body's `model` names, None for the base model. Raises Refusal."""
     model = body.text("model")

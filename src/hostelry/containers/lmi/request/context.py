@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import msgspec
 
 from hostelry.containers.lmi.refusal import Surface, bad_request
-from hostelry.containers.lmi.request.adapter_choice import Caller
+from hostelry.containers.lmi.request.adapter_choice import AdapterCaller
 from hostelry.containers.lmi.request.chat_fields import ChatFields
 from hostelry.containers.lmi.request.fields import show
 from hostelry.containers.lmi.request.images import NO_IMAGES, ImageLimits
@@ -91,7 +91,7 @@ class ParseContext(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     dialect: Surface
-    caller: Caller = msgspec.field(default_factory=Caller)
+    caller: AdapterCaller = msgspec.field(default_factory=AdapterCaller)
     registered: Collection[str] = ()
     served: Collection[str] = ("lmi",)
     model_name: str = "lmi"

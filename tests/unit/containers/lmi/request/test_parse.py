@@ -10,7 +10,7 @@ from tests.unit.containers.lmi.tiny import TEMPLATE
 
 from hostelry.base.clock import ManualClock
 from hostelry.containers.lmi.refusal import Cause, Refusal, Surface
-from hostelry.containers.lmi.request.adapter_choice import Caller
+from hostelry.containers.lmi.request.adapter_choice import AdapterCaller as Caller
 from hostelry.containers.lmi.request.body import parse_invocation
 from hostelry.containers.lmi.request.chat_template import ChatTemplate
 from hostelry.containers.lmi.request.context import ParseContext

@@ -1,0 +1,30 @@
+"""Holds calls to the policies of their callers."""
+
+from functools import partial
+
+from hostelry.api.authorization.finding import find_needed
+from hostelry.api.context import CallContext, Params
+from hostelry.api.resource_lookup import build_lookup, find_key_policy
+from hostelry.base.errors import ServiceError
+from hostelry.principals.decisions import Decisions, is_unlimited
+
+CODES = {"ec2": "UnauthorizedOperation"}
+"""The error codes of services that have another one than AccessDenied."""
+DECISIONS = Decisions()
+
+
+def check_permissions(context: CallContext, service: str, operation: str, params: Params) -> None:
+    """Raise AccessDenied (403) unless the caller's policies allow all that the call needs.
+
+    The platform itself and the root of an account may do everything in the account.
+    """
+    caller = context.caller
+    if caller is None or is_unlimited(caller):
+        return
+    needed = find_needed(service, operation, params, context.scope, build_lookup(context))
+    find_policy = partial(find_key_policy, context)
+    refusal = DECISIONS.find_refusal(
+        caller, needed, context.request_keys, find_policy, context.note_decision
+    )
+    if refusal is not None:
+        raise ServiceError(CODES.get(service, "AccessDeniedException"), refusal, 403)

@@ -1,0 +1,1 @@
+"""Principals: keys, users, roles and accounts, and the policies that bound them."""
