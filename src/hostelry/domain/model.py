@@ -46,7 +46,8 @@ class Container(msgspec.Struct, frozen=True, kw_only=True):
     """The container of one model server, for one model or (source MODELS) for many models.
 
     `hostname` is its name among the containers of its model, or None for a single container.
-    `model_cache` applies to many models only.
+    `model_cache` applies to many models only. `role` is the name of the execution role, whose
+    policies bound the artifacts that its copies may read. Empty: the account alone bounds them.
     """
 
     image: str
@@ -54,6 +55,7 @@ class Container(msgspec.Struct, frozen=True, kw_only=True):
     environment: Mapping[str, str] = msgspec.field(default_factory=dict)
     hostname: str | None = None
     model_cache: ModelCacheSetting = ModelCacheSetting.ENABLED
+    role: str = ""
 
     @property
     def is_multi_model(self) -> bool:

@@ -13,6 +13,7 @@ import os
 import socket
 import sys
 from collections.abc import Callable
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -162,14 +163,20 @@ def build_seal(credentials: Credentials) -> TokenSeal | AgentSeal:
     return AgentSeal(key) if credentials.cluster else TokenSeal(key)
 
 
-def object_keys(credentials: Credentials, account: str, instance_id: str) -> TemporaryKeys:
-    """New keys by which the agent reads the buckets of `account` in the embedded object store."""
+def object_keys(
+    credentials: Credentials, account: str, instance_id: str, role: str = ""
+) -> TemporaryKeys:
+    """New keys by which the agent reads the buckets of `account` in the embedded object store.
+
+    The policies of the role limit the reads, if a role is given.
+    """
     session = Session(
         access_key_id=new_temporary_key_id(),
         account_id=account,
         expires_at=int(SystemClock().now()) + OWN_KEYS_S,
         session_name=instance_id,
         purpose=FOR_OBJECTS,
+        bounded_by=role,
     )
     return build_seal(credentials).issue(session)
 
@@ -178,18 +185,24 @@ def artifact_store(home: Home, folder: InstanceFolder, account: str) -> Artifact
     """The artifacts of an instance of `account`, from the object store of this hostelry."""
     config, credentials = load_config(home), load_credentials(home)
 
-    def client() -> Any:
+    def client(role: str) -> Any:
         if config.s3_endpoint is not None:
             given = (credentials.access_key_id, credentials.secret_access_key)
             return build_client(config.s3_url, *given, credentials.region)
-        made = object_keys(credentials, account, folder.root.name)
+        bounded_by = "" if config.any_role else role
+        made = object_keys(credentials, account, folder.root.name, bounded_by)
         own = (made.access_key_id, made.secret_access_key)
         return build_client(config.s3_url, *own, credentials.region, made.session_token)
 
+    @cache
+    def open_objects(role: str) -> S3Objects:
+        return S3Objects(LateClient(partial(client, role), max_age_s=OWN_KEYS_S / 2))
+
     return ArtifactStore(
-        S3Objects(LateClient(client, max_age_s=OWN_KEYS_S / 2)),
+        open_objects(""),
         ArtifactCache(folder.cache, config.artifact_cache_bytes),
         hub=HubModels(),
+        objects_of=open_objects,
     )
 
 

@@ -6,6 +6,8 @@ acts in this role.
 
 import json
 
+from msgspec.structs import replace
+
 from hostelry.api.context import CallContext, Params
 from hostelry.base.errors import validation_error
 from hostelry.domain.role import Role, parse_role_name
@@ -17,12 +19,22 @@ from hostelry.store.records import State
 SAGEMAKER = "sagemaker.amazonaws.com"
 ROLE_ID = "AROAHOSTELRYEXECROLE0"
 FULL_ACCESS = "arn:aws:iam::aws:policy/AmazonSageMakerFullAccess"
+OBJECTS = "arn:aws:iam::aws:policy/AmazonS3FullAccess"
+"""Without it a model could be read from buckets with `sagemaker` in their names only."""
 
 
 def ensure_execution_role(state: State, scope: Scope, name: str, created_at: float) -> None:
-    """Make the execution role unless it exists. An existing role keeps its changes."""
+    """Make the execution role unless it exists. An existing role keeps its changes.
+
+    A role as earlier versions made it gets the access to objects, which no policy limited then.
+    """
     at = scope.account_wide
-    if state.roles.get(at, name.lower()) is not None:
+    stored = state.roles.get(at, name.lower())
+    if stored is not None:
+        role = stored.value
+        if role.attached_policies == (FULL_ACCESS,) and not role.inline_policies:
+            changed = replace(role, attached_policies=(FULL_ACCESS, OBJECTS))
+            state.roles.put(at, name.lower(), changed, expect=stored.version)
         return
     role = Role(
         account=scope.account,
@@ -31,7 +43,7 @@ def ensure_execution_role(state: State, scope: Scope, name: str, created_at: flo
         trust_policy=_build_trust_policy(scope.account),
         created_at=created_at,
         description="Made at the first start; the platform's own key acts in it.",
-        attached_policies=(FULL_ACCESS,),
+        attached_policies=(FULL_ACCESS, OBJECTS),
     )
     state.roles.put(at, name.lower(), role, expect=None)
 

@@ -13,6 +13,7 @@ from hostelry.api.sagemaker.component_spec import (
     Given,
     build_adapter_spec,
     build_component_spec,
+    find_endpoints_role,
     parse_specifications,
     resolve_container,
 )
@@ -103,7 +104,8 @@ def new_base(
             " larger than 0."
         )
     check_limit("RuntimeConfig.CopyCount", copies, MAX_COPIES)
-    containers = [resolve_container(context, one) for one in given]
+    role = find_endpoints_role(find_endpoint(context, common["endpoint_name"]).value)
+    containers = [resolve_container(context, one, role) for one in given]
     spec = build_component_spec(context, given, containers, variant, new_generation(context))
     return InferenceComponent(
         **common,

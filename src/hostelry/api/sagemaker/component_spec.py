@@ -16,8 +16,10 @@ from hostelry.domain.component import (
     Scheduling,
     TypedSpec,
 )
+from hostelry.domain.endpoint import Endpoint
 from hostelry.domain.endpoint_config import Variant
 from hostelry.domain.model import ArtifactSource, Container
+from hostelry.domain.role import parse_role_name
 from hostelry.domain.shape import Requirements, Shape
 from hostelry.domain.validation import (
     BYTES_PER_MB,
@@ -228,8 +230,18 @@ def _build_scheduling(given: Given) -> Scheduling:
     )
 
 
-def resolve_container(context: CallContext, given: Given) -> Container:
-    """Build a specification's container: the model's, its own, or both merged."""
+def find_endpoints_role(endpoint: Endpoint) -> str:
+    """The name of the execution role of an endpoint's newest configuration, or an empty text."""
+    deployment = endpoint.pending or endpoint.active
+    given = {} if deployment is None else deployment.config.given
+    return parse_role_name(given.get("ExecutionRoleArn") or "")
+
+
+def resolve_container(context: CallContext, given: Given, role: str) -> Container:
+    """Build a specification's container: the model's, its own, or both merged.
+
+    `role` is the role of a container without a model.
+    """
     model_name, override = given.get("ModelName"), given.get("Container")
     if model_name is None and override is None:
         raise validation_error("Specification.ModelName or Specification.Container is required.")
@@ -245,11 +257,14 @@ def resolve_container(context: CallContext, given: Given) -> Container:
                 f"Model {model_name} with Mode MultiModel in an inference component",
                 "Name it in a production variant, or use one component for each model.",
             )
-    return override_container(container, override or {})
+    return override_container(container, override or {}, role)
 
 
-def override_container(container: Container | None, override: Given) -> Container:
-    """Replace image and artifacts of `container` by those in `override`. Merge the environment."""
+def override_container(container: Container | None, override: Given, role: str) -> Container:
+    """Replace image and artifacts of `container` by those in `override`. Merge the environment.
+
+    `role` is the role of a container without a model.
+    """
     image = override.get("Image") or (container.image if container else None)
     if not image:
         raise validation_error(
@@ -264,7 +279,8 @@ def override_container(container: Container | None, override: Given) -> Containe
         **(container.environment if container else {}),
         **(override.get("Environment") or {}),
     }
-    made = Container(image=image, source=source, environment=environment)
+    own_role = role if container is None else container.role
+    made = Container(image=image, source=source, environment=environment, role=own_role)
     check_environment([made])
     return made
 

@@ -20,6 +20,7 @@ from hostelry.api.sagemaker.component_spec import (
     build_echoed_given,
     build_next_given,
     find_changed,
+    find_endpoints_role,
     get_given_in_force,
     get_given_specifications,
     merge_specification,
@@ -153,8 +154,10 @@ def _update_base(
     before = get_given_specifications(get_given_in_force(component))
     changed = [find_changed(one, before, variant) for one in new]
     given = [merge_specification(was or {}, one) for was, one in zip(changed, new, strict=True)]
+    role = find_endpoints_role(find_endpoint(context, component.endpoint_name).value)
     containers = [
-        _update_container(context, old, was, one) for was, one in zip(changed, new, strict=True)
+        _update_container(context, old, was, one, role)
+        for was, one in zip(changed, new, strict=True)
     ]
     spec = build_component_spec(context, given, containers, variant, new_generation(context))
     updated = _replace_spec(component, spec, params, given)
@@ -180,14 +183,14 @@ def _change_count(
 
 
 def _update_container(
-    context: CallContext, old: ComponentSpec, changed: Given | None, new: Given
+    context: CallContext, old: ComponentSpec, changed: Given | None, new: Given, role: str
 ) -> Container:
     """Build the container of new copies. It stays the same unless the specification replaces it."""
     override = new.get("Container") or {}
     container = None if changed is None else _find_container(old, changed)
     if container is None or new.get("ModelName") or override.get("Image"):
-        return resolve_container(context, new)
-    return override_container(container, override)
+        return resolve_container(context, new, role)
+    return override_container(container, override, role)
 
 
 def _find_container(spec: ComponentSpec, given: Given) -> Container | None:

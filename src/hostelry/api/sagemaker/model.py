@@ -28,6 +28,7 @@ from hostelry.domain.model import (
     SourceKind,
     is_target,
 )
+from hostelry.domain.role import parse_role_name
 from hostelry.domain.validation import check_environment
 
 KIND = "model"
@@ -64,7 +65,8 @@ def create_model(context: CallContext, params: Params) -> Result:
     scope, name = context.scope, params["ModelName"]
     tags = parse_tags(params.get("Tags"))
     refuse_isolation(params)
-    containers = build_containers(params)
+    role = parse_role_name(params.get("ExecutionRoleArn") or "")
+    containers = tuple(replace(it, role=role) for it in build_containers(params))
     check_environment(containers)
     check_new(context, KIND, name)
     check_execution_role(context, params)

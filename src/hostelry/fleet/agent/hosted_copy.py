@@ -55,6 +55,7 @@ from hostelry.fleet.agent.orders import (
     resolve_rule,
 )
 from hostelry.fleet.agent.package_install import ensure_runtime
+from hostelry.fleet.artifacts.protocol import RoleArtifacts
 from hostelry.fleet.host.processes import SCANS, find_members, process_table
 from hostelry.fleet.host.usage import belongs_to_another, memory_use, select_gpu_uses
 from hostelry.fleet.launch.launcher import CopyProcess
@@ -90,17 +91,18 @@ class HostedCopy:
         self._ready_at: float | None = None
         self._process: CopyProcess | None = None
         self._end_turn: Callable[[], None] = lambda: None
+        artifacts = RoleArtifacts(deps.artifacts, spec.container.role)
         self._files = ModelFiles(
             spec=spec,
             model=folder.model,
-            artifacts=deps.artifacts,
+            artifacts=artifacts,
             policy=deps.policy,
             note=self._log.note,
             report_wait=self._state.report_wait,
         )
         self._adapters = CopyAdapters(
             spec.id,
-            deps.artifacts,
+            artifacts,
             spec.download_timeout_s,
             self._log.note,
             self._on_adapters_change,

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -32,7 +32,8 @@ class Fetch:
 
     `note` takes progress lines, from any thread. `cancelled` ends the work between two blocks. A
     prefix without objects is an error, unless it `may_be_empty`. `token` replaces the operator's
-    token of the hub.
+    token of the hub. `role` is the role whose policies must allow the read. Empty: any object of
+    the account may be read.
     """
 
     source: ArtifactSource
@@ -40,6 +41,7 @@ class Fetch:
     note: Callable[[str], None]
     may_be_empty: bool = False
     token: str | None = field(default=None, repr=False)
+    role: str = ""
     cancelled: threading.Event = field(default_factory=threading.Event)
 
 
@@ -60,3 +62,23 @@ class Artifacts(Protocol):
     def release(self, holder: str) -> None:
         """Release everything that `holder` and the holders below it hold, if anything."""
         ...
+
+
+class RoleArtifacts:
+    """Artifacts that are read in a role."""
+
+    def __init__(self, within: Artifacts, role: str) -> None:
+        self._within = within
+        self._role = role
+
+    async def fetch(self, want: Fetch) -> Path:
+        """The folder with the artifact's files. Raises the store's errors."""
+        return await self._within.fetch(replace(want, role=self._role))
+
+    def retain(self, copy_ids: Collection[str]) -> None:
+        """Release every holder except these copies and the holders below them."""
+        self._within.retain(copy_ids)
+
+    def release(self, holder: str) -> None:
+        """Release everything that `holder` and the holders below it hold."""
+        self._within.release(holder)

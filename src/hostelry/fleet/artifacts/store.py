@@ -48,6 +48,7 @@ class Version:
     source: ArtifactSource
     objects: tuple[ObjectFacts, ...]
     token: str | None = field(default=None, repr=False)
+    role: str = ""
 
     @property
     def size_bytes(self) -> int:
@@ -64,7 +65,10 @@ class _SharedFetch(msgspec.Struct):
 
 
 class ArtifactStore:
-    """Implements `Artifacts` over S3, the hub and a cache folder."""
+    """Implements `Artifacts` over S3, the hub and a cache folder.
+
+    `objects_of` returns the objects that a role may read. Without it all roles read `objects`.
+    """
 
     def __init__(
         self,
@@ -72,8 +76,9 @@ class ArtifactStore:
         cache: ArtifactCache,
         limits: ArchiveLimits | None = None,
         hub: HubModels | None = None,
+        objects_of: Callable[[str], S3Objects] | None = None,
     ) -> None:
-        self._objects = objects
+        self._objects_of = objects_of or (lambda _: objects)
         self._hub = hub or HubModels()
         self._cache = cache
         self._limits = (limits or ArchiveLimits()).within(cache.max_bytes, CACHE_BOUND)
@@ -95,7 +100,7 @@ class ArtifactStore:
             return held
         loop = asyncio.get_running_loop()
         version = await loop.run_in_executor(
-            self._asking, self._resolve_version, source, want.token
+            self._asking, self._resolve_version, source, want.token, want.role
         )
         if not version.objects:
             _check_may_be_empty(want)
@@ -150,7 +155,7 @@ class ArtifactStore:
         work.add_done_callback(on_done)
         return shared
 
-    def _resolve_version(self, source: ArtifactSource, token: str | None) -> Version:
+    def _resolve_version(self, source: ArtifactSource, token: str | None, role: str) -> Version:
         """The current version of the source. Calls the object store, or the hub.
 
         Files that a token opens get a key that only holders of the same token find.
@@ -158,14 +163,16 @@ class ArtifactStore:
         if is_hub(source):
             objects = tuple(self._hub.list(source.uri, token))
         elif source.kind is SourceKind.PREFIX:
-            objects = tuple(self._objects.list(source.uri))
+            objects = tuple(self._objects_of(role).list(source.uri))
         else:
-            objects = (self._objects.head(source.uri),)
+            objects = (self._objects_of(role).head(source.uri),)
         opened = [] if token is None else [hashlib.sha256(token.encode()).hexdigest()]
         digest = hashlib.sha256("\n".join([source.kind.value, source.uri, *opened]).encode())
         for facts in objects:
             digest.update(f"\n{facts.key}\0{facts.etag}\0{facts.size_bytes}".encode())
-        return Version(key=digest.hexdigest()[:40], source=source, objects=objects, token=token)
+        return Version(
+            key=digest.hexdigest()[:40], source=source, objects=objects, token=token, role=role
+        )
 
     def _obtain(
         self, version: Version, note: Callable[[str], None], cancelled: threading.Event
@@ -213,10 +220,10 @@ class ArtifactStore:
         check_cancelled: Callable[[], None],
     ) -> None:
         progress = DownloadProgress(version.source.uri, version.size_bytes, note)
-        files = made / "files"
+        files, objects = made / "files", self._objects_of(version.role)
         if version.source.kind is SourceKind.ARCHIVE:
             packed = made / "packed"
-            download(self._objects, version.objects[0], packed, progress, check_cancelled)
+            download(objects, version.objects[0], packed, progress, check_cancelled)
             note(f"unpacking {version.source.uri}")
             unpack(packed, files, self._limits, check_cancelled)
             packed.unlink()
@@ -229,7 +236,7 @@ class ArtifactStore:
             return
         for path, facts in zip(local_paths(version), version.objects, strict=True):
             (files / path).parent.mkdir(parents=True, exist_ok=True)
-            download(self._objects, facts, files / path, progress, check_cancelled)
+            download(objects, facts, files / path, progress, check_cancelled)
             (files / path).chmod(0o644)
 
 

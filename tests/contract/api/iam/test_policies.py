@@ -14,6 +14,7 @@ from hostelry.base.errors import ServiceError
 Call = Callable[..., dict[str, Any]]
 ROLE = "HostelryExecutionRole"
 FULL_ACCESS = "arn:aws:iam::aws:policy/AmazonSageMakerFullAccess"
+OBJECTS = "arn:aws:iam::aws:policy/AmazonS3FullAccess"
 OWN = "arn:aws:iam::123456789012:policy/p"
 
 
@@ -32,13 +33,13 @@ def test_a_policy_is_attached_and_detached(iam: Call) -> None:
     iam("AttachRolePolicy", RoleName=ROLE, PolicyArn=OWN)
     iam("AttachRolePolicy", RoleName=ROLE, PolicyArn=OWN)
     attached = iam("ListAttachedRolePolicies", RoleName=ROLE)["AttachedPolicies"]
-    assert [it["PolicyArn"] for it in attached] == [FULL_ACCESS, OWN]
+    assert [it["PolicyArn"] for it in attached] == [OBJECTS, FULL_ACCESS, OWN]
     policy = iam("GetPolicy", PolicyArn=OWN)["Policy"]
     assert (policy["AttachmentCount"], policy["DefaultVersionId"]) == (1, "v1")
     roles = iam("ListEntitiesForPolicy", PolicyArn=OWN)["PolicyRoles"]
     assert [it["RoleName"] for it in roles] == [ROLE]
     shown = iam("ListPolicies", OnlyAttached=True)["Policies"]
-    assert [it["Arn"] for it in shown] == [OWN, FULL_ACCESS]
+    assert [it["Arn"] for it in shown] == [OWN, OBJECTS, FULL_ACCESS]
     with pytest.raises(ServiceError, match="Cannot delete a policy attached to entities"):
         iam("DeletePolicy", PolicyArn=OWN)
     iam("DetachRolePolicy", RoleName=ROLE, PolicyArn=OWN)

@@ -61,12 +61,13 @@ def test_a_base_comes_up_creating_with_a_deadline(api: Api) -> None:
             image="registry/m",
             source=ArtifactSource(uri="s3://b/m.tar.gz", kind=SourceKind.ARCHIVE),
             environment={"A": "1", "B": "2"},
+            role="HostelryExecutionRole",
         ),
     ),
     case(
         "its own container, without artifacts",
         {"Container": {"Image": "own"}},
-        Container(image="own"),
+        Container(image="own", role="HostelryExecutionRole"),
     ),
     case(
         "a model's container with its own artifacts and environment over it",
@@ -78,6 +79,7 @@ def test_a_base_comes_up_creating_with_a_deadline(api: Api) -> None:
             image="registry/m",
             source=ArtifactSource(uri="s3://b/own.tar.gz", kind=SourceKind.ARCHIVE),
             environment={"A": "1", "B": "3"},
+            role="HostelryExecutionRole",
         ),
     ),
 )

@@ -43,7 +43,7 @@ from hostelry.fleet.agent.models.values import (
     TargetModelLimits,
     TargetModelLoadError,
 )
-from hostelry.fleet.artifacts.protocol import Artifacts
+from hostelry.fleet.artifacts.protocol import Artifacts, RoleArtifacts
 from hostelry.fleet.rules.devices import AcceleratorMemory, parse_accelerator_memory
 
 PREFIX = "/target-models"  # of the agent's routes
@@ -207,7 +207,8 @@ def build_copy_models(
     there = next(parent for parent in (folder, *folder.parents) if parent.exists())
     limits = compute_model_limits(deps.shape, there, spec.container.environment, num_sharing)
     routes = ServedRoutes(LoadedRecord(folder / LOADED), lambda: asyncio.to_thread(used_bytes))
-    return CopyModels(spec, deps.artifacts, MonotonicClock(), limits, note, routes)
+    artifacts = RoleArtifacts(deps.artifacts, spec.container.role)
+    return CopyModels(spec, artifacts, MonotonicClock(), limits, note, routes)
 
 
 def add_models_address(
