@@ -40,6 +40,11 @@ COMMANDS = tuple(
         ("console", "console:console", "Print a one-time link to the web console."),
         ("apply", "declared.apply:apply", "Make endpoints, scaling and alarms match documents."),
         ("export", "declared.export:export", "Write current resources as a document for `apply`."),
+        (
+            "permissions",
+            "permissions:permissions",
+            "Show which policy allows or denies an action.",
+        ),
         ("explain", "explain:explain", "Show where copies are placed, why, and free capacity."),
         ("restart", "acts:restart", "Replace copies with new copies."),
         ("drain", "acts:drain", "Move copies off an instance and end it."),

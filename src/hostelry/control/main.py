@@ -124,7 +124,7 @@ async def _lead(
         note_job=lambda job, lines: note_job(logs.store, clock, job, lines),
     )
     reconciler: Reconciler = Reconciler(state, deps)
-    principals = PrincipalBoard(state, clock)
+    principals = PrincipalBoard(state, owner.account, clock)
     async with (
         follow_principals(principals),
         collect_logs(logs),

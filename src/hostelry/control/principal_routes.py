@@ -17,10 +17,14 @@ from starlette.routing import Route
 from hostelry.api.iam.aws_policies import aws_policies
 from hostelry.base.clock import Clock
 from hostelry.base.concurrency import run_again
-from hostelry.base.errors import Conflict
+from hostelry.base.errors import Conflict, ServiceError
 from hostelry.base.json import decode
-from hostelry.base.json_response import refuse_invalid
+from hostelry.base.json_response import JsonResponse, refuse_invalid
 from hostelry.domain.principal import BUCKET_SCOPE, BucketClaim, BucketOwner
+from hostelry.permissions.authorization import authorize
+from hostelry.permissions.evaluation import AccessRequest
+from hostelry.permissions.wildcard import TooMuchMatching
+from hostelry.principals.caller import Principals
 from hostelry.principals.records import KINDS, build_table
 from hostelry.principals.source import PATH
 from hostelry.principals.table import PrincipalTable
@@ -49,8 +53,9 @@ async def follow_principals(board: "PrincipalBoard") -> AsyncIterator[None]:
 class PrincipalBoard:
     """Publishes the table of principals whenever one of its records has changed."""
 
-    def __init__(self, state: State, clock: Clock) -> None:
+    def __init__(self, state: State, owner: str, clock: Clock) -> None:
         self._state = state
+        self._owner = owner
         self._clock = clock
         self._followed = -1
         self.board: SnapshotBoard[PrincipalTable] = SnapshotBoard()
@@ -89,6 +94,7 @@ class PrincipalBoard:
         return (
             Route(PATH, self.get_newer, methods=["GET"]),
             Route(BUCKETS_PATH, self.claim_bucket, methods=["POST"]),
+            Route("/internal/permissions", self.explain, methods=["GET"]),
         )
 
     async def get_newer(self, request: Request) -> Response:
@@ -122,3 +128,39 @@ class PrincipalBoard:
         elif stored is not None and not claim.is_claimed:
             records.delete(BUCKET_SCOPE, claim.bucket, expect=stored.version)
         return True
+
+    async def explain(self, request: Request) -> Response:
+        """Return the decision on an `action` of a `principal` on a `resource`, with its cause.
+
+        Each `context` is a condition key and a value, ``KEY=VALUE``. 404 for an unknown principal.
+        """
+        query = request.query_params
+        table = await asyncio.to_thread(self._build)
+        account = query.get("account") or self._owner
+        try:
+            caller = Principals(table, self._owner).find_principal(account, query["principal"])
+        except ServiceError as error:
+            return JsonResponse({"error": error.message}, error.http_status)
+        context = {name: tuple(values) for name, values in caller.keys.items()}
+        for pair in query.getlist("context"):
+            key, _, value = pair.partition("=")
+            context[key.lower()] = (*context.get(key.lower(), ()), value)
+        asked = AccessRequest(action=query["action"], resource=query["resource"], context=context)
+        try:
+            decision = authorize(caller.grants, caller.who, account, asked)
+        except TooMuchMatching:
+            text = "The policies are too long to be decided on. Shorten their patterns."
+            return JsonResponse({"error": text}, 400)
+        return JsonResponse(
+            {
+                "principal": caller.arn,
+                "action": asked.action,
+                "resource": asked.resource,
+                "decision": decision.outcome.value,
+                "reason": decision.reason.value.format(action=asked.action),
+                "statement": decision.statement,
+                "policies": [it.id for it in caller.grants.identity],
+                "has_boundary": caller.grants.boundary is not None,
+                "missing_keys": decision.missing,
+            }
+        )

@@ -96,6 +96,36 @@ class Principals:
             raise _invalid()
         return self._build_user(row, access_key_id, None)
 
+    def find_principal(self, account: str, principal: str) -> Caller:
+        """The caller that a user or role would be: an ARN, `user/NAME`, `role/NAME` or `root`.
+
+        Raises ServiceError NoSuchEntity (404) for an unknown one.
+        """
+        place = principal.split(":", 5)[-1] if principal.startswith("arn:") else principal
+        kind, _, path = place.partition("/")
+        key = principal_key(account, path.rpartition("/")[2])
+        found = {"user": self.table.users, "role": self.table.roles}.get(kind, {}).get(key)
+        if place == "root" and self._is_open(account):
+            return _build_root(account, "", None)
+        if found is None or (principal.startswith("arn:") and found.arn != principal):
+            raise ServiceError(
+                "NoSuchEntity",
+                f"Account {account} has no principal {principal:.300}. Name a user/NAME, a"
+                " role/NAME, root, or the ARN of a user or role.",
+                404,
+            )
+        if kind == "user":
+            return self._build_user(found, "", None)
+        session = Session(
+            access_key_id="",
+            account_id=account,
+            expires_at=0,
+            role_name=found.name,
+            role_id=found.id,
+            session_name="explain",
+        )
+        return self._build_role(_build_identity(account), session)
+
     def resolve_agent(self, identity: Identity, session: Session) -> Caller:
         """An agent of an account that exists. Raises ServiceError 403 for another account."""
         if not self._is_open(session.account_id):
@@ -238,6 +268,10 @@ def _build_root(account: str, access_key_id: str, session: Session | None) -> Ca
         who=_names(account, arn),
         keys=_common_keys(CallerKind.ROOT, account, arn, account, session),
     )
+
+
+def _build_identity(account: str) -> Identity:
+    return Identity(access_key_id="", account_id=account, region="", service="")
 
 
 def _invalid() -> ServiceError:
