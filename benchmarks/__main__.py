@@ -12,6 +12,7 @@ NAMES = (
     "console",
     "pipelines",
     "keys_and_objects",
+    "permission_cost",
     "store",
     "job_queue",
     "kernels",

@@ -118,9 +118,13 @@ class StatementTest:
         )
 
     def _is_action(self, actions: ActionSet) -> bool:
-        name, work = self._action, self._work
-        found = name in actions.names or any(matches(it, name, work) for it in actions.patterns)
-        return found != actions.excludes
+        name = self._action
+        if name in actions.names:
+            return not actions.excludes
+        for pattern in actions.patterns:
+            if matches(pattern, name, self._work):
+                return not actions.excludes
+        return actions.excludes
 
     def _is_resource(self, resources: ResourceSet) -> bool:
         # A variable without a value matches no resource, neither in Resource nor in NotResource.

@@ -40,12 +40,16 @@ class MatchWork:
 
 
 class Pattern(msgspec.Struct, frozen=True):
-    """A text with marked wildcards, split at each ANY. Without an ANY it has no `last`."""
+    """A text with marked wildcards, split at each ANY. Without an ANY it has no `last`.
+
+    A prefix is a text without ONE, and an ANY at its end.
+    """
 
     first: str
     pieces: tuple[str, ...]
     last: str | None
     size: int
+    is_prefix: bool
 
 
 class ArnPattern(msgspec.Struct, frozen=True):
@@ -92,7 +96,8 @@ def compile_pattern(marked: str) -> Pattern:
     """The pattern of a text whose wildcards are marked."""
     first, *pieces = marked.split(ANY)
     last = pieces.pop() if pieces else None
-    return Pattern(first, tuple(pieces), last, len(marked))
+    is_prefix = last == "" and not pieces and ONE not in first
+    return Pattern(first, tuple(pieces), last, len(marked), is_prefix)
 
 
 def compile_resource(marked: str) -> ArnPattern:
@@ -174,6 +179,8 @@ def matches(pattern: Pattern, text: str, work: MatchWork) -> bool:
     """
     first, last = pattern.first, pattern.last
     work.spend(pattern.size + len(text), 1 + len(pattern.pieces))
+    if pattern.is_prefix:
+        return text.startswith(first)
     if last is None:
         return len(first) == len(text) and _is_at(first, text, 0)
     end = len(text) - len(last)
