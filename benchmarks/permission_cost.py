@@ -27,8 +27,8 @@ WHO = frozenset({f"AWS:{USER}"})
 AIM_KEPT_US = 50.0
 ROUNDS: Mapping[str, tuple[int, int]] = {
     "smoke": (3, 100),
-    "short": (9, 3000),
-    "full": (25, 20_000),
+    "short": (9, 2000),
+    "full": (25, 5000),
 }
 CONTEXT = {
     "aws:username": ("alice",),

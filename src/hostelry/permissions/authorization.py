@@ -21,10 +21,10 @@ import msgspec
 
 from hostelry.permissions.evaluation import (
     AccessRequest,
-    Match,
-    Matches,
     Outcome,
     Policy,
+    StatementMatch,
+    StatementMatches,
     find_matches,
 )
 from hostelry.permissions.statement import ALL_PRINCIPALS, StatementTest, is_account
@@ -110,10 +110,10 @@ class Authorization(msgspec.Struct, frozen=True, kw_only=True):
 class _Found(msgspec.Struct, frozen=True, kw_only=True):
     """The statements that apply, by the kind of their policy. None without such policies."""
 
-    identity: Matches
-    boundary: Matches | None
-    session: Matches | None
-    resource: Matches
+    identity: StatementMatches
+    boundary: StatementMatches | None
+    session: StatementMatches | None
+    resource: StatementMatches
     is_root: bool
 
     @property
@@ -125,12 +125,12 @@ class _Found(msgspec.Struct, frozen=True, kw_only=True):
 class _Granted(msgspec.Struct, frozen=True, kw_only=True):
     """What the resource's policy allows, by the principal that it names. None: nothing."""
 
-    directly: Match | None = None
-    by_role: Match | None = None
-    by_account: Match | None = None
+    directly: StatementMatch | None = None
+    by_role: StatementMatch | None = None
+    by_account: StatementMatch | None = None
 
 
-NO_MATCHES, NOTHING = Matches(), _Granted()
+NO_MATCHES, NOTHING = StatementMatches(), _Granted()
 
 
 def authorize(
@@ -186,7 +186,7 @@ def list_keys(policies: Iterable[Policy]) -> frozenset[str]:
     return frozenset().union(*(it.keys for it in statements))
 
 
-def _find(grants: Grants, test: StatementTest, resource: Matches = NO_MATCHES) -> _Found:
+def _find(grants: Grants, test: StatementTest, resource: StatementMatches = NO_MATCHES) -> _Found:
     boundary, session = None if grants.is_root else grants.boundary, grants.session
     return _Found(
         identity=find_matches(() if grants.is_root else grants.identity, test),
@@ -197,7 +197,7 @@ def _find(grants: Grants, test: StatementTest, resource: Matches = NO_MATCHES) -
     )
 
 
-_Decided = tuple[Reason, tuple[Match, ...]]
+_Decided = tuple[Reason, tuple[StatementMatch, ...]]
 
 
 def _find_denial(found: _Found) -> _Decided | None:
@@ -222,7 +222,7 @@ def _sort_grants(found: _Found, names: frozenset[str]) -> _Granted:
     if found.is_root:  # a session of the root is held to its session policies
         accounts, roles = set(), accounts if found.session is not None else set()
     direct = names - accounts - roles
-    by_name: dict[str, Match] = {}
+    by_name: dict[str, StatementMatch] = {}
     for match in reversed(found.resource.allowed):
         principals = match.statement.principals
         if principals is None or principals.excludes:
@@ -230,7 +230,7 @@ def _sort_grants(found: _Found, names: frozenset[str]) -> _Granted:
         else:
             by_name.update(dict.fromkeys(principals.names, match))
 
-    def find_first(wanted: Iterable[str]) -> Match | None:
+    def find_first(wanted: Iterable[str]) -> StatementMatch | None:
         allowing = [by_name[it] for it in wanted if it in by_name]
         return min(allowing, key=lambda it: it.index) if allowing else None
 
@@ -287,7 +287,7 @@ def _get_outcome(reason: Reason) -> Outcome:
     return Outcome.EXPLICIT_DENY if denies else Outcome.IMPLICIT_DENY
 
 
-def _describe(match: Match) -> DecidingStatement:
+def _describe(match: StatementMatch) -> DecidingStatement:
     policy = match.policy
     sid = match.statement.sid
     return DecidingStatement(
@@ -295,6 +295,6 @@ def _describe(match: Match) -> DecidingStatement:
     )
 
 
-def _list_policies(matches: Iterable[Match]) -> tuple[Policy, ...]:
+def _list_policies(matches: Iterable[StatementMatch]) -> tuple[Policy, ...]:
     """The policies of matches, each once, in their order."""
     return tuple({id(it.policy): it.policy for it in matches}.values())

@@ -18,8 +18,8 @@ import msgspec
 from hostelry.permissions.wildcard import (
     Context,
     MatchWork,
-    Pattern,
     Template,
+    TextPattern,
     build_template,
     compile_arn,
     compile_pattern,
@@ -126,7 +126,7 @@ NEGATED: Mapping[str, str] = {
     "ArnNotEquals": "ArnEquals",
     "ArnNotLike": "ArnLike",
 }
-Compiled = str | Pattern | tuple[Pattern, ...]
+Compiled = str | TextPattern | tuple[TextPattern, ...]
 
 
 class WantedText(msgspec.Struct, frozen=True):

@@ -33,7 +33,7 @@ class AccessRequest(msgspec.Struct, frozen=True, kw_only=True):
     context: Context
 
 
-class Match(msgspec.Struct, frozen=True):
+class StatementMatch(msgspec.Struct, frozen=True):
     """A statement that applies: its policy, and its place in the policy from 0."""
 
     policy: Policy
@@ -45,24 +45,24 @@ class Match(msgspec.Struct, frozen=True):
         return self.policy.statements[self.index]
 
 
-class Matches(msgspec.Struct, frozen=True):
+class StatementMatches(msgspec.Struct, frozen=True):
     """The statements that apply to a request, in the order of the policies."""
 
-    denied: tuple[Match, ...] = ()
-    allowed: tuple[Match, ...] = ()
+    denied: tuple[StatementMatch, ...] = ()
+    allowed: tuple[StatementMatch, ...] = ()
 
 
 def find_matches(
     policies: Iterable[Policy], test: StatementTest, who: frozenset[str] | None = None
-) -> Matches:
+) -> StatementMatches:
     """The statements that apply, of policies of resources only those about `who`."""
-    denied: list[Match] = []
-    allowed: list[Match] = []
+    denied: list[StatementMatch] = []
+    allowed: list[StatementMatch] = []
     for policy in policies:
         for index, statement in enumerate(policy.statements):
             if (who is None or is_for(statement, who)) and test.applies(statement):
-                (allowed if statement.allows else denied).append(Match(policy, index))
-    return Matches(tuple(denied), tuple(allowed))
+                (allowed if statement.allows else denied).append(StatementMatch(policy, index))
+    return StatementMatches(tuple(denied), tuple(allowed))
 
 
 def trusts(

@@ -15,8 +15,8 @@ from hostelry.permissions.wildcard import (
     ArnPattern,
     Context,
     MatchWork,
-    Pattern,
     Template,
+    TextPattern,
     build_template,
     compile_pattern,
     compile_resource,
@@ -33,7 +33,7 @@ class ActionSet(msgspec.Struct, frozen=True):
     """Actions in lower case. With `excludes`, all actions except these (NotAction)."""
 
     names: frozenset[str]
-    patterns: tuple[Pattern, ...]
+    patterns: tuple[TextPattern, ...]
     excludes: bool
 
 

@@ -39,7 +39,7 @@ class MatchWork:
             raise TooMuchMatching
 
 
-class Pattern(msgspec.Struct, frozen=True):
+class TextPattern(msgspec.Struct, frozen=True):
     """A text with marked wildcards, split at each ANY. Without an ANY it has no `last`.
 
     A prefix is a text without ONE, and an ANY at its end.
@@ -58,8 +58,8 @@ class ArnPattern(msgspec.Struct, frozen=True):
     It has `parts` only if some wildcard must not match colons.
     """
 
-    whole: Pattern
-    parts: tuple[Pattern, ...] = ()
+    whole: TextPattern
+    parts: tuple[TextPattern, ...] = ()
 
 
 class Variable(msgspec.Struct, frozen=True):
@@ -92,12 +92,12 @@ def mark_wildcards(text: str) -> str:
     return text.replace("*", ANY).replace("?", ONE)
 
 
-def compile_pattern(marked: str) -> Pattern:
+def compile_pattern(marked: str) -> TextPattern:
     """The pattern of a text whose wildcards are marked."""
     first, *pieces = marked.split(ANY)
     last = pieces.pop() if pieces else None
     is_prefix = last == "" and not pieces and ONE not in first
-    return Pattern(first, tuple(pieces), last, len(marked), is_prefix)
+    return TextPattern(first, tuple(pieces), last, len(marked), is_prefix)
 
 
 def compile_resource(marked: str) -> ArnPattern:
@@ -171,7 +171,7 @@ def expand(template: Template, context: Context, missing: set[str], work: MatchW
     return "".join(texts)
 
 
-def matches(pattern: Pattern, text: str, work: MatchWork) -> bool:
+def matches(pattern: TextPattern, text: str, work: MatchWork) -> bool:
     """Whether the whole `text` fits a `pattern`.
 
     The time grows with the sum of their lengths. A piece with ONE between two ANY is compared at
@@ -217,13 +217,13 @@ def _list_ends(text: str, colon: int) -> list[int]:
     return [at + 1 for at in range(colon, len(text)) if text[at] == ":"]
 
 
-def compile_arn(marked: str) -> tuple[Pattern, ...]:
+def compile_arn(marked: str) -> tuple[TextPattern, ...]:
     """The patterns of an ARN's parts, or one pattern of a text with fewer parts."""
     parts = marked.split(":", ARN_PARTS - 1)
     return tuple(map(compile_pattern, parts if len(parts) == ARN_PARTS else [marked]))
 
 
-def matches_arn(wanted: Sequence[Pattern], text: str, work: MatchWork) -> bool:
+def matches_arn(wanted: Sequence[TextPattern], text: str, work: MatchWork) -> bool:
     """Whether an ARN fits the patterns of `compile_arn`, as the ARN operators compare.
 
     The parts are compared one by one. A pattern with fewer parts, as ``*key/my-key`` in AWS's

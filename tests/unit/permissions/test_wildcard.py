@@ -15,7 +15,7 @@ from hostelry.permissions.document import DocumentKind, parse_statements
 from hostelry.permissions.evaluation import AccessRequest, Policy
 from hostelry.permissions.wildcard import (
     MatchWork,
-    Pattern,
+    TextPattern,
     TooMuchMatching,
     build_template,
     compile_pattern,
@@ -25,7 +25,7 @@ from hostelry.permissions.wildcard import (
 )
 
 
-def compile_text(pattern: str) -> Pattern:
+def compile_text(pattern: str) -> TextPattern:
     return compile_pattern(mark_wildcards(pattern))
 
 

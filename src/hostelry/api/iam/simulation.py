@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable, Sequence
 
+import msgspec
+
 from hostelry.api.context import CallContext, Params, Result
 from hostelry.api.iam.answers import (
     build_page,
@@ -13,7 +15,7 @@ from hostelry.api.iam.answers import (
 from hostelry.api.iam.policy import get_policy_at
 from hostelry.api.iam.role import find_role
 from hostelry.domain.role import ManagedPolicy, Role, parse_role_name
-from hostelry.permissions.authorization import Authorization, Grants, authorize
+from hostelry.permissions.authorization import Authorization, Grants, ResourcePolicy, authorize
 from hostelry.permissions.document import DocumentKind
 from hostelry.permissions.evaluation import AccessRequest, Policy
 from hostelry.permissions.wildcard import (
@@ -32,11 +34,20 @@ TOO_MUCH = (
     " (MaxItems), or for shorter policies and values."
 )
 UNSUPPORTED = (
-    "ResourcePolicy",
     "ResourceHandlingOption",
     "PolicyExclusionList",
     "OrderedOrganizationPolicyInputList",
 )
+USER = "arn:aws:iam::{account}:user/NAME"
+
+
+class _Simulated(msgspec.Struct, frozen=True, kw_only=True):
+    """The caller of a simulation, and the policy that each of its resources has."""
+
+    grants: Grants
+    account: str
+    who: frozenset[str] = frozenset()
+    resource: ResourcePolicy | None = None
 
 
 def simulate_principal_policy(context: CallContext, params: Params) -> Result:
@@ -91,24 +102,56 @@ def _simulate(call: CallContext, params: Params, grants: Grants, keys: Context) 
         _check_action(action)
     requests = [AccessRequest(action=it, resource=on, context=context) for it, on in page]
     try:
-        results = _decide_each(call, requests, grants)
+        results = _decide_each(call, requests, _find_simulated(call, params, grants))
     except TooMuchMatching:
         raise invalid_input(TOO_MUCH) from None
     return {"EvaluationResults": results, **members}
 
 
 def _decide_each(
-    call: CallContext, requests: Sequence[AccessRequest], grants: Grants
+    call: CallContext, requests: Sequence[AccessRequest], simulated: _Simulated
 ) -> list[Result]:
     """The decision on each request. Raises TooMuchMatching once their common budget is used up."""
     work, results = MatchWork(), []
     for request in requests:
         call.check_time()
-        decision = authorize(grants, frozenset(), call.scope.account, request, None, work)
+        decision = authorize(
+            simulated.grants,
+            simulated.who,
+            simulated.account,
+            request,
+            simulated.resource,
+            work,
+        )
         num_named = 1 + len(decision.matched) + len(decision.missing)
         work.spend(RESULT_CHARACTERS * num_named)
         results.append(_describe(request, decision))
     return results
+
+
+def _find_simulated(call: CallContext, params: Params, grants: Grants) -> _Simulated:
+    """The caller and the resources' policy. As on AWS, a ResourcePolicy needs a user as caller."""
+    document, caller = params.get("ResourcePolicy"), params.get("CallerArn") or ""
+    if document is None:
+        return _Simulated(grants=grants, account=call.scope.account)
+    parts = caller.split(":", 5)
+    if parts[:4] != ["arn", "aws", "iam", ""] or not parts[-1].startswith("user/"):
+        raise invalid_input(
+            "With a ResourcePolicy, CallerArn must be the ARN of a user"
+            f" ({USER.format(account=call.scope.account)}); got {caller or 'none'}."
+        )
+    owner = (params.get("ResourceOwner") or parts[4]).removeprefix("arn:aws:iam::")
+    policy = Policy(
+        id="ResourcePolicy",
+        type="resource",
+        statements=parse_document(document, DocumentKind.RESOURCE),
+    )
+    return _Simulated(
+        grants=grants,
+        account=parts[4],
+        who=frozenset({f"AWS:{caller}"}),
+        resource=ResourcePolicy(account=owner.removesuffix(":root"), policy=policy),
+    )
 
 
 def _check_action(action: str) -> None:

@@ -202,6 +202,17 @@ NO_POLICY = "arn:aws:iam::123456789012:policy/none"
         "Invalid Entity Arn",
     ),
     case(
+        "simulate a resource's policy without a caller",
+        "SimulateCustomPolicy",
+        {
+            "PolicyInputList": [document("s3:*")],
+            "ActionNames": ["s3:GetObject"],
+            "ResourcePolicy": document("s3:*", Principal="*"),
+        },
+        "InvalidInput",
+        "CallerArn must be the ARN of a user",
+    ),
+    case(
         "simulate more than one call may compare",
         "SimulateCustomPolicy",
         {
@@ -278,3 +289,21 @@ def test_simulation_of_policies_that_are_given(iam: Call) -> None:
     entry = {"ContextKeyName": "aws:principaltag/team", "ContextKeyValues": ["a"]}
     answer = iam("SimulateCustomPolicy", **given, ContextEntries=[entry])
     assert answer["EvaluationResults"][0]["EvalDecision"] == "allowed"
+
+
+def test_simulation_of_a_resources_policy(iam: Call) -> None:
+    users = [f"arn:aws:iam::{account}:user/u" for account in ("123456789012", "444455556666")]
+    given = {
+        "PolicyInputList": [document("s3:PutObject")],
+        "ActionNames": ["s3:GetObject", "s3:PutObject"],
+        "ResourceArns": ["arn:aws:s3:::b/key"],
+        "ResourcePolicy": document("s3:GetObject", Principal={"AWS": users}),
+        "ResourceOwner": "arn:aws:iam::123456789012:root",
+    }
+    results = iam("SimulateCustomPolicy", **given, CallerArn=users[0])["EvaluationResults"]
+    assert [it["EvalDecision"] for it in results] == ["allowed", "allowed"]
+    assert results[0]["MatchedStatements"] == [
+        {"SourcePolicyId": "ResourcePolicy", "SourcePolicyType": "resource"}
+    ]
+    results = iam("SimulateCustomPolicy", **given, CallerArn=users[1])["EvaluationResults"]
+    assert [it["EvalDecision"] for it in results] == ["implicitDeny", "implicitDeny"]
