@@ -146,9 +146,8 @@ def authorize(
     Args:
         grants: the caller's policies.
         who: the caller's names, each as ``TYPE:NAME``: of a user its ARN, of a session the ARNs of
-            the session and its role, ``Service:NAME`` of a service. The account and its root are
-            added.
-        account: the caller's account.
+            the session and its role, ``Service:NAME`` of a service. The account is added to ARNs.
+        account: the caller's account. A service has none, and takes the account of the resource.
         request: the action, the resource and the keys of the context in lower case.
         resource: the policy of the resource. None if it has none and is in the caller's account.
         work: limits several decisions together.
@@ -157,7 +156,7 @@ def authorize(
     if resource is None or resource.policy is None:
         found, granted = _find(grants, test), NOTHING
     else:
-        names = who | {ALL_PRINCIPALS, f"AWS:{account}", f"AWS:arn:aws:iam::{account}:root"}
+        names = _add_groups(who, account)
         found = _find(grants, test, find_matches([resource.policy], test, names))
         granted = _sort_grants(found, names)
     reason, deciding = _find_denial(found) or _decide(found, granted, account, resource)
@@ -177,6 +176,9 @@ def explain_denial(caller_arn: str, request: AccessRequest, decision: Authorizat
     """The text of AWS's AccessDenied for a decision that is not an allow."""
     resource = "" if request.resource == "*" else f" on resource: {request.resource}"
     reason = decision.reason.value.format(action=request.action)
+    if request.action.lower().startswith("sts:assumerole"):
+        reason = reason.replace("no resource-based policy", "no role trust policy")
+        reason = reason.replace("a resource-based policy", "the role trust policy")
     return f"User: {caller_arn} is not authorized to perform: {request.action}{resource} {reason}"
 
 
@@ -195,6 +197,13 @@ def _find(grants: Grants, test: StatementTest, resource: StatementMatches = NO_M
         resource=resource,
         is_root=grants.is_root,
     )
+
+
+def _add_groups(who: frozenset[str], account: str) -> frozenset[str]:
+    """`who` with the names that the caller shares with others."""
+    if not any(it.startswith("AWS:") for it in who):
+        return who | {ALL_PRINCIPALS}
+    return who | {ALL_PRINCIPALS, f"AWS:{account}", f"AWS:arn:aws:iam::{account}:root"}
 
 
 _Decided = tuple[Reason, tuple[StatementMatch, ...]]

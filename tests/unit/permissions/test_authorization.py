@@ -157,6 +157,28 @@ def test_a_denial_without_a_resource_names_none() -> None:
     )
 
 
+@cases(
+    "statement, text",
+    case(
+        "no allow", allow("s3:*"), "because no role trust policy allows the sts:AssumeRole action"
+    ),
+    case("a deny", deny("sts:*"), "with an explicit deny in the role trust policy"),
+)
+def test_a_denial_of_a_role_names_its_trust_policy(statement: dict[str, Any], text: str) -> None:
+    role = f"arn:aws:iam::{ACCOUNT}:role/r"
+    request = AccessRequest(action="sts:AssumeRole", resource=role, context={})
+    grants = Grants(identity=(build_policy(allow("*")),))
+    decision = authorize(grants, WHO, ACCOUNT, request, own(name_user(statement), is_decisive=True))
+    assert explain_denial(USER, request, decision).endswith(f"on resource: {role} {text}")
+
+
+def test_a_service_is_no_member_of_the_account() -> None:
+    who = frozenset({"Service:sagemaker.amazonaws.com"})
+    service = {"Service": "sagemaker.amazonaws.com"}
+    resource = own(name_user(deny(), ACCOUNT), {**allow(), "Principal": service})
+    assert authorize(Grants(), who, ACCOUNT, REQUEST, resource).is_allowed
+
+
 def test_the_deciding_statement_has_its_policy_sid_and_place() -> None:
     policies = (
         build_policy(allow("kms:*"), allow(Sid="Read"), allow(Sid="Again"), name="first"),
