@@ -1,5 +1,6 @@
 """Parameters with a value for every member of an operation, made from botocore's models."""
 
+from collections.abc import Callable
 from typing import Any
 
 from botocore.model import ListShape, MapShape, Shape, StructureShape
@@ -33,9 +34,13 @@ TEXTS = {
 PER_SHAPE = 3  # structures that contain themselves end here
 
 
-def build_params(service: str, operation: str) -> dict[str, Any]:
+def build_params(service: str, operation: str, text: str | None = None) -> dict[str, Any]:
+    """Parameters whose texts fit the operation, or are all `text`."""
     shape = operation_model(service, operation).input_shape
-    return {} if shape is None else _build(shape, "", first_arn(service, operation), ())
+    if shape is None:
+        return {}
+    arn = first_arn(service, operation)
+    return _build(shape, "", lambda name: _find_text(name, arn) if text is None else text, ())
 
 
 def first_arn(service: str, operation: str) -> str:
@@ -50,37 +55,38 @@ def first_arn(service: str, operation: str) -> str:
     return "arn:aws:none:us-west-2:111122223333:x"
 
 
-def fill_arn(pattern: str) -> str:
-    """The pattern with a value for each of its variables."""
+def fill_arn(pattern: str, text: str = "n") -> str:
+    """The pattern with a value for each of its variables. Names are `text`."""
     values = {"Partition": "aws", "Region": HERE.region, "Account": HERE.account}
     parts = pattern.split("${")
     done = [parts[0]]
     for part in parts[1:]:
         name, _, rest = part.partition("}")
-        done.append(values.get(name, "n") + rest)
+        done.append(values.get(name, text) + rest)
     return "".join(done)
 
 
-def _build(shape: Shape, name: str, arn: str, above: tuple[str, ...]) -> Any:
+def _build(shape: Shape, name: str, text: Callable[[str], str], above: tuple[str, ...]) -> Any:
     if isinstance(shape, StructureShape):
         if above.count(shape.name) >= PER_SHAPE:
             return {}
         below = (*above, shape.name)
-        return {key: _build(it, key, arn, below) for key, it in shape.members.items()}
+        return {key: _build(it, key, text, below) for key, it in shape.members.items()}
     if isinstance(shape, ListShape):
-        return [_build(shape.member, name, arn, above)]
+        return [_build(shape.member, name, text, above)]
     if isinstance(shape, MapShape):
-        return {"k": _build(shape.value, name, arn, above)}
-    return _build_scalar(shape.type_name, name, arn)
+        return {"k": _build(shape.value, name, text, above)}
+    if shape.type_name == "string":
+        return text(name)
+    return {"boolean": True, "blob": b"\x01" + bytes(32)}.get(shape.type_name, 1)
 
 
-def _build_scalar(kind: str, name: str, arn: str) -> Any:
-    if kind == "string":
-        if name.lower().endswith(("arn", "arns", "identifiers")) and "Identifier" not in name:
-            arn = ROLE if "role" in name.lower() else POLICY if "Policy" in name else arn
-            return TEXTS.get(name, arn)
-        return TEXTS.get(name, "n")
-    return {"boolean": True, "blob": b"\x01" + bytes(32)}.get(kind, 1)
+def _find_text(name: str, arn: str) -> str:
+    """A text for the member `name` of an operation on the resource with an ARN."""
+    if name.lower().endswith(("arn", "arns")):
+        role_or_policy = POLICY if "Policy" in name else arn
+        return TEXTS.get(name, ROLE if "role" in name.lower() else role_or_policy)
+    return TEXTS.get(name, "n")
 
 
 def find_some_arn(kind: str, name: str) -> str:
