@@ -40,7 +40,9 @@ def build_params(service: str, operation: str, text: str | None = None) -> dict[
     if shape is None:
         return {}
     arn = first_arn(service, operation)
-    return _build(shape, "", lambda name: _find_text(name, arn) if text is None else text, ())
+    built = _build(shape, "", lambda name: _find_text(name, arn) if text is None else text, ())
+    assert isinstance(built, dict)
+    return built
 
 
 def first_arn(service: str, operation: str) -> str:
