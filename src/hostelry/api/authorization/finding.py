@@ -16,7 +16,7 @@ from hostelry.api.authorization.row import (
 )
 from hostelry.api.context import Params
 from hostelry.domain.scope import Scope
-from hostelry.permissions.needs.needed import ALL, NeededPermission, Values
+from hostelry.permissions.needs.needed import ALL, NeededPermission, Values, drop_repeats
 from hostelry.permissions.wildcard import Context
 
 ROWS: Mapping[tuple[str, str], NeedRow | FurtherRule] = {
@@ -48,11 +48,7 @@ def find_needed(
     )
     row = ROWS.get((service, operation), NeedRow())
     needs = _apply(row, call) if isinstance(row, NeedRow) else row(call)
-    found: list[NeededPermission] = []
-    for need in needs:
-        if need not in found:
-            found.append(need)
-    return tuple(found)
+    return drop_repeats(needs)
 
 
 def _apply(row: NeedRow, call: AskedCall) -> Iterator[NeededPermission]:

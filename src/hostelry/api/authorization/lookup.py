@@ -34,6 +34,7 @@ def build_lookup(context: CallContext, caller: str = "") -> ResourceLookup:
 
 
 def _find_tags(context: CallContext, arn: str) -> Mapping[str, str]:
+    context.check_time()  # a request may name many resources
     identity = _get_identity_at(context, arn)
     if identity is not None:
         return identity.tags

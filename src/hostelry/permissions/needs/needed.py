@@ -1,6 +1,6 @@
 """A permission that a call needs: an action on a resource, with the values for conditions."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -28,6 +28,18 @@ class NeededPermission(msgspec.Struct, frozen=True, kw_only=True):
     def name(self) -> str:
         """The name of the resource in the text of a refusal."""
         return self.shown or self.resource
+
+
+def drop_repeats(needed: Iterable[NeededPermission]) -> tuple[NeededPermission, ...]:
+    """The permissions without repeats, in their order. The time grows with their number."""
+    found: dict[tuple[str, str], list[Context]] = {}
+    kept = []
+    for need in needed:
+        contexts = found.setdefault((need.action, need.resource), [])
+        if need.context not in contexts:
+            contexts.append(need.context)
+            kept.append(need)
+    return tuple(kept)
 
 
 def build_tag_keys(prefix: str, tags: Mapping[str, str]) -> dict[str, Values]:

@@ -6,7 +6,13 @@ from xml.etree import ElementTree
 
 import msgspec
 
-from hostelry.permissions.needs.needed import ALL, NeededPermission, Values, build_tag_keys
+from hostelry.permissions.needs.needed import (
+    ALL,
+    NeededPermission,
+    Values,
+    build_tag_keys,
+    drop_repeats,
+)
 from hostelry.permissions.needs.object_actions import (
     ALSO,
     BUCKET_ITSELF,
@@ -66,11 +72,7 @@ def needed_for_object_call(request: ObjectRequest) -> tuple[NeededPermission, ..
     method's own action, so that a deny of it holds. Raises UnclearRequestError if the object that
     the request is about can be read in several ways, or is named by a body that is not given.
     """
-    needed: list[NeededPermission] = []
-    for need in _find_needed(request):
-        if need not in needed:
-            needed.append(need)
-    return tuple(needed)
+    return drop_repeats(_find_needed(request))
 
 
 def deletes_several(method: str, path: str, query: str) -> bool:

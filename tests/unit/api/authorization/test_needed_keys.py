@@ -228,3 +228,8 @@ def fits(pattern: str, text: str) -> bool:
     """True if a text fits the resource of a policy."""
     parts = [re.escape(it) for it in pattern.split("*")]
     return re.fullmatch(".*".join(parts), text, re.DOTALL) is not None
+
+
+def test_many_names_take_a_time_that_grows_with_their_number() -> None:
+    names = [f"n{number % 20_000}" for number in range(40_000)]
+    assert len(find("cloudwatch:DeleteDashboards", {"DashboardNames": names})) == 20_000
