@@ -16,7 +16,9 @@ from botocore import UNSIGNED
 from botocore.config import Config
 from botocore.exceptions import ClientError
 from botocore.session import Session
+from tests.integration.object_effects import ProbedStore, choose_queries
 from tests.integration.platform import clean_environment, client, until
+from tests.selection import runs_all
 
 from hostelry.backup.read import restore, verify
 from hostelry.backup.write import back_up
@@ -33,6 +35,7 @@ from hostelry.home.home import (
 from hostelry.home.run_file import save_run_file
 from hostelry.processes.objectstore import INTERNAL_PORTS, SOCKETS, prepare, remove_sockets
 from hostelry.processes.readiness import store_check
+from hostelry.s3.passage import own_key
 
 pytestmark = pytest.mark.integration
 
@@ -250,3 +253,12 @@ def listening(pid: int) -> set[tuple[str, int]]:
                 address, port = fields[1].split(":")
                 found.add((address, int(port, 16)))
     return found
+
+
+def test_permissions_cover_the_effects_of_requests(port: int, pytestconfig: pytest.Config) -> None:
+    """The store ignores some parts of a query, and then does something else than they say."""
+    queries = choose_queries(is_thorough=runs_all(pytestconfig))
+    with contextlib.closing(ProbedStore(port, own_key(KEYS))) as store:
+        effects = list(store.find_effects(queries))
+    assert len({it.actions for it in effects}) >= 7
+    assert [it for it in effects if not it.is_needed()] == []

@@ -117,13 +117,28 @@ NOT_KNOWN = UNKNOWN.removeprefix("s3:") + " *"
     "request_, expected",
     case("an unknown sub-resource", "GET /b/k?secrets", [NOT_KNOWN, "GetObject b/k"]),
     case("a known name in other letters", "PUT /b/k?ACL", [NOT_KNOWN, "PutObject b/k"]),
-    case("a sub-resource of another kind", "GET /b/k?policy", [NOT_KNOWN, "GetObject b/k"]),
+    case(
+        "a sub-resource of another kind", "GET /b/k?policy",
+        [NOT_KNOWN, "GetObject b/k", "GetBucketPolicy b"],
+    ),
     case("a method without such an operation", "POST /b/k?acl", [NOT_KNOWN, "PutObject b/k"]),
-    case("two sub-resources", "PUT /b/k?acl&tagging", [NOT_KNOWN, "PutObject b/k"]),
+    case(
+        "two sub-resources", "PUT /b/k?legal-hold&retention",
+        [NOT_KNOWN, "PutObject b/k", "PutObjectLegalHold b/k", "PutObjectRetention b/k"],
+    ),
+    case("a part that the store ignores", "DELETE /b?website", [NOT_KNOWN, "DeleteBucket b"]),
+    case(
+        "a field that the store may prefer", "GET /b?location&list-type=2",
+        [NOT_KNOWN, "ListBucket b", "GetBucketLocation b"],
+    ),
+    case(
+        "a head of a sub-resource", "HEAD /b/k?tagging",
+        [NOT_KNOWN, "GetObject b/k", "GetBucketTagging b", "GetObjectTagging b/k"],
+    ),
     case("a field that is given twice", "GET /b?prefix=a&prefix=b", [NOT_KNOWN, "ListBucket b"]),
     case("a semicolon", "GET /b?prefix=a;policy", [NOT_KNOWN, "ListBucket b"]),
     case("an escape that is not UTF-8", "DELETE /b/k?%ff", [NOT_KNOWN, "DeleteObject b/k"]),
-    case("a renamed object", "PUT /b/k?renameObject", [NOT_KNOWN, "PutObject b/k"]),
+    case("a rename without its source", "PUT /b/k?renameObject", [NOT_KNOWN, "PutObject b/k"]),
     case("an unknown method", "PATCH /b/k", [NOT_KNOWN]),
     case("a call of the service", "POST /", [NOT_KNOWN]),
     case("a query of the service", "GET /?Action=CreateUser", [NOT_KNOWN]),
@@ -154,6 +169,9 @@ def test_an_unknown_operation_needs_every_action_and_the_plain_one(
     case("the source of a copy with a query", "PUT /b/k", {COPY: "c/x?acl"}),
     case("an access point as the source of a copy", "PUT /b/k", {COPY: "arn:aws:s3:::c/x"}),
     case("deleted objects without their names", "POST /b?delete", {}),
+    case("a renamed object", "PUT /b/k?renameObject", {"x-amz-rename-source": "/b/x"}),
+    case("a copy that says to be something else", "PUT /b/k?tagging", {COPY: "/c/x"}),
+    case("a copy into no object", "PUT /b", {COPY: "/c/x"}),
 )  # fmt: skip
 def test_a_request_that_may_be_about_another_object_is_refused(
     request_: str, headers: Mapping[str, str]

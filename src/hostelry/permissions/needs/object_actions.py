@@ -11,21 +11,20 @@ SERVICE_ARN = "arn:aws:s3:::*"
 
 METHODS = ("GET", "PUT", "DELETE", "POST")
 LIST_BUCKETS, DELETE_SEVERAL = "ListAllMyBuckets", "DeleteObjects"
-# The actions of sub-resources by method. "" is an unknown operation.
+# The actions of sub-resources by method. "" is an unknown operation: the object store (SeaweedFS
+# 4.48) ignores the sub-resources of such requests, and does what they do without them.
 _OF_BUCKET: Mapping[str, tuple[str, str, str]] = {
-    "accelerate": ("GetAccelerateConfiguration", "PutAccelerateConfiguration", ""),
+    "accelerate": ("GetAccelerateConfiguration", "", ""),
     "acl": ("GetBucketAcl", "PutBucketAcl", ""),
-    "analytics": ("GetAnalyticsConfiguration",) + ("PutAnalyticsConfiguration",) * 2,
+    "analytics": ("GetAnalyticsConfiguration", "", ""),
     "cors": ("GetBucketCORS", "PutBucketCORS", "PutBucketCORS"),
     "encryption": ("GetEncryptionConfiguration",) + ("PutEncryptionConfiguration",) * 2,
-    "intelligent-tiering": (
-        ("GetIntelligentTieringConfiguration",) + ("PutIntelligentTieringConfiguration",) * 2
-    ),
-    "inventory": ("GetInventoryConfiguration",) + ("PutInventoryConfiguration",) * 2,
+    "intelligent-tiering": ("GetIntelligentTieringConfiguration", "", ""),
+    "inventory": ("GetInventoryConfiguration", "", ""),
     "lifecycle": ("GetLifecycleConfiguration",) + ("PutLifecycleConfiguration",) * 2,
     "location": ("GetBucketLocation", "", ""),
-    "logging": ("GetBucketLogging", "PutBucketLogging", ""),
-    "metrics": ("GetMetricsConfiguration",) + ("PutMetricsConfiguration",) * 2,
+    "logging": ("GetBucketLogging", "", ""),
+    "metrics": ("GetMetricsConfiguration", "", ""),
     "notification": ("GetBucketNotification", "PutBucketNotification", ""),
     "object-lock": (
         "GetBucketObjectLockConfiguration", "PutBucketObjectLockConfiguration", "",
@@ -34,13 +33,13 @@ _OF_BUCKET: Mapping[str, tuple[str, str, str]] = {
     "policy": ("GetBucketPolicy", "PutBucketPolicy", "DeleteBucketPolicy"),
     "policyStatus": ("GetBucketPolicyStatus", "", ""),
     "publicAccessBlock": ("GetBucketPublicAccessBlock",) + ("PutBucketPublicAccessBlock",) * 2,
-    "replication": ("GetReplicationConfiguration",) + ("PutReplicationConfiguration",) * 2,
+    "replication": ("GetReplicationConfiguration", "", ""),
     "requestPayment": ("GetBucketRequestPayment", "PutBucketRequestPayment", ""),
     "tagging": ("GetBucketTagging", "PutBucketTagging", "PutBucketTagging"),
     "uploads": ("ListBucketMultipartUploads", "", ""),
     "versioning": ("GetBucketVersioning", "PutBucketVersioning", ""),
     "versions": ("ListBucketVersions", "", ""),
-    "website": ("GetBucketWebsite", "PutBucketWebsite", "DeleteBucketWebsite"),
+    "website": ("GetBucketWebsite", "", ""),
 }  # fmt: skip
 BUCKET_PARTS: Mapping[str, tuple[str, str, str, str]] = {
     **{name: (*actions, "") for name, actions in _OF_BUCKET.items()},
@@ -53,11 +52,9 @@ OBJECT_PARTS: Mapping[str, tuple[str, str, str, str]] = {
     "acl": ("GetObjectAcl", "PutObjectAcl", "", ""),
     "attributes": ("GetObjectAttributes", "", "", ""),
     "legal-hold": ("GetObjectLegalHold", "PutObjectLegalHold", "", ""),
-    "restore": ("", "", "", "RestoreObject"),
     "retention": ("GetObjectRetention", "PutObjectRetention", "", ""),
     "select": ("", "", "", "GetObject"),
     "tagging": ("GetObjectTagging", "PutObjectTagging", "DeleteObjectTagging", ""),
-    "torrent": ("GetObjectTorrent", "", "", ""),
     "uploadId": ("ListMultipartUploadParts", "PutObject", "AbortMultipartUpload", "PutObject"),
     "uploads": ("", "", "", "PutObject"),
 }
@@ -72,7 +69,6 @@ OF_VERSION: Mapping[str, str] = {
     "GetObjectAcl": "GetObjectVersionAcl",
     "GetObjectAttributes": "GetObjectVersionAttributes",
     "GetObjectTagging": "GetObjectVersionTagging",
-    "GetObjectTorrent": "GetObjectVersionTorrent",
     "PutObjectAcl": "PutObjectVersionAcl",
     "PutObjectTagging": "PutObjectVersionTagging",
     "DeleteObject": "DeleteObjectVersion",
@@ -86,17 +82,28 @@ CREDENTIALS = frozenset(
         "awsaccesskeyid", "signature", "expires", "x-amz-user-agent",
     }
 )  # fmt: skip
-LIST_FIELDS = frozenset(
+SERVICE_FIELDS = frozenset({"prefix", "max-buckets", "continuation-token", "bucket-region"})
+_PAGES = frozenset(
     {
-        "list-type", "prefix", "delimiter", "max-keys", "marker", "start-after",
-        "continuation-token", "encoding-type", "fetch-owner", "key-marker", "version-id-marker",
-        "upload-id-marker", "max-uploads", "allow-unordered",
+        "prefix", "delimiter", "max-keys", "key-marker", "version-id-marker", "upload-id-marker",
+        "max-uploads", "encoding-type",
     }
 )  # fmt: skip
-OBJECT_FIELDS = frozenset(
-    {"versionId", "partNumber", "part-number-marker", "max-parts", "select-type"}
-)
-SERVICE_FIELDS = frozenset({"prefix", "max-buckets", "continuation-token", "bucket-region"})
+LIST_FIELDS = _PAGES | {
+    "list-type", "marker", "start-after", "continuation-token", "fetch-owner", "allow-unordered",
+}  # fmt: skip
+OBJECT_FIELDS = frozenset({"versionId", "partNumber"})
+# The fields next to a sub-resource. The store might prefer another field to the sub-resource.
+PART_FIELDS: Mapping[str, frozenset[str]] = {
+    "versions": _PAGES,
+    "uploads": _PAGES,
+    "uploadId": frozenset({"partNumber", "part-number-marker", "max-parts"}),
+    "select": frozenset({"select-type"}),
+    **{
+        it: frozenset({"id"}) for it in ("analytics", "intelligent-tiering", "inventory", "metrics")
+    },
+}
+VERSIONED_PARTS = frozenset({"acl", "attributes", "legal-hold", "retention", "tagging"})
 NEUTRAL_PREFIXES = ("response-", "x-amz-checksum-", "x-amz-sdk-checksum-algorithm")
 LISTS = frozenset({"ListBucket", "ListBucketVersions", "ListBucketMultipartUploads"})
 # Headers of writes that need another action on the same resource.

@@ -31,12 +31,16 @@ from hostelry.permissions.needs.object_actions import (
     OBJECT_ITSELF,
     OBJECT_PARTS,
     OF_VERSION,
+    PART_FIELDS,
     SERVICE_ARN,
     SERVICE_FIELDS,
     SERVICE_ITSELF,
     UNKNOWN,
+    VERSIONED_PARTS,
 )
 from hostelry.permissions.needs.object_place import (
+    COPY_SOURCE,
+    RENAME_SOURCE,
     ObjectPlace,
     UnclearRequestError,
     build_places,
@@ -68,8 +72,8 @@ class ObjectRequest(msgspec.Struct, frozen=True, kw_only=True):
 def needed_for_object_call(request: ObjectRequest) -> tuple[NeededPermission, ...]:
     """The permissions that a request needs, all of them. Never empty.
 
-    An unknown sub-resource, query field or method needs `UNKNOWN` on all resources, and the
-    method's own action, so that a deny of it holds. Raises UnclearRequestError if the object that
+    An unknown sub-resource, query field or method needs `UNKNOWN` on all resources, and the actions
+    that it may be, so that a deny of them holds. Raises UnclearRequestError if the object that
     the request is about can be read in several ways, or is named by a body that is not given.
     """
     return drop_repeats(_find_needed(request))
@@ -90,11 +94,11 @@ def _find_needed(request: ObjectRequest) -> Iterator[NeededPermission]:
         fields = read_query(request.query)
         action = _find_action(request.method, places[0], fields)
     except UnclearRequestError:
-        if request.method == "POST" and places[0].bucket and not places[0].key:
-            raise  # a form in the body may name the object
+        _check_other_places(request.method, places[0], headers, "")
         yield NeededPermission(action=UNKNOWN, resource=ALL)
-        yield from _need_plain_action(request.method, places)
+        yield from _need_likely_actions(request, places)
         return
+    _check_other_places(request.method, places[0], headers, action)
     if action == LIST_BUCKETS:
         yield NeededPermission(action=f"s3:{action}", resource=SERVICE_ARN)
         return
@@ -113,13 +117,36 @@ def _find_needed(request: ObjectRequest) -> Iterator[NeededPermission]:
         yield from _encrypt(request.kms_key, places[0], is_multipart=is_multipart)
 
 
-def _need_plain_action(method: str, places: Sequence[ObjectPlace]) -> Iterator[NeededPermission]:
-    """The action of a method without sub-resource, for an unknown operation."""
-    column = _find_column(method)
+def _check_other_places(
+    method: str, place: ObjectPlace, headers: Mapping[str, str], action: str
+) -> None:
+    """Raise UnclearRequestError if another object may be read or written than `action` is about.
+
+    An unknown action is "".
+    """
+    if method == "POST" and place.bucket and not place.key and action != DELETE_SEVERAL:
+        raise UnclearRequestError("a form in the body may name the object")
+    if RENAME_SOURCE in headers or (COPY_SOURCE in headers and action != "PutObject"):
+        raise UnclearRequestError("a header names another object")
+
+
+def _need_likely_actions(
+    request: ObjectRequest, places: Sequence[ObjectPlace]
+) -> Iterator[NeededPermission]:
+    """The actions that an unknown operation may be: without its query, and of each part of it."""
+    column = _find_column(request.method)
+    if column is None:
+        return
+    names = [it.partition("=")[0] for it in request.query.split("&")]
     for place in places:
-        if place.bucket and column is not None:
-            name = (OBJECT_ITSELF if place.key else BUCKET_ITSELF)[column] or "PutObject"
-            yield NeededPermission(action=f"s3:{name}", resource=place.arn)
+        bucket = ObjectPlace(place.bucket)
+        itself = OBJECT_ITSELF if place.key else BUCKET_ITSELF
+        likely = [(place, itself[column] or "PutObject")]
+        likely += [(bucket, BUCKET_PARTS[it][column]) for it in names if it in BUCKET_PARTS]
+        likely += [(place, OBJECT_PARTS[it][column]) for it in names if it in OBJECT_PARTS]
+        for where, action in likely:
+            if where.bucket and action:
+                yield NeededPermission(action=f"s3:{action}", resource=where.arn)
 
 
 def _find_column(method: str) -> int | None:
@@ -136,17 +163,20 @@ def _find_action(method: str, place: ObjectPlace, fields: Mapping[str, str]) -> 
     elif place.key:
         table, itself, known = OBJECT_PARTS, OBJECT_ITSELF, OBJECT_FIELDS
     parts = [name for name in fields if name in table]
-    _check_fields(fields, {*parts, *known})
     column = _find_column(method)
-    if column is None or len(parts) > 1:
+    if column is None or len(parts) > 1 or (parts and method == "HEAD"):
         raise UnclearRequestError(f"{method} with {parts} is not known")
+    if parts:
+        known = PART_FIELDS.get(parts[0], frozenset())
+        known |= {"versionId"} if place.key and parts[0] in VERSIONED_PARTS else set()
+    _check_fields(fields, known.union(parts))
     action = (table[parts[0]] if parts else itself)[column]
     if not action:
         raise UnclearRequestError(f"{method} with {parts} is not known")
     return action
 
 
-def _check_fields(fields: Mapping[str, str], known: set[str]) -> None:
+def _check_fields(fields: Mapping[str, str], known: frozenset[str]) -> None:
     for name in fields:
         neutral = name == "x-id" or name.lower() in CREDENTIALS
         if not (name in known or neutral or name.lower().startswith(NEUTRAL_PREFIXES)):

@@ -9,6 +9,7 @@ from urllib.parse import unquote, unquote_plus
 
 import msgspec
 
+COPY_SOURCE, RENAME_SOURCE = "x-amz-copy-source", "x-amz-rename-source"
 NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_")
 
 
@@ -112,7 +113,7 @@ def read_copy_source(headers: Mapping[str, str]) -> CopySource | None:
 
     The places have both readings of `+`, as a plus sign and as a space.
     """
-    text = headers.get("x-amz-copy-source")
+    text = headers.get(COPY_SOURCE)
     if text is None:
         return None
     path, mark, query = text.partition("?")
