@@ -12,7 +12,7 @@ SERVICE_ARN = "arn:aws:s3:::*"
 METHODS = ("GET", "PUT", "DELETE", "POST")
 LIST_BUCKETS, DELETE_SEVERAL = "ListAllMyBuckets", "DeleteObjects"
 # The actions of sub-resources by method. "" is an unknown operation: the object store (SeaweedFS
-# 4.48) ignores the sub-resources of such requests, and does what they do without them.
+# 4.48) ignores the sub-resources of such requests, and acts as without them.
 _OF_BUCKET: Mapping[str, tuple[str, str, str]] = {
     "accelerate": ("GetAccelerateConfiguration", "", ""),
     "acl": ("GetBucketAcl", "PutBucketAcl", ""),
@@ -99,9 +99,9 @@ PART_FIELDS: Mapping[str, frozenset[str]] = {
     "uploads": _PAGES,
     "uploadId": frozenset({"partNumber", "part-number-marker", "max-parts"}),
     "select": frozenset({"select-type"}),
-    **{
-        it: frozenset({"id"}) for it in ("analytics", "intelligent-tiering", "inventory", "metrics")
-    },
+    **dict.fromkeys(
+        ("analytics", "intelligent-tiering", "inventory", "metrics"), frozenset({"id"})
+    ),
 }
 VERSIONED_PARTS = frozenset({"acl", "attributes", "legal-hold", "retention", "tagging"})
 NEUTRAL_PREFIXES = ("response-", "x-amz-checksum-", "x-amz-sdk-checksum-algorithm")
