@@ -3,8 +3,9 @@
 from functools import partial
 
 from hostelry.api.authorization.finding import find_needed
+from hostelry.api.authorization.lookup import build_lookup
 from hostelry.api.context import CallContext, Params
-from hostelry.api.resource_lookup import build_lookup, find_key_policy
+from hostelry.api.resource_lookup import find_key_policy
 from hostelry.base.errors import ServiceError
 from hostelry.principals.decisions import Decisions, is_unlimited
 
@@ -21,7 +22,8 @@ def check_permissions(context: CallContext, service: str, operation: str, params
     caller = context.caller
     if caller is None or is_unlimited(caller):
         return
-    needed = find_needed(service, operation, params, context.scope, build_lookup(context))
+    lookup = build_lookup(context, caller.arn)
+    needed = find_needed(service, operation, params, context.scope, lookup)
     find_policy = partial(find_key_policy, context)
     refusal = DECISIONS.find_refusal(
         caller, needed, context.request_keys, find_policy, context.note_decision

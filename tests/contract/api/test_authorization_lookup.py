@@ -85,9 +85,11 @@ def test_every_form_of_a_key_is_the_same_key(api: Api, context: CallContext) -> 
     assert find(context, "kms:Encrypt", KeyId=other).resource == other
 
 
-def test_a_lookup_makes_no_keys(api: Api, context: CallContext) -> None:
-    find(context, "kms:Encrypt", KeyId="alias/aws/s3")
+def test_a_lookup_knows_managed_keys_and_makes_none(api: Api, context: CallContext) -> None:
+    found = find(context, "kms:Encrypt", KeyId="alias/aws/s3")
     assert api.state.kms_keys.list() == []
+    key = api.call("DescribeKey", "kms", KeyId="alias/aws/s3")["KeyMetadata"]
+    assert found.resource == key["Arn"]
 
 
 def test_every_form_of_a_secret_is_the_same_secret(api: Api, context: CallContext) -> None:

@@ -84,11 +84,6 @@ def _find_key_owner(context: CallContext, key_id: str) -> str:
     return next((it.arn for it in users if key_id in {key.id for key in it.access_keys}), "")
 
 
-def _find_key_arn(context: CallContext, name: str) -> str:
-    key = kms.get_key(context, name)
-    return key.arn if key is not None else ""
-
-
 def _find_customer_key_arn(context: CallContext, name: str) -> str:
     key = kms.get_key(context, name)
     return key.arn if key is not None and not key.aws_service else ""
@@ -115,7 +110,7 @@ _FINDERS: Mapping[str, Callable[[CallContext, str], str]] = {
     "user": _find_identity_arn("user"),
     "instance-profile": _find_identity_arn("instance-profile"),
     "access-key": _find_key_owner,
-    "key": _find_key_arn,
+    "key": kms.find_key_arn,
     "customer-key": _find_customer_key_arn,
     "secret": _find_secret_arn,
     "secret-key": _find_secret_key,

@@ -64,6 +64,19 @@ def get_key(context: CallContext, given: str) -> KmsKey | None:
     return found.value if found is not None and not _is_due(found.value, context.now) else None
 
 
+def find_key_arn(context: CallContext, given: str) -> str:
+    """The ARN of the key that `find_key` finds or makes, or "". Makes and erases nothing."""
+    key = get_key(context, given)
+    alias = "alias/" + given.rpartition("alias/")[2]
+    if key is None and alias in MANAGED and given in (alias, alias_arn(context.scope, alias)):
+        return key_arn(context.scope, _get_managed_id(context, alias))
+    return "" if key is None else key.arn
+
+
+def _get_managed_id(context: CallContext, alias: str) -> str:
+    return str(uuid5(NAMESPACE_URL, alias_arn(context.scope, alias)))
+
+
 def find_key_by_id(context: CallContext, given: str) -> Versioned[KmsKey]:
     """The key of a key id or key ARN. Operations that change a key take no alias."""
     if "alias/" in given:
@@ -155,7 +168,7 @@ def _make_managed_keys(context: CallContext) -> None:
     for name, service in MANAGED.items():
         if ALIASES.get(context, name) is not None:
             continue
-        key_id = str(uuid5(NAMESPACE_URL, alias_arn(scope, name)))
+        key_id = _get_managed_id(context, name)
         if KEYS.get(context, key_id) is None:
             key = KmsKey(
                 scope=scope,
