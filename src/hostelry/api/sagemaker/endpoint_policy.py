@@ -86,10 +86,10 @@ def _check_document(endpoint: Endpoint, document: str) -> None:
     if not document.isascii():
         raise _invalid("it has characters that are not ASCII")
     try:
-        statements = _read_statements(document)
+        parse_statements(document, DocumentKind.RESOURCE)
     except MalformedDocument as error:
         raise _invalid(str(error).rstrip(".")) from None
-    for number, statement in enumerate(statements, start=1):
+    for number, statement in enumerate(_list(json.loads(document)["Statement"]), start=1):
         problem = _find_problem(endpoint, statement)
         if problem is not None:
             raise _invalid(f"statement {number} {problem}")
@@ -97,21 +97,6 @@ def _check_document(endpoint: Endpoint, document: str) -> None:
 
 def _invalid(problem: str) -> ServiceError:
     return validation_error(f"The endpoint policy is not valid: {problem}.")
-
-
-def _read_statements(document: str) -> list[dict[str, Any]]:
-    """The statements as they are written. Raises MalformedDocument."""
-    try:
-        content = json.loads(document)
-    except (ValueError, RecursionError):
-        raise MalformedDocument("it is not JSON") from None
-    given = content.get("Statement") if isinstance(content, dict) else None
-    statements = [it for it in _list(given) if isinstance(it, dict)]
-    if len(statements) != len(_list(given)):
-        raise MalformedDocument("it has no statements")
-    bare = [{key: it[key] for key in it if "Principal" not in key} for it in statements]
-    parse_statements(json.dumps({**content, "Statement": bare}), DocumentKind.IDENTITY)
-    return statements
 
 
 def _find_problem(endpoint: Endpoint, statement: Mapping[str, Any]) -> str | None:
@@ -122,7 +107,7 @@ def _find_problem(endpoint: Endpoint, statement: Mapping[str, Any]) -> str | Non
     for action in _list(statement["Action"]):
         if action.lower() not in ACTIONS:
             return f"has the action {action:.100}; it may have {', '.join(ACTIONS.values())}"
-    principal = statement.get("Principal")
+    principal = statement["Principal"]
     if not isinstance(principal, dict) or set(principal) != {"AWS"}:
         return "needs a Principal with AWS accounts, users or roles"
     for name in _list(principal["AWS"]):
@@ -132,6 +117,8 @@ def _find_problem(endpoint: Endpoint, statement: Mapping[str, Any]) -> str | Non
                 " of the root, users, roles and sessions of an account"
             )
     components = endpoint.scope.arn("inference-component", "")
+    if "Resource" not in statement:
+        return f"needs a Resource, such as {endpoint.arn}"
     for resource in _list(statement["Resource"]):
         if resource != endpoint.arn and not resource.startswith(components):
             return (

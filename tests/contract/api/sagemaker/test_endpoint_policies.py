@@ -128,13 +128,13 @@ def test_a_policy_may_have(api: Api, statements: list[dict[str, Any]]) -> None:
 
 @cases(
     "document, problem",
-    case("not JSON", "{", "it is not JSON"),
-    case("not an object", "[]", "it has no statements"),
+    case("not JSON", "{", "This policy contains invalid Json"),
+    case("not an object", "[]", "Syntax errors in policy"),
     case("no statements", build(), "Syntax errors in policy"),
-    case("a statement that is not an object", build("x"), "it has no statements"),  # type: ignore[arg-type]
+    case("a statement that is not an object", build("x"), "Syntax errors in policy"),  # type: ignore[arg-type]
     case("an unknown member", build(STATEMENT, Extra=1), "Syntax errors in policy"),
     case("other characters", build(without("Sid", Sid="x")).replace('"x"', '"é"'), "not ASCII"),
-    case("no principal", build(without("Principal")), "needs a Principal"),
+    case("no principal", build(without("Principal")), "Missing required field Principal"),
     case("everybody", build(without("Principal", Principal="*")), "needs a Principal"),
     case(
         "every account", build(without("Principal", Principal={"AWS": "*"})), "the principal *;"
@@ -146,7 +146,7 @@ def test_a_policy_may_have(api: Api, statements: list[dict[str, Any]]) -> None:
     case(
         "roles by a pattern",
         build(without("Principal", Principal={"AWS": "arn:aws:iam::111122223333:role/*"})),
-        "the principal arn:aws:iam::111122223333:role/*;",
+        "Invalid principal in policy",
     ),
     case(
         "principals that are left out",
@@ -160,6 +160,7 @@ def test_a_policy_may_have(api: Api, statements: list[dict[str, Any]]) -> None:
         "actions that are left out", build(without("Action", NotAction="sagemaker:DeleteEndpoint")),
         "NotAction",
     ),
+    case("no resource", build(without("Resource")), "statement 1 needs a Resource"),
     case("all resources", build({**STATEMENT, "Resource": "*"}), "the resource *;"),
     case(
         "another endpoint", build(STATEMENT, {**without("Sid"), "Resource": ARN + "2"}),
