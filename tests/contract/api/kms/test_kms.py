@@ -1,8 +1,10 @@
 """KMS: keys, aliases and encryption under them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import json
 from typing import Any
 
+import Callable
+import Mapping
 import pytest
 from msgspec.structs import replace
 from tests.cases import case, cases
@@ -246,8 +248,10 @@ def test_aliases_are_made_moved_listed_and_deleted(
 
 def test_what_terraform_reads_of_a_key(kms: Kms, key_id: str) -> None:
     assert "kms:*" in kms("GetKeyPolicy", KeyId=key_id, PolicyName="default")["Policy"]
-    kms("PutKeyPolicy", KeyId=key_id, PolicyName="default", Policy='{"Version": "2012-10-17"}')
-    assert kms("GetKeyPolicy", KeyId=key_id)["Policy"] == '{"Version": "2012-10-17"}'
+    statement = {"Effect": "Allow", "Principal": "*", "Action": "kms:*", "Resource": "*"}
+    policy = json.dumps({"Version": "2012-10-17", "Statement": statement})
+    kms("PutKeyPolicy", KeyId=key_id, PolicyName="default", Policy=policy)
+    assert kms("GetKeyPolicy", KeyId=key_id)["Policy"] == policy
     assert kms("GetKeyRotationStatus", KeyId=key_id)["KeyRotationEnabled"] is False
     assert kms("ListResourceTags", KeyId=key_id)["Tags"] == [{"TagKey": "a", "TagValue": "b"}]
     kms("TagResource", KeyId=key_id, Tags=[{"TagKey": "c", "TagValue": "d"}])
