@@ -1,10 +1,9 @@
 """KMS: keys, aliases and encryption under them."""
 
-from collections.abc import json
+import json
+from collections.abc import Callable, Mapping
 from typing import Any
 
-import Callable
-import Mapping
 import pytest
 from msgspec.structs import replace
 from tests.cases import case, cases
