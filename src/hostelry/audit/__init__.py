@@ -1,0 +1,1 @@
+"""The audit trail: records of calls and acts, chained by hashes, in files or a database."""
