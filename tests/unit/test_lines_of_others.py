@@ -57,7 +57,6 @@ CUTTING = {
     "fleet/launch/container_arguments.py": BYTES,
     "fleet/launch/copy_log.py": BYTES,
     "graph/content.py": BYTES,
-    "control/audit.py": BYTES,
 }
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from hostelry.audit.trail import AuditTrail
 from hostelry.aws.temporary_keys import Session, TemporaryKeys
 from hostelry.base.errors import HostelryError, ServiceError
 from hostelry.base.root_key import RootKey
@@ -48,7 +49,7 @@ class CallContext(msgspec.Struct, frozen=True, kw_only=True):
     length of the event that caused this call. `foreign_s3` is the address of another object store
     than the platform's own, or empty. `verdict_of` describes the verdict on an endpoint's update.
     `is_late` returns True if no client waits for the answer. `worked_s` is the time that the call
-    has computed so far.
+    has computed so far. `trail` has the records of calls.
     """
 
     scope: Scope
@@ -78,6 +79,7 @@ class CallContext(msgspec.Struct, frozen=True, kw_only=True):
     verdict_of: Callable[[Endpoint], str | None] = lambda _: None
     is_late: Callable[[], bool] = lambda: False
     worked_s: Callable[[], float] = lambda: 0.0
+    trail: AuditTrail | None = None
 
     def check_time(self) -> None:
         """Raise ServiceError once the call is late or has computed for `MAX_WORK_S`.
@@ -111,6 +113,13 @@ class CallContext(msgspec.Struct, frozen=True, kw_only=True):
         if self.messaging is None:
             raise ServiceError("ServiceUnavailable", "Messages are not served here.", 503)
         return self.messaging
+
+    @property
+    def audit_trail(self) -> AuditTrail:
+        """The records of calls. Raises ServiceError 503 in a process without them."""
+        if self.trail is None:
+            raise ServiceError("ServiceUnavailable", "Events are not looked up here.", 503)
+        return self.trail
 
     @property
     def event_calls(self) -> CallRows:

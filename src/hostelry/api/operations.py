@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from hostelry.api import ec2, ecr, events, scheduler, secretsmanager, sts
+from hostelry.api import cloudtrail, ec2, ecr, events, scheduler, secretsmanager, sts
 from hostelry.api.application_autoscaling import activity, policy, scalable_target, scheduled_action
 from hostelry.api.cloudwatch import (
     alarm,
@@ -290,6 +290,7 @@ SERVED: Mapping[str, Mapping[str, Operation]] = {
         "UntagLogGroup": group.untag_log_group,
         "ListTagsLogGroup": group.list_tags_log_group,
     },
+    "cloudtrail": {"LookupEvents": cloudtrail.lookup_events},
     "sns": {
         "CreateTopic": topic.create_topic,
         "DeleteTopic": topic.delete_topic,
@@ -364,7 +365,7 @@ REFUSED: Mapping[tuple[str, str], str] = {
 }
 """The reasons of unsupported operations, which their errors state."""
 
-READS = ("Describe", "List", "Get", "Filter", "AssumeRole", "Simulate", "Test")
+READS = ("Describe", "List", "Get", "Filter", "Lookup", "AssumeRole", "Simulate", "Test")
 # These operations write no record: the file of messages has separate transactions.
 MESSAGE_OPERATIONS = frozenset(
     {

@@ -25,6 +25,7 @@ TARGETS: Mapping[str, str] = MappingProxyType(
         "AmazonEC2ContainerRegistry_V20150921": "ecr",
         "secretsmanager": "secretsmanager",
         "AWSEvents": "events",
+        "com.amazonaws.cloudtrail.v20131101.CloudTrail_20131101": "cloudtrail",
     }
 )
 """Target prefix (of X-Amz-Target and of Smithy paths) -> service."""

@@ -34,6 +34,7 @@ COPIED_BYTES = 64 * 1024  # a smaller file may be rewritten in place: its bytes 
 STILL_WITHIN_S = 2.0
 STILL_ATTEMPTS = 5
 LISTINGS = 100
+AUDIT_PER_RUN = ("lock", "reserve")
 PER_RUN = ("mini.options", "LOCK")  # the object store makes them at each start
 
 
@@ -95,6 +96,7 @@ def make_cut(home: Home, pause: Callable[[float], None]) -> Iterator[list[CutFil
             links.add_folder(home.objects / "data", skip=_is_per_run)
         for grown in (home.files, home.metrics, home.capture, home.tls, home.root / "topics"):
             links.add_folder(grown)
+        links.add_folder(home.audit, skip=lambda it: it.name in AUDIT_PER_RUN)
         for single in list_settings(home):
             links.add(single)
         yield [*databases, *links.files()]
@@ -116,8 +118,8 @@ def list_settings(home: Home) -> list[Path]:
         home.actions,
         home.prices,
         home.https_ca,
-        home.audit,
-        home.audit.with_name("audit.1.jsonl"),
+        home.former_audit,
+        home.former_audit.with_name("audit.1.jsonl"),
     )
     return [it for it in known if it.exists()]
 

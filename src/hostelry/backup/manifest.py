@@ -25,6 +25,7 @@ MAX_MANIFEST_BYTES = 1024 * 1024 * 1024
 TOP_NAMES = frozenset(
     {
         "actions.toml",
+        "audit",
         "audit.1.jsonl",
         "audit.jsonl",
         "capture",

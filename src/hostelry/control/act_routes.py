@@ -20,12 +20,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from hostelry.audit.acts import AuditEntry
+from hostelry.audit.trail import AuditTrail
 from hostelry.base.clock import Clock
 from hostelry.base.errors import RetryableError, ServiceError
 from hostelry.base.ids import new_copy_id, new_instance_id
 from hostelry.base.json import decode
 from hostelry.base.json_response import JsonResponse
-from hostelry.control.audit import MAX_CHARS, AuditEntry, AuditLog, AuditRows
+from hostelry.control.audit_routes import MAX_CHARS
 from hostelry.domain.endpoint import Endpoint
 from hostelry.domain.scope import Scope
 from hostelry.domain.shape import Shape
@@ -71,7 +73,7 @@ class ActDeps(msgspec.Struct, frozen=True, kw_only=True):
 
     state: State
     facts: Callable[[], Mapping[str, InstanceFacts]]
-    audit: AuditLog | AuditRows
+    audit: AuditTrail
     clock: Clock
     get_shape: Callable[[str], Shape]
     note_act: Callable[[Scope, str, str], None] = lambda *_: None

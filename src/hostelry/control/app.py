@@ -20,6 +20,9 @@ from hostelry import __version__
 from hostelry.api.context import CallContext, NotYetError
 from hostelry.api.iam.aws_policies import aws_policies
 from hostelry.api.operations import implementation, perform
+from hostelry.audit.caller import name_service
+from hostelry.audit.record import OWN_SOURCE
+from hostelry.audit.trail import AuditTrail
 from hostelry.aws.call import (
     ApiCall,
     find_target,
@@ -38,6 +41,7 @@ from hostelry.base.ids import new_request_id
 from hostelry.base.json_response import JsonResponse
 from hostelry.base.logging import about_request
 from hostelry.base.root_key import RootKey
+from hostelry.control.call_recorder import CallRecorder, NotedCall, explain_failure
 from hostelry.control.call_threads import CallThreads, answer_call
 from hostelry.control.gateway_routes import LoadRoutes, RouteRoutes, WakeRoutes
 from hostelry.control.jobs_routes import TransformRoutes, loaded_job_routes
@@ -61,7 +65,8 @@ from hostelry.logs.store import LogStore
 from hostelry.messaging.services import Messaging
 from hostelry.metrics.protocol import MetricStore
 from hostelry.metrics.sagemaker.load_aggregator import LoadAggregator
-from hostelry.principals.caller import request_keys
+from hostelry.principals.audited import describe_caller
+from hostelry.principals.caller import Caller, request_keys
 from hostelry.principals.records import find_caller
 from hostelry.reconcile.overview import (
     ai_benchmark_overview,
@@ -93,7 +98,7 @@ class ControlDeps(msgspec.Struct, frozen=True, kw_only=True):
     - `gateway_hosts`: the hosts with gateways
 
     `machine` has the resources of this machine. `find_price` returns the price per hour of an
-    instance type, or None if it is not known.
+    instance type, or None if it is not known. `trail` gets a record of each call.
     """
 
     state: State
@@ -122,6 +127,7 @@ class ControlDeps(msgspec.Struct, frozen=True, kw_only=True):
     note_step: Callable[[Owner, ApiCall], None] = lambda *_: None
     leader: Callable[[], dict[str, Any]] | None = None
     gateway_hosts: Callable[[], list[dict[str, Any]]] = list
+    trail: AuditTrail | None = None
 
 
 class VerifiedCaller(msgspec.Struct, frozen=True, kw_only=True):
@@ -194,6 +200,7 @@ class InternalApi:
         self._deps = deps
         self._seal = TokenSeal(deps.credentials.internal_key)
         self._threads = CallThreads()
+        self._recorder = CallRecorder(deps.trail)
         self._reports = PlacementReports(
             deps.state, lambda: deps.reconciler.instances.facts, monotonic_s
         )
@@ -296,55 +303,78 @@ class InternalApi:
 
         If it `may_wait`, raises NotYetError for a long poll without a message.
         """
+        noted = NotedCall(
+            scope=caller.scope,
+            at=self._deps.clock.now(),
+            request_id=request_id,
+            access_key_id=caller.identity.access_key_id,
+            address=caller.source_ip,
+            user_agent=request.headers.get("user-agent", ""),
+        )
         call: ApiCall | None = None
         try:
             target = find_target(request)
+            noted.service, noted.operation = target.service, target.operation
+            principal = self._find_principal(caller, noted)
             check_service(caller.signed_for, signing_name(target.service))
             # Checked before the parameters, because no parameter makes an unserved call valid.
             implementation(target.service, target.operation)
             call = parse_call(request, request_id)
-            context = self._build_context(caller, request, may_wait, until_s)
+            noted.params = call.params
+            self._recorder.check(noted)
+            context = self._build_context(caller, principal, noted, may_wait, until_s)
             result = perform(context, call.service, call.operation, call.params)
+            noted.result = result
             self._deps.note_step(caller.scope, call)
-            return serialize_result(call, result)
+            answer = serialize_result(call, result)
+            failure = None
         except NotYetError:
             raise
-        except ServiceError as error:
-            return serialize_error(error, call, request_id, request)
-        except RetryableError as error:
-            LOG.warning("request %s: %s", request_id, error)
-            busy = ServiceError("ServiceUnavailable", f"Try again: {error}", 503)
-            return serialize_error(busy, call, request_id, request)
-        except Exception:  # the outermost handler of every API operation
-            LOG.exception("request %s (%s) failed", request_id, call and call.operation)
-            message = f"An internal error occurred. The request id is {request_id}."
-            defect = ServiceError("InternalFailure", message, 500)
-            return serialize_error(defect, call, request_id, request)
+        except (ServiceError, RetryableError) as error:
+            failure = explain_failure(error, noted)
+        except Exception as defect:  # the outermost handler of every API operation
+            LOG.exception("request %s (%s) failed", request_id, noted.operation)
+            failure = explain_failure(defect, noted)
+        failure = self._recorder.record(noted, failure)
+        return answer if failure is None else serialize_error(failure, call, request_id, request)
 
     def _issue(self, session: Session) -> TemporaryKeys:
         keys = self._seal.issue(session)
         self._deps.on_keys_issued(keys)
         return keys
 
+    def _find_principal(self, caller: VerifiedCaller, noted: NotedCall) -> Caller | None:
+        """The principal that calls. None: a process of the platform. Raises ServiceError 403."""
+        if caller.is_platform:
+            noted.caller = name_service(caller.scope.account, OWN_SOURCE)
+            return None
+        owner = self._deps.credentials.account_id
+        found = find_caller(self._deps.state, aws_policies(), owner, caller.identity)
+        noted.caller = describe_caller(found)
+        return found
+
     def _build_context(
-        self, caller: VerifiedCaller, request: HttpRequest, may_wait: bool, until_s: float
+        self,
+        caller: VerifiedCaller,
+        principal: Caller | None,
+        noted: NotedCall,
+        may_wait: bool,
+        until_s: float,
     ) -> CallContext:
         deps, began_s, now = self._deps, worked_s(), self._deps.clock.now()
-        role_name, owner = deps.credentials.role_name, deps.credentials.account_id
-        found, keys = None, {}
-        if not caller.is_platform:
-            found = find_caller(deps.state, aws_policies(), owner, caller.identity)
-            keys = request_keys(
-                now=now,
-                region=caller.scope.region,
-                source_ip=caller.source_ip,
-                user_agent=request.headers.get("user-agent", ""),
-                is_secure=caller.is_secure,
-            )
+        role_name = deps.credentials.role_name
+        keys = request_keys(
+            now=now,
+            region=caller.scope.region,
+            source_ip=caller.source_ip,
+            user_agent=noted.user_agent,
+            is_secure=caller.is_secure,
+        )
         return CallContext(
             scope=caller.scope,
-            caller=found,
+            caller=principal,
             request_keys=keys,
+            note_decision=noted.note_decision,
             session=caller.identity.session,
             state=deps.state,
             now=now,
@@ -367,6 +397,7 @@ class InternalApi:
             verdict_of=deps.verdict_of,
             is_late=lambda: monotonic_s() > until_s,
             worked_s=lambda: worked_s() - began_s,
+            trail=deps.trail,
         )
 
 

@@ -8,17 +8,20 @@ import contextlib
 import logging
 import os
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from functools import partial
+from typing import Protocol
 
 import msgspec
 import sqlalchemy as sa
 
+from hostelry.audit.trail import AuditTrail
 from hostelry.base.clock import Clock
 from hostelry.base.concurrency import run_periodically
 from hostelry.base.errors import RetryableError
 from hostelry.base.json import decode
-from hostelry.control.audit import AuditLog, AuditRows
+from hostelry.control.audit_opening import open_platform_trail
 from hostelry.domain.load import LoadReceipt
-from hostelry.home.home import Home, UpConfig
+from hostelry.home.home import Credentials, Home, UpConfig
 from hostelry.home.home_paths import shown_paths
 from hostelry.logs.collector import Collector, LogFiles
 from hostelry.logs.retention import Retention, RetentionLimits
@@ -121,7 +124,7 @@ class ControlData(msgspec.Struct, frozen=True, kw_only=True):
     state: State
     messages: MessageTables
     metrics: DurableMetrics | SharedMetrics
-    audit: AuditLog | AuditRows
+    audit: AuditTrail
     close: Callable[[], None]
     receipts: Mapping[str, LoadReceipt] = msgspec.field(
         default_factory=dict
@@ -130,10 +133,16 @@ class ControlData(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def open_data(
-    home: Home, config: UpConfig, state: State, database: Database, clock: Clock
+    home: Home,
+    config: UpConfig,
+    credentials: Credentials,
+    state: State,
+    database: Database,
+    clock: Clock,
 ) -> ControlData:
     """Open control's data. `database` is the store's."""
     metrics: DurableMetrics | SharedMetrics
+    trail = open_platform_trail(home, config, credentials, database, clock)
     if config.store_url is not None:
         metrics = shared = SharedMetrics(
             MetricRows(database), clock, max_bytes=config.metrics_bytes
@@ -142,25 +151,31 @@ def open_data(
             state=state,
             messages=MessageTables(database),
             metrics=metrics,
-            audit=AuditRows(database),
-            close=metrics.close,
+            audit=trail,
+            close=partial(_close_all, trail, metrics),
             receipts=load_receipts(shared),
             keep_receipts=lambda it: shared.mark(RECEIPTS, msgspec.json.encode(it)),
         )
     metrics = DurableMetrics(home.metrics, clock, max_bytes=config.metrics_bytes)
     messages = SqliteFile(home.messages)
-
-    def close() -> None:
-        metrics.close()
-        messages.close()
-
     return ControlData(
         state=state,
         messages=MessageTables(messages),
         metrics=metrics,
-        audit=AuditLog(home.audit),
-        close=close,
+        audit=trail,
+        close=partial(_close_all, trail, metrics, messages),
     )
+
+
+class _Closable(Protocol):
+    def close(self) -> None:
+        """Close it."""
+        ...
+
+
+def _close_all(*parts: _Closable) -> None:
+    for part in parts:
+        part.close()
 
 
 def load_receipts(metrics: SharedMetrics) -> Mapping[str, LoadReceipt]:

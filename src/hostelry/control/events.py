@@ -13,13 +13,16 @@ from starlette.routing import Route
 
 from hostelry.api.context import CallContext
 from hostelry.api.operations import perform
+from hostelry.audit.caller import name_service
 from hostelry.aws.constraints import check_params
 from hostelry.aws.models import operation_model
 from hostelry.aws.tree import JSON_READERS, read_tree
 from hostelry.base.clock import Clock
 from hostelry.base.errors import RetryableError, ServiceError
+from hostelry.base.ids import new_request_id
 from hostelry.base.json import decode
 from hostelry.base.json_response import JsonResponse, refuse_invalid
+from hostelry.control.call_recorder import CallRecorder, NotedCall, explain_failure
 from hostelry.control.data import ControlData
 from hostelry.domain.event_rule import EventCall
 from hostelry.domain.event_schedule import EventSchedule
@@ -53,7 +56,7 @@ def build_schedule_runner(
     """Build the runner over the schedules of `state`. Control performs its calls."""
 
     def invoke(schedule: EventSchedule, call: TargetCall) -> None:
-        perform_call(context_of(schedule.scope), call)
+        perform_call(context_of(schedule.scope), call, "scheduler.amazonaws.com")
 
     def bury(schedule: EventSchedule, error: ServiceError) -> bool:
         return send_dead_letter(state, messaging, schedule, error, clock.now())
@@ -77,12 +80,34 @@ def build_schedule_runner(
     )
 
 
-def perform_call(context: CallContext, call: TargetCall) -> None:
-    """Check `call` against the service's model like a client's call, and perform it."""
-    shape = operation_model(call.service, call.operation).input_shape
-    params = read_tree(shape, dict(call.params), "", JSON_READERS)
-    check_params(shape, params)
-    perform(context, call.service, call.operation, params)
+def perform_call(context: CallContext, call: TargetCall, invoked_by: str) -> None:
+    """Check `call` against the service's model like a client's call, and perform it.
+
+    The audit trail gets a record of it, as a call of the service `invoked_by`.
+    """
+    recorder = CallRecorder(context.trail)
+    noted = NotedCall(
+        scope=context.scope,
+        at=context.now,
+        request_id=new_request_id(),
+        user_agent=invoked_by,
+        service=call.service,
+        operation=call.operation,
+        params=call.params,
+        caller=name_service(context.scope.account, invoked_by),
+    )
+    recorder.check(noted)
+    failure = None
+    try:
+        shape = operation_model(call.service, call.operation).input_shape
+        params = read_tree(shape, dict(call.params), "", JSON_READERS)
+        check_params(shape, params)
+        noted.result = perform(context, call.service, call.operation, params)
+    except Exception as error:
+        failure = explain_failure(error, noted)
+        raise
+    finally:
+        recorder.record(noted, failure)
 
 
 def send_dead_letter(
@@ -224,7 +249,7 @@ def build_call_runner(
     def invoke(call: EventCall, target: TargetCall) -> None:
         # If an object's event starts a job, the job's chain is one longer than the object's.
         context = replace(context_of(call.scope), chain_length=call.chain_length + 1)
-        perform_call(context, target)
+        perform_call(context, target, "events.amazonaws.com")
 
     def count(call: EventCall, name: str) -> None:
         metric = Metric(namespace=EVENTS, name=name, dimensions=(("RuleName", call.source),))

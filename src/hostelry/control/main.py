@@ -29,7 +29,7 @@ from hostelry.base.root_key import RootKey
 from hostelry.cluster.gateway_hosts import GatewayHostRoutes
 from hostelry.control.act_routes import ActDeps, OperatorActRoutes
 from hostelry.control.app import ControlDeps, build_app
-from hostelry.control.audit import AuditRoutes
+from hostelry.control.audit_routes import AuditRoutes
 from hostelry.control.comparisons import Comparisons
 from hostelry.control.copy_routes import AGENT_TIMEOUT_S, CopyCacheRoutes, CopyMetricsRoutes
 from hostelry.control.cost_routes import CostRoutes
@@ -115,7 +115,7 @@ async def _lead(
     ensure_execution_role(state, owner, credentials.role_name, made_at)
     clock = SystemClock()
     census = CensusTaker(state, lambda: reconciler.instances.facts, home.root, monotonic_s)
-    data = open_data(home, config, state, term.database, clock)
+    data = open_data(home, config, credentials, state, term.database, clock)
     scaling = Scaling(home, config, credentials, data, clock, get_shape, census.take)
     logs = LogCollection(home, config, clock)
     deps = replace(
@@ -181,6 +181,7 @@ async def _lead(
                 note_step=steps.note_call,
                 leader=None if term.epoch is None else term.leader,
                 gateway_hosts=gateway_hosts.shown,
+                trail=data.audit,
             )
         )
         await _run(front, app, reconciler, principals.board.close)

@@ -276,6 +276,7 @@ class Scaling:
             metrics=self.metrics,
             checks_roles=not config.any_role,
             messaging=self.messages.services,
+            trail=self._data.audit,
         )
 
 

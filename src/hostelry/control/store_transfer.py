@@ -14,10 +14,12 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy import Connection, MetaData
 
+from hostelry.audit import former
+from hostelry.audit import rows as audit_rows
+from hostelry.audit.transfer import read_folder, write_folder
 from hostelry.base.errors import TerminalError, UsageError
 from hostelry.base.files import expand_user, sync_folder
-from hostelry.control import audit, data
-from hostelry.control.audit import AuditLog, AuditRows
+from hostelry.control import data
 from hostelry.control.data import MetricRows
 from hostelry.home.cut_off_copy import is_marked, mark, refuse_marked, unmark
 from hostelry.home.home import Home, load_credentials
@@ -58,15 +60,17 @@ DURABLE = (
     DurableTables(MESSAGES, lambda home: home.messages),
     DurableTables(OBJECTS.metadata, lambda home: home.jobs),  # the queue's, too
     DurableTables(BATCHES, lambda home: home.jobs),
+    DurableTables(audit_rows.MARKS, lambda home: home.state),
 )
 
 
 HISTORIES = sa.MetaData()
-for _metadata in (data.METADATA, audit.METADATA, batch_tables.SHARED):
+for _metadata in (
+    data.METADATA, audit_rows.RECORDS, former.METADATA, batch_tables.SHARED,
+):  # fmt: skip
     for _table in _metadata.sorted_tables:
         _table.to_metadata(HISTORIES)
 FORMS = ((SEGMENT, PartKind.SEGMENT), (SNAPSHOT, PartKind.SNAPSHOT))
-ALL_ENTRIES = 2**31
 ALL_TABLES = (*(it.metadata for it in DURABLE), HISTORIES)
 TIMEOUT_S = 600.0  # for one statement, which may read or empty a large table
 
@@ -87,7 +91,8 @@ def load_histories(home: Home) -> Iterator[Database]:
             stack.callback(database.close)
             database.create(HISTORIES)
             _read_metrics(home.metrics, MetricRows(database))
-            _read_audit(home.audit, database)
+            read_folder(home.audit, database)
+            former.read_files(home.former_audit, database)
             read_files(home.files, home.jobs, database)
         yield database
 
@@ -100,15 +105,19 @@ def save_histories(database: Database, home: Home) -> None:
     removes the mark. Raises TerminalError.
     """
     folder = home.metrics.with_name("metrics.copied")
+    trail = home.audit.with_name("audit.copied")
     with _explain_errors(home):
-        shutil.rmtree(folder, ignore_errors=True)
+        for scratch in (folder, trail):
+            shutil.rmtree(scratch, ignore_errors=True)
         _write_metrics(MetricRows(database), folder)
+        write_folder(database, trail)
         mark(home)
         write_files(database, home.files)
-        AuditLog(home.audit).replace(AuditRows(database).newest(ALL_ENTRIES))
-        if home.metrics.exists():
-            shutil.rmtree(home.metrics)
-        folder.rename(home.metrics)
+        former.write_file(database, home.former_audit)
+        for scratch, place in ((folder, home.metrics), (trail, home.audit)):
+            if place.exists():
+                shutil.rmtree(place)
+            scratch.rename(place)
         sync_folder(home.root)
 
 
@@ -149,14 +158,6 @@ def _write_metrics(rows: MetricRows, folder: Path) -> None:
             finally:
                 file.close()
     sync_folder(folder)
-
-
-def _read_audit(path: Path, database: Database) -> None:
-    entries = reversed(AuditLog(path).newest(ALL_ENTRIES))
-    found = [{"endpoint": it.endpoint, "entry": msgspec.json.encode(it)} for it in entries]
-    if found:
-        with database.write() as connection:
-            connection.execute(sa.insert(audit.AUDIT), found)
 
 
 class StoreSide(msgspec.Struct, frozen=True, kw_only=True):

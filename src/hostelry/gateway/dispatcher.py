@@ -65,7 +65,8 @@ class Dispatcher(msgspec.Struct, frozen=True, kw_only=True):
 
     Load balancers ask /health. It answers 503 with the reason that `why_unhealthy` returns, and 200
     without a reason. `own_names` is set if no key is required. Requests with another Host are then
-    refused, because a web page may have sent them.
+    refused, because a web page may have sent them. `note_invocation` gets each invocation that is
+    over, with its request id, for the audit trail.
     """
 
     runtime: ApiHandler
@@ -78,6 +79,7 @@ class Dispatcher(msgspec.Struct, frozen=True, kw_only=True):
     traces: ApiHandler | None = None
     console: ApiHandler | None = None
     own_names: frozenset[str] | None = None
+    note_invocation: Callable[[Exchange, str], None] | None = None
     why_unhealthy: Callable[[], str | None] = lambda: None
 
     def admit(self, request: HttpRequest) -> bool:
@@ -119,6 +121,8 @@ class Dispatcher(msgspec.Struct, frozen=True, kw_only=True):
         finally:
             if exchange.trace is not NO_TRACE:
                 self.calls.end(exchange.trace, is_whole=exchange.finished)
+            if self.note_invocation is not None and exchange.caller is not None:
+                self.note_invocation(exchange, request_id)
             no_request(token)
 
     def refusal_answer(self, refusal: HttpRefusedError) -> HttpResponse:
@@ -161,6 +165,7 @@ class Dispatcher(msgspec.Struct, frozen=True, kw_only=True):
     ) -> None:
         """Answer with `error`. If the answer has begun, it is cut off instead."""
         exchange.trace.fail(error.http_status, error.code, error.message)
+        exchange.error = error
         if not exchange.started:
             exchange.respond(handler.error_answer(error, exchange.request, request_id))
 

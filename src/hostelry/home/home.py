@@ -102,6 +102,7 @@ class UpConfig(SharedSettings):
     hold_bytes: int = 256 * 1024 * 1024
     metrics_bytes: int = 256 * 1024 * 1024  # of memory, in control
     logs_bytes: int = 1024 * 1024 * 1024  # of log events on disk
+    audit_bytes: int = 1024 * 1024 * 1024  # of the audit log
     copy_user: CopyUser | None = None  # of copies that are programs. None: Hostelry's own user
     copy_user_problem: str | None = None  # the reason for None, and the remedy
     files_bytes: int = 20 * 1000**3  # of an account's files of OpenAI's API
@@ -398,7 +399,17 @@ class Home(msgspec.Struct, frozen=True):
 
     @property
     def audit(self) -> Path:
-        """The audit log: acts of people, one JSON object a line."""
+        """The folder of the audit trail."""
+        return self.root / "audit"
+
+    @property
+    def audit_head(self) -> Path:
+        """The newest record of an audit trail in PostgreSQL."""
+        return self.root / "audit-head"
+
+    @property
+    def former_audit(self) -> Path:
+        """The acts that versions before the audit trail noted."""
         return self.root / "audit.jsonl"
 
     @property

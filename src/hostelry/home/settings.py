@@ -135,6 +135,15 @@ class SharedSettings:
         within(1, 3653),
         read_by="control",
     )
+    audit_days: int = setting(
+        90, "Days to keep records of the audit log.", within(1, 3653), read_by="control"
+    )
+    audit_invocations: bool = setting(
+        False,
+        "Record each invocation in the audit log, with its caller and outcome.",
+        commands=GATEWAYS,
+        read_by="gateway",
+    )
     log_format: str = setting(
         TEXT,
         "Format of the platform's logs: text or json.",

@@ -132,6 +132,14 @@ class UpOptions(SharedSettings):
         convert=to_binary_bytes,
         read_by="control",
     )
+    audit_mb: float = setting(
+        1024.0,
+        "Disk limit for the audit log. The oldest records are removed.",
+        within(32, 1024 * 1024),
+        config="audit_bytes",
+        convert=to_binary_bytes,
+        read_by="control",
+    )
     copy_user: str = setting(
         AUTO,
         "User of copies that are programs: auto (a separate user per copy, if Hostelry runs as "

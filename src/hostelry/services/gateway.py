@@ -43,6 +43,7 @@ from hostelry.dataplane.control_client import ControlClient, HttpControlClient, 
 from hostelry.dataplane.http.acceptor import NoPeers, Peers
 from hostelry.dataplane.http.reader import HttpLimits
 from hostelry.dataplane.http.server import HttpServer
+from hostelry.dataplane.invocation_audit import InvocationAudit
 from hostelry.dataplane.metering.load_sender import LoadSender
 from hostelry.dataplane.metering.meter import Meter
 from hostelry.dataplane.routes import PublishedRoutes, RouteFile, RouteSource
@@ -94,6 +95,7 @@ from hostelry.services.worker_parts import (
     REPORTS_IDLE_S,
     build_session_exchange,
     capture_sender,
+    invocation_audit,
     load_sender,
     mirror_limits,
     open_spool,
@@ -136,8 +138,7 @@ def build_gateway(
     Without `counts` and `memory` nothing is shared. Without `control` no wake is sent.
     """
     clock = SystemClock()
-    memory = memory or open_own_memory(clock.now)
-    control = control or NoControl()
+    memory, control = memory or open_own_memory(clock.now), control or NoControl()
     to_control = memory.to_control(pool)
     callers = build_callers(config, credentials, memory.principals, clock)
     draw = random.Random().random
@@ -193,6 +194,7 @@ def build_gateway(
         calls=calls,
         why_unhealthy=lambda: why_unhealthy(routes, memory.is_draining()),
         own_names=frozenset({config.host}) if config.insecure_no_auth else None,
+        note_invocation=memory.note_invocation,
     )
     return Gateway(
         dispatcher=dispatcher,
@@ -361,8 +363,11 @@ async def serve(home: Home, worker: int, listening: socket.socket | None) -> Non
     principals = published_principals(home, config, credentials, to_control(pool), clock)
     memory = open_shared_memory(home, config, clock.now, spans, exchanged)
     workers = AllWorkers(home, config.gateway_workers, worker, memory.calls)
+    reports = UpstreamPool(REPORTS_IDLE_S)
+    audit = invocation_audit(config, credentials, name, to_control(reports))
     memory = replace(
         memory,
+        note_invocation=None if audit is None else audit.note,
         spool=open_spool(home, config, name),
         mirror=partial(connect, home.mirror) if config.mirror_process else None,
         workers=workers,
@@ -387,7 +392,6 @@ async def serve(home: Home, worker: int, listening: socket.socket | None) -> Non
     if config.insecure_no_auth:
         LOG.warning("signatures are not required: any client that can connect acts as the owner")
     heartbeats = loop.create_task(answer_heartbeats(listener, workers.answer_line))
-    reports = UpstreamPool(REPORTS_IDLE_S)
     sender = load_sender(config, credentials, gateway.meter, name, to_control(reports))
     captured = capture_sender(config, credentials, gateway.capture, name, to_control(reports))
     tasks = {
@@ -402,8 +406,7 @@ async def serve(home: Home, worker: int, listening: socket.socket | None) -> Non
             run_periodically("reporting data capture", captured.send, REPORT_S)
         ),
     }
-    if spans is not None:
-        tasks["exporting traces"] = loop.create_task(spans.run())
+    tasks |= start_optional(spans, audit)
     cause = await wait_for_end(tasks, stopping)
     LOG.info("closing: %d connections", server.num_connections)
     await server.stop(STOP_GRACE_S)
@@ -411,7 +414,7 @@ async def serve(home: Home, worker: int, listening: socket.socket | None) -> Non
     for task in tasks.values():
         task.cancel()
     await asyncio.gather(*tasks.values(), return_exceptions=True)
-    await send_last(gateway, sender, captured, spans)
+    await send_last(gateway, sender, captured, spans, audit)
     reports.close()
     pool.close()
     heartbeats.cancel()
@@ -419,13 +422,28 @@ async def serve(home: Home, worker: int, listening: socket.socket | None) -> Non
         raise TerminalError(cause)
 
 
+def start_optional(
+    spans: TraceExport | None, audit: InvocationAudit | None
+) -> dict[str, "asyncio.Task[None]"]:
+    """Start the tasks that the operator's settings ask for."""
+    loop, tasks = asyncio.get_running_loop(), {}
+    if spans is not None:
+        tasks["exporting traces"] = loop.create_task(spans.run())
+    if audit is not None:
+        tasks["reporting invocations"] = loop.create_task(audit.report_forever())
+    return tasks
+
+
 async def send_last(
     gateway: Gateway,
     sender: LoadSender,
     captured: CaptureReportSender,
     spans: TraceExport | None,
+    audit: InvocationAudit | None,
 ) -> None:
     """Send the worker's captures, reports and spans that are not sent yet."""
+    if audit is not None:
+        await audit.finish()
     await gateway.capture.finish()
     await sender.finish()
     await captured.send()

@@ -11,6 +11,7 @@ from hostelry.base.clock import monotonic_ns
 from hostelry.dataplane.balancing.adapter_places import AdapterPlaces
 from hostelry.dataplane.balancing.sessions import SessionDict, Sessions, SessionTable
 from hostelry.dataplane.capture.spool import Spool
+from hostelry.dataplane.http.exchange import Exchange
 from hostelry.dataplane.shared.map import SharedMap
 from hostelry.dataplane.shared.mapped_file import LockedError
 from hostelry.dataplane.shared.session_exchange import SharedSessions
@@ -30,7 +31,8 @@ class GatewayMemory(msgspec.Struct, frozen=True, kw_only=True):
     Without `spool` nothing is captured. `mirror` connects to the mirror process. Without it the
     worker mirrors requests itself. Without `workers` this is the only one. `is_draining`: a load
     balancer should send nothing more to this gateway. `to_control` sends requests to control.
-    Without `principals` only the first account's root has keys.
+    Without `principals` only the first account's root has keys. `note_invocation` gets each
+    invocation that is over, with its request id.
     """
 
     sessions: Sessions
@@ -42,6 +44,7 @@ class GatewayMemory(msgspec.Struct, frozen=True, kw_only=True):
     is_draining: Callable[[], bool] = lambda: False
     to_control: Callable[[Upstream], Upstream] = lambda pool: pool
     principals: PrincipalSource | None = None
+    note_invocation: Callable[[Exchange, str], None] | None = None
 
 
 def open_own_memory(now: Callable[[], float]) -> GatewayMemory:

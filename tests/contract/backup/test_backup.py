@@ -53,6 +53,7 @@ FILES = {
     "kms.key": b"k" * 32,
     "audit.jsonl": b"{}\n",
     "audit.1.jsonl": b"{}\n",
+    "audit/000000000001.jsonl": b"{}\n",
     "topics/alerts.jsonl": b"{}\n",
     "images.toml": b"",
     "prices.toml": b"",
@@ -63,6 +64,8 @@ PER_RUN = {
     "objects/identities.json": b"{}",
     "run/control.json": b"{}",
     "routes.json": b"{}",
+    "audit/lock": b"",
+    "audit/reserve": b"0" * 100,
     "instances/i-1/cache/weights": b"w",
     "logs/control.log": b"words",
 }
@@ -274,7 +277,7 @@ def test_a_home_that_has_state_is_not_overwritten(home: Home, folder: Path) -> N
     before = contents(home.root)
     with pytest.raises(TerminalError) as refused:
         restore(folder, home.root, nothing)
-    assert "is not an empty home: it has audit.1.jsonl, audit.jsonl" in str(refused.value)
+    assert "is not an empty home: it has audit, audit.1.jsonl" in str(refused.value)
     assert {name: contents(home.root)[name] for name in before} == before
 
 

@@ -11,13 +11,16 @@ import msgspec
 from sqlalchemy import MetaData
 from sqlalchemy.dialects import postgresql
 
+from hostelry.audit.acts import AuditEntry
+from hostelry.audit.former import METADATA as FORMER_AUDIT
+from hostelry.audit.invocation import InvocationReport
+from hostelry.audit.rows import MARKS as AUDIT_MARKS
+from hostelry.audit.rows import RECORDS as AUDIT_RECORDS
 from hostelry.cluster.gateway_hosts import GatewayHost, GatewayHostList
 from hostelry.cluster.join_routes import JoinedFiles, JoinRequest
 from hostelry.cluster.join_token import JoinedHost, TokenRecord
 from hostelry.cluster.keeper import Renewal, Renewed
 from hostelry.cluster.leader_view import LeaderAnswer
-from hostelry.control.audit import METADATA as AUDIT
-from hostelry.control.audit import AuditEntry
 from hostelry.control.data import METADATA as METRICS
 from hostelry.dataplane.balancing.model_balancer import ModelLease
 from hostelry.dataplane.balancing.sessions import KEY_BYTES as SESSION_KEY_BYTES
@@ -57,7 +60,7 @@ MESSAGES_BY_HTTP: Sequence[Any] = (
     LoadReport, Wake, WantedReply, RouteSnapshot, RouteDelta, GatewayHost, GatewayHostList,
     LeaderAnswer, AsyncMetricsReport, CaptureReport, DataLogReport, ObjectEvent, TargetCheck,
     PublicationRequest, TransformEnd, TransformProgressReport, TransformSnapshot, EndpointKnown,
-    BenchmarkEnd, BenchmarkSnapshot, AiBenchmarkEnd, AiBenchmarkSnapshot,
+    BenchmarkEnd, BenchmarkSnapshot, AiBenchmarkEnd, AiBenchmarkSnapshot, InvocationReport,
     JoinRequest, JoinedFiles, Renewal, Renewed, CopySpec, Observation, CopyPage, AskedModel,
     EndedLease, ModelLease, NodeOrder, Started,
 )  # fmt: skip
@@ -66,7 +69,8 @@ KEPT: Sequence[Any] = (
 )  # fmt: skip
 GROWING = STORE  # changed by Alembic. Other tables are created if missing, and never change
 FIXED: Sequence[MetaData] = (
-    BATCHES, SHARED_BATCHES, QUEUE, MESSAGES, AUDIT, METRICS, CLAIMS, LEASES, FLOORS.metadata,
+    BATCHES, SHARED_BATCHES, QUEUE, MESSAGES, FORMER_AUDIT, AUDIT_MARKS, AUDIT_RECORDS, METRICS,
+    CLAIMS, LEASES, FLOORS.metadata,
 )  # fmt: skip
 
 

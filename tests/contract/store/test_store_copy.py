@@ -1,16 +1,17 @@
 """A platform's records are moved between SQLite and PostgreSQL, all records or none."""
 
 import os
+import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 import sqlalchemy as sa
-from msgspec.structs import replace
 from tests.contract.jobs.test_request_queue import NOW, asked, claims, ids
 from tests.contract.jobs.test_shared_batches import claimed, uploaded
 from tests.contract.messages.test_message_tables import HOOK, delivery
@@ -18,15 +19,25 @@ from tests.postgres_rig import QUOTED_PASSWORD, postgres_database, postgres_serv
 from tests.unit.dataplane.routes_sample import HERE
 from tests.unit.jobs.batches.test_batch_work import Rig
 
+from hostelry.audit.acts import AuditEntry
+from hostelry.audit.check import ChainCheck
+from hostelry.audit.trail import AuditTrail
 from hostelry.base.clock import ManualClock
 from hostelry.base.errors import TerminalError
-from hostelry.control.audit import AuditEntry, AuditLog, AuditRows
+from hostelry.control.audit_opening import open_platform_trail, read_stored_trail
 from hostelry.control.data import MetricRows
 from hostelry.control.store_transfer import copy_store
 from hostelry.domain.llm_batch import BatchStatus
 from hostelry.domain.metric import Metric, MetricStat, Sample
 from hostelry.domain.scope import Scope
-from hostelry.home.home import Home, new_credentials, save_credentials
+from hostelry.home.home import (
+    Home,
+    UpConfig,
+    load_credentials,
+    new_credentials,
+    save_credentials,
+)
+from hostelry.home.platform_store import platform_database
 from hostelry.home.run_file import save_run_file
 from hostelry.jobs.batches.shared_files import SharedFiles
 from hostelry.jobs.queue.durable_queue import DurableQueue
@@ -309,26 +320,54 @@ def samples(place: Home | str, number: int = 0) -> float:
         return sum(it.value for it in store.datapoints(SCOPE, stat, NOW - 60, NOW + 60))
 
 
+def act(at: float) -> AuditEntry:
+    return AuditEntry(at=at, who="me", act="restart", target="e", outcome="accepted")
+
+
+@contextmanager
+def opened_trail(home: Home, url: str | None = None) -> Iterator[AuditTrail]:
+    """The trail of a home, or of its database."""
+    config = UpConfig(control_port=1, store_url=url)
+    with closing(platform_database(home, config)) as database:
+        keys, clock = load_credentials(home), ManualClock(5.0)
+        with closing(open_platform_trail(home, config, keys, database, clock)) as trail:
+            yield trail
+
+
+def is_whole(home: Home, url: str | None = None) -> bool:
+    """Whether the trail's chain is whole up to the head that the store notes."""
+    config = UpConfig(control_port=1, store_url=url)
+    with read_stored_trail(home, config, load_credentials(home)) as stored:
+        check = ChainCheck(stored.key, stored.anchor, stored.heads)
+        for place, lines in stored.reader.read_forwards():
+            for line in lines:
+                check.take(line, place)
+        check.finish()
+        return check.problems == [] and check.head in stored.heads
+
+
 def test_metrics_and_the_audit_log_go_to_postgresql_and_back(
     home: Home, url: str, tmp_path: Path
 ) -> None:
-    acts = [AuditEntry(at=it, who="me", act="restart", target="e", outcome="") for it in (1.0, 2.0)]
     assert samples(home, 3) == 4
-    for act in acts:
-        AuditLog(home.audit).append(act)
+    with opened_trail(home) as trail:
+        trail.append(act(1.0))
+    home.former_audit.write_bytes(msgspec.json.encode(act(2.0)) + b"\n")  # of an earlier version
     rows = copied(home.root, url)
-    assert rows["audit_entry"] == 2
+    assert (rows["audit_record"], rows["audit_entry"]) == (1, 1)
     assert rows["metric_part"] >= 2
     assert samples(url) == 5
-    with closing(open_database(url)) as database:
-        there = AuditRows(database)
-        assert there.newest(9) == acts[::-1]
-        acts.append(replace(acts[0], at=3.0))
-        there.append(acts[-1])
+    with opened_trail(home, url) as trail:
+        assert trail.newest(9) == [act(2.0), act(1.0)]
+        trail.append(act(3.0))
+    assert is_whole(home, url)
     other = a_home(tmp_path / "other")
+    shutil.copy(home.credentials, other.credentials)
     for _ in range(2):  # the second copy replaces the first
         copied(url, other.root, replace=True)
-        assert AuditLog(other.audit).newest(9) == acts[::-1]
+        assert is_whole(other)
+        with opened_trail(other) as trail:
+            assert trail.newest(9) == [act(3.0), act(2.0), act(1.0)]
         assert samples(other) == 6
     assert samples(home) == 5, "the source has what it had"
     assert not list(other.root.glob("*cop*"))

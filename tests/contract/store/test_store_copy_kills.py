@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 from tests.contract.messages.test_message_tables import delivery
-from tests.contract.store.test_store_copy import a_home, copied, fill, samples
+from tests.contract.store.test_store_copy import a_home, act, copied, fill, opened_trail, samples
 from tests.selection import runs_all
 
 from hostelry.base.errors import TerminalError
-from hostelry.control.audit import AuditEntry, AuditLog
 from hostelry.control.store_transfer import copy_store
 from hostelry.home.home import Home, UpConfig, load_credentials
 from hostelry.messaging.deliveries import Deliveries
@@ -86,9 +85,9 @@ def filled(home: Home, count: int) -> Home:
     with closing(open_database(home.messages)) as database:
         Deliveries(MessageTables(database)).accept([delivery(str(count))], [])
     samples(home, count)
-    for at in range(count):
-        entry = AuditEntry(at=at, who="me", act="restart", target="e", outcome="")
-        AuditLog(home.audit).append(entry)
+    with opened_trail(home) as trail:
+        for at in range(count):
+            trail.append(act(float(at)))
     return home
 
 
@@ -110,7 +109,7 @@ def test_a_home_is_whole_or_refused_whenever_a_copy_to_it_is_killed(
     shutil.copy(source.credentials, template.credentials)
     scratch = tmp_path / "scratch"
     before, wanted = content(template, scratch), content(source, scratch)
-    assert all(before[it] != wanted[it] for it in ("records", "audit_entry", "metric_part"))
+    assert all(before[it] != wanted[it] for it in ("records", "audit_record", "metric_part"))
     command = [sys.executable, "-c", KILLER, str(source.root), str(template.root), str(stride)]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=240)
     *kills, last = done.stdout.split()
@@ -134,7 +133,7 @@ def test_a_home_is_whole_or_refused_whenever_a_copy_to_it_is_killed(
             found.append("before" if whole == before else "wanted")
     assert found == sorted(found, key=["before", "refused", "wanted"].index)
     assert found.count("refused") * stride >= 8, (
-        "two files of acts, the metrics, three databases, the mark"
+        "the audit log, the metrics, three databases, the mark"
     )
     assert found[0] == "before"
     assert found[-1] == "wanted"

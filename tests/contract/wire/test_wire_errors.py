@@ -33,6 +33,7 @@ ANY_OPERATION = {
     "ec2": "DescribeRegions",
     "scheduler": "ListSchedules",
     "events": "ListRules",
+    "cloudtrail": "LookupEvents",
 }
 SPOKEN = [
     (service, protocol)

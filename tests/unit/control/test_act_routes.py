@@ -8,6 +8,7 @@ import httpx
 import pytest
 from starlette.applications import Starlette
 from tests.cases import case, cases
+from tests.unit.audit.samples import KEY, OWNER, FailingFiles
 from tests.unit.reconcile.samples import (
     SCOPE,
     Town,
@@ -18,11 +19,14 @@ from tests.unit.reconcile.samples import (
     variant,
 )
 
+from hostelry.audit.acts import AuditEntry
+from hostelry.audit.rows import TrailMarks
+from hostelry.audit.trail import AuditTrail
 from hostelry.control.act_routes import ActDeps, OperatorActRoutes
-from hostelry.control.audit import AuditEntry, AuditLog
 from hostelry.domain.endpoint import EndpointStatus
 from hostelry.store.memory import MemoryStore
 from hostelry.store.protocol import Key, Record, StoreUnavailable
+from hostelry.store.sqlite import SqliteFile
 
 HERE = {"account": SCOPE.account, "region": SCOPE.region, "who": "user ada"}
 
@@ -46,7 +50,10 @@ class Acts:
         self.town = Town(store=self.store)
         self.town.add(endpoint(deployment(variant())), component(copies=2))
         self.town.settle()
-        self.log = AuditLog(folder / "audit.jsonl")
+        self.files = FailingFiles(folder / "audit", KEY)
+        self.database = SqliteFile(folder / "state.db")
+        marks = TrailMarks(self.database, KEY)
+        self.log = AuditTrail(self.files, marks, KEY, OWNER, self.town.clock)
         self.noted: list[tuple[str, str]] = []
 
     def post(self, act: str, **body: object) -> httpx.Response:
@@ -87,6 +94,8 @@ class Acts:
 def acts(tmp_path: Path) -> Iterator[Acts]:
     built = Acts(tmp_path)
     yield built
+    built.log.close()
+    built.database.close()
     built.town.close()
 
 
@@ -194,9 +203,9 @@ def test_a_store_that_fails_is_no_refusal(acts: Acts) -> None:
     assert not acts.post("restart", component="base").json()["already"]
 
 
-def test_an_act_that_cannot_be_audited_is_not_carried_out(acts: Acts, tmp_path: Path) -> None:
+def test_an_act_that_cannot_be_audited_is_not_carried_out(acts: Acts) -> None:
     revision = acts.store.revision()
-    acts.log = AuditLog(tmp_path / "missing" / "audit.jsonl")
+    acts.files.is_full = True
     answer = acts.post("drain", instance=acts.instance)
     assert answer.status_code == 507
     assert "nothing was done" in answer.json()["error"]

@@ -11,6 +11,7 @@ import pytest
 from tests.cases import case, cases
 
 from hostelry import __version__
+from hostelry.audit.trail import AuditTrail
 from hostelry.aws.sigv4 import Identity
 from hostelry.aws.temporary_keys import Session
 from hostelry.base.clock import ManualClock
@@ -62,7 +63,7 @@ class BreakingStore(MemoryStore):
 class App:
     """The application over a memory store, and a client of it."""
 
-    def __init__(self) -> None:
+    def __init__(self, trail: AuditTrail | None = None) -> None:
         self.store = BreakingStore()
         self.noted: list[str] = []
         clock = ManualClock()
@@ -88,6 +89,7 @@ class App:
                 checks_roles=False,
                 metrics=MemoryMetrics(clock),
                 note_step=lambda _, call: self.noted.append(call.operation),
+                trail=trail,
             )
         )
         self.client = httpx.AsyncClient(
@@ -106,8 +108,8 @@ class App:
 
 
 @asynccontextmanager
-async def open_app() -> AsyncIterator[App]:
-    app = App()
+async def open_app(trail: AuditTrail | None = None) -> AsyncIterator[App]:
+    app = App(trail)
     async with app.client:
         yield app
 

@@ -3,10 +3,13 @@
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
+from hostelry.base.errors import ServiceError
 from hostelry.base.http import HttpRequest, HttpResponse
 from hostelry.dataplane.http.reader import Received
 from hostelry.dataplane.tracing.call_trace import NO_TRACE, CallTrace
 from hostelry.http1.heads import build_header_lines, build_status_line
+from hostelry.permissions.authorization import Authorization
+from hostelry.principals.caller import Caller
 
 BODILESS_STATUSES = frozenset({204, 304})
 JOIN_BELOW_BYTES = 16 * 1024  # one write and one copy beat two writes for small bodies
@@ -30,7 +33,9 @@ class Exchange:
     If an answer is `started` and never finished, the connection is cut. `keep_alive` turns False if
     the connection cannot carry another request. `verified` is called once the sender of the request
     is known. `body` is set if the request is served while its body arrives. `trace` notes the way
-    of a call, and is set once its sender is known. `address` is the client's address.
+    of a call, and is set once its sender is known. `address` is the client's address. `caller` and
+    `region` are set for an invocation, once its sender is known, and `decision` once its policies
+    were asked. `status` is the answer's, and `error` the failure that it reports.
     """
 
     __slots__ = (
@@ -39,10 +44,15 @@ class Exchange:
         "_sink",
         "address",
         "body",
+        "caller",
+        "decision",
+        "error",
         "finished",
         "keep_alive",
+        "region",
         "request",
         "started",
+        "status",
         "trace",
         "verified",
     )
@@ -64,12 +74,26 @@ class Exchange:
         self.finished = False
         self.verified = verified
         self.trace: CallTrace = NO_TRACE
+        self.caller: Caller | None = None
+        self.region = ""
+        self.decision: Authorization | None = None
+        self.status = 0
+        self.error: ServiceError | None = None
         self._sink = sink
         self._chunked = received.chunked_answer
         self._common_head = common_head
 
+    def note_caller(self, caller: Caller, region: str) -> None:
+        """Note the caller of an invocation."""
+        self.caller, self.region = caller, region
+
+    def note_decision(self, decision: Authorization) -> None:
+        """Note the decision on a permission of the caller."""
+        self.decision = decision
+
     def respond(self, response: HttpResponse) -> None:
         """Send a whole answer."""
+        self.status = response.status
         body = b"" if self._bodiless(response.status) else response.body
         head = b"%b%b%bContent-Length: %d\r\n%b\r\n" % (
             build_status_line(response.status),
@@ -89,6 +113,7 @@ class Exchange:
         if not self._chunked:
             self.keep_alive = False
         self.started = True
+        self.status = status
         coding = b"Transfer-Encoding: chunked\r\n" if self._chunked else b""
         self._sink.write(
             b"%b%b%b%b%b\r\n"

@@ -175,6 +175,7 @@ class AsyncRuntimeHandler(msgspec.Struct, frozen=True, kw_only=True):
         identity = await self.callers.identify(request)
         check_service(identity.service, SERVICE)
         caller = self.callers.resolve(identity)
+        exchange.note_caller(caller, identity.region)
         exchange.verified()
         scope = Scope(identity.account_id, identity.region)
         asked = parse_async_invocation(request)

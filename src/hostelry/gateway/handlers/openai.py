@@ -153,6 +153,7 @@ class Asker:
     def __init__(self, callers: Callers, exchange: Exchange, table: RouteTable) -> None:
         found = callers.find_bearer(exchange.request)
         self.caller = found.caller
+        exchange.note_caller(found.caller, callers.owner.region)
         self.scope = Scope(found.caller.account, callers.owner.region)
         self._models = found.models
         self._permits = callers.permits

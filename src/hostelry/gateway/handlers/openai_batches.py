@@ -72,6 +72,7 @@ class OpenAiBatchHandler(msgspec.Struct, frozen=True, kw_only=True):
         A batch may name any model of the account, so that its caller must be allowed to call all.
         """
         found = self.callers.find_bearer(exchange.request)
+        exchange.note_caller(found.caller, self.callers.owner.region)
         scope = Scope(found.caller.account, self.callers.owner.region)
         every = InvokedTarget(endpoint="*", component="*")
         refusal = self.callers.permits.find_refusal(

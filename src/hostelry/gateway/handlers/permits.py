@@ -73,7 +73,11 @@ class Permits:
             owned = ResourcePolicy(account=scope.account, policy=policy)
         needed = needed_for_invocation(operation, target, scope, partial(_find_tags, table))
         return self._decisions.find_refusal(
-            caller, needed, keys, lambda arn: owned if arn == own_arn else None
+            caller,
+            needed,
+            keys,
+            lambda arn: owned if arn == own_arn else None,
+            exchange.note_decision,
         )
 
 

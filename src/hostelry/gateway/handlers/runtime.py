@@ -149,6 +149,7 @@ class RuntimeHandler:
         identity = await self._callers.identify(request, invokes=True)
         check_service(identity.service, SERVICE)
         caller = self._callers.resolve(identity)
+        exchange.note_caller(caller, identity.region)
         exchange.verified()
         exchange.request = request = bind_principal(request, caller.principal)
         scope = Scope(identity.account_id, identity.region)

@@ -24,7 +24,7 @@ from hostelry.domain.shape import Shape
 from hostelry.events.call_rows import CallRows
 from hostelry.events.calls import build_object_calls
 from hostelry.events.runner import CallRunner
-from hostelry.home.home import Home, UpConfig
+from hostelry.home.home import Home, UpConfig, new_credentials
 from hostelry.store.database import open_database
 from hostelry.store.records import State
 
@@ -414,7 +414,8 @@ def test_an_invalid_body_of_the_s3_port_is_refused(
     home = Home(tmp_path)
     home.make()
     database = open_database(home.state)
-    data = open_data(home, UpConfig(control_port=1), state, database, clock)
+    keys = new_credentials("111122223333", "us-east-1")
+    data = open_data(home, UpConfig(control_port=1), keys, state, database, clock)
     server = EventServer(data, clock, messages.services, lambda _: pytest.fail("no call is made"))
     answer = TestClient(Starlette(routes=server.routes())).post(path, content=body)
     data.close()

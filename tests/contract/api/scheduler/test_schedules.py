@@ -349,4 +349,4 @@ def test_parameters_of_a_call_are_held_to_the_service_model(
     )
     call = TargetCall(service="sagemaker", operation="DeleteModel", params={"ModelName": "a b"})
     with pytest.raises(ServiceError, match="regular expression"):
-        perform_call(context, call)
+        perform_call(context, call, "scheduler.amazonaws.com")
