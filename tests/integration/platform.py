@@ -187,6 +187,10 @@ class Platform:
         """Run `hostelry chaos run NAME` with `cli`."""
         return self._run(["chaos", "run", name], arguments, code, timeout_s)
 
+    def audit(self, command: str, *arguments: str, code: int | None = 0) -> str:
+        """The output of `hostelry audit COMMAND`."""
+        return self._run(["audit", command], arguments, code).stdout
+
     def scaling(self, name: str, *arguments: str) -> str:
         """The output of `hostelry scaling NAME`. Fails the test if the command fails."""
         return self._run(["scaling", name], arguments, 0).stdout

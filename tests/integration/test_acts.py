@@ -20,7 +20,7 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
     home = Path(tmp_path_factory.mktemp("acts")) / "home"
     home.mkdir(mode=0o700)
     (home / "images.toml").write_text(ECHO_IMAGE)
-    with Platform(home, "--gateway-workers", "2") as found:
+    with Platform(home, "--gateway-workers", "2", "--audit-invocations") as found:
         yield found
 
 
@@ -102,12 +102,39 @@ def test_a_restart_and_a_drain_fail_no_request_though_control_is_killed(
         assert traffic.failed() == []
     print(f"{traffic.seen().total()} requests, none failed")
     assert "drain instance" in platform.scaling("timeline", "shared")
-    lines = [json.loads(it) for it in platform.home.audit.read_text().splitlines()]
-    assert [(it["act"], it["target"], it["outcome"]) for it in lines] == [
-        ("restart", "component base", "accepted"),
-        ("drain", f"instance {old}", "accepted"),
+    assert_trail(platform, old)
+
+
+def assert_trail(platform: Platform, drained: str) -> None:
+    """The audit log has the acts, the calls and the invocations, and its chain is whole."""
+    listed = ("list", "--json", "--limit", "100000", "--by")
+    own = json.loads(platform.audit(*listed, "EventSource=hostelry.internal"))
+    assert [(it["eventName"], it["requestParameters"]["target"]) for it in own][::-1] == [
+        ("restart", "component base"),
+        ("drain", f"instance {drained}"),
     ]
-    assert all(it["who"].startswith("user ") for it in lines)
+    assert all(it["additionalEventData"] == {"outcome": "accepted"} for it in own)
+    assert all(it["userIdentity"]["userName"].startswith("user ") for it in own)
+    cloudtrail = platform.boto3("cloudtrail")
+    wanted = [{"AttributeKey": "EventName", "AttributeValue": "CreateInferenceComponent"}]
+    (event,) = cloudtrail.lookup_events(LookupAttributes=wanted)["Events"]
+    record = json.loads(event["CloudTrailEvent"])
+    assert record["userIdentity"]["accessKeyId"] == platform.credentials.access_key_id
+    assert record["sourceIPAddress"] == "127.0.0.1"
+    assert "botocore" in record["userAgent"].lower()
+    variables = record["requestParameters"]["specification"]["container"]["environment"]
+    assert variables == {"ECHO_VERSION": "HIDDEN_DUE_TO_SECURITY_REASONS"}
+
+    def invocations() -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = json.loads(
+            platform.audit(*listed, "EventName=InvokeEndpoint")
+        )
+        return found
+
+    first = until(invocations, "invocations are recorded", WITHIN_S)[0]
+    assert first["requestParameters"]["endpointName"] == "shared"
+    assert first["additionalEventData"]["status"] == 200
+    assert "No record was changed or removed" in platform.audit("verify")
 
 
 @pytest.mark.thorough

@@ -56,4 +56,5 @@ def test_a_full_disk_stops_nothing_that_serves_and_loses_nothing_acknowledged(
         assert outcome.served is not None
         assert outcome.served.errors == {}
         assert "the disk is full" in str(outcome.details["refusal"])
+        assert "No record was changed or removed" in platform.audit("verify")
         wait_ready(platform, COMPONENT, copies=2)

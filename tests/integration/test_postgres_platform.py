@@ -1,6 +1,7 @@
 """A platform on PostgreSQL: control is killed, the server restarts, no password is shown."""
 
 import contextlib
+import json
 import stat
 import subprocess
 import threading
@@ -46,6 +47,9 @@ def test_a_platform_on_postgresql_survives_its_control_and_its_server(
             postgres_server().restart()
             until(lambda: put_model(platform, "after-restart"), "a model is created again")
         assert set(failures) <= {"ServiceUnavailable"}
+        made = json.loads(platform.audit("list", "--json", "--by", "EventName=CreateModel"))
+        assert "errorCode" not in made[0], "the newest call made the model"
+        assert "No record was changed or removed" in platform.audit("verify")
         platform.down()
         platform.flags = ()  # the home keeps its choice
         platform.start()

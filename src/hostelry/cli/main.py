@@ -67,6 +67,7 @@ COMMANDS = tuple(
         ("runtimes", "runtimes:runtimes", "Install, list and remove engines and frameworks."),
         ("scaling", "scaling:scaling", "Show scaling decisions, and choose a policy."),
         ("dashboards", "dashboards.command:dashboards", "Print files for Grafana and Prometheus."),
+        ("audit", "audit:audit", "List, verify and export the audit log."),
         ("store", "store:store", "Move records between SQLite and PostgreSQL."),
         ("prune", "prune:prune", "Show or remove unused uploads and models."),
         ("backup", "backup:backup", "Back up a running home, or verify a backup."),
