@@ -14,6 +14,7 @@ NAMES = (
     "keys_and_objects",
     "permission_cost",
     "store",
+    "audit",
     "job_queue",
     "kernels",
     "forward",

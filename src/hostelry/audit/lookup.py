@@ -15,6 +15,7 @@ ATTRIBUTES = (
     "AccessKeyId",
 )  # fmt: skip
 MAX_EXAMINED = 50_000  # records of one look-up
+MANY_OLD = 1000
 
 
 class FoundIdentity(msgspec.Struct, rename="camel"):
@@ -82,11 +83,15 @@ def find_page(
 ) -> FoundPage:
     """The first `limit` wanted records of `lines`, which are newest first.
 
-    A page is shorter once MAX_EXAMINED records were examined, or if the time `is_over`.
+    A page is shorter once MAX_EXAMINED records were examined, or if the time `is_over`. The last
+    page ends after MANY_OLD records from before `since`, since records are not exactly in the order
+    of their times.
     """
     found: list[TrailLine] = []
+    since, num_old = wanted.since, 0
     for examined, line in enumerate(lines, start=1):
-        if wanted.since is not None and line.at < wanted.since - CLOCK_SLACK_S:
+        num_old = num_old + 1 if since is not None and line.at < since else 0
+        if num_old >= MANY_OLD:
             return FoundPage(lines=tuple(found), before=None)
         if is_wanted(line, wanted):
             found.append(line)
@@ -94,9 +99,6 @@ def find_page(
         if len(found) >= limit or is_late:
             return FoundPage(lines=tuple(found), before=line.number)
     return FoundPage(lines=tuple(found), before=None)
-
-
-CLOCK_SLACK_S = 60.0  # records of several threads and gateways are not in the order of their times
 
 
 def is_wanted(line: TrailLine, wanted: TrailFilter) -> bool:

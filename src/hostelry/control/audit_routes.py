@@ -50,7 +50,8 @@ class AuditRoutes:
     def __init__(self, trail: AuditTrail, clock: Clock) -> None:
         self._trail = trail
         self._clock = clock
-        self._taken: dict[tuple[str, float], int] = {}  # the last report of each worker
+        self._taken: dict[str, dict[float, int]] = {}  # the last report of each worker
+        self._keeping = asyncio.Lock()
 
     def routes(self) -> tuple[Route, ...]:
         """The routes."""
@@ -101,20 +102,20 @@ class AuditRoutes:
         if len(report.notes) > MAX_NOTES:
             text = f"{len(report.notes)} invocations; the limit is {MAX_NOTES}"
             return JsonResponse({"error": text}, 400)
-        worker = (report.worker, report.started_at)
-        if report.sequence > self._taken.get(worker, 0):
+        async with self._keeping:  # a repetition waits for the first attempt
+            if report.sequence <= self._taken.get(report.worker, {}).get(report.started_at, 0):
+                return Response(status_code=204)
             try:
                 await asyncio.to_thread(self._keep, report)
             except OSError as error:
                 return JsonResponse({"error": f"the audit log cannot be written: {error}"}, 507)
-            self._taken = {it: n for it, n in self._taken.items() if it[0] != report.worker}
-            self._taken[worker] = report.sequence
+            self._taken[report.worker] = {report.started_at: report.sequence}
         return Response(status_code=204)
 
     def _keep(self, report: InvocationReport) -> None:
-        events = [(build_invocation_event(it), it.at) for it in report.notes]
+        now = self._clock.now()
+        events = [(build_invocation_event(it), now) for it in report.notes]
         if report.num_lost:
-            now = self._clock.now()
             lost = build_lost_event(report, self._trail.owner, now, new_uuid())
             events.insert(0, (lost, now))
         if events:

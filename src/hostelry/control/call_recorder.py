@@ -117,10 +117,13 @@ def describe_call(noted: NotedCall, error: ServiceError | None) -> AuditedCall:
     """The facts of a call that is over, without secrets."""
     account, region = noted.scope.account, noted.scope.region
     params = noted.params or {}
-    is_denied = error is not None and error.code.startswith(DENIALS)
-    decision = {"decision": DENIED if is_denied else ALLOWED}
+    decision: dict[str, Any] = {}
     if noted.decision is not None:
-        decision |= describe_decision(noted.decision)
+        decision = describe_decision(noted.decision)
+    elif error is None:
+        decision = {"decision": ALLOWED}
+    elif error.code.startswith(DENIALS):
+        decision = {"decision": DENIED}
     result = noted.result if error is None else None
     return AuditedCall(
         at=noted.at,

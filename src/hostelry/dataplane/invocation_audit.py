@@ -126,7 +126,7 @@ class InvocationAudit:
                 return
 
     async def _send(self, timeouts: Timeouts) -> bool:
-        """Send the report. False if control is away, and it must be sent again."""
+        """Send the report. False if control did not keep it."""
         body = msgspec.msgpack.encode(self._backlog.report)
         request = HttpRequest("POST", PATH, "", self._headers, body)
         try:
@@ -137,11 +137,10 @@ class InvocationAudit:
         if answer.status >= 500:
             self._note_connection(is_connected=False, reason=f"it answered {answer.status}")
             return False
-        if answer.status >= 400:  # a retry would be refused too
-            LOG.error("control refused a report of invocations: %.300r", answer.body)
-        self._backlog.drop_report(is_kept=answer.status < 400)
-        self._note_connection(is_connected=True, reason="")
-        return True
+        is_kept = answer.status < 400
+        self._backlog.drop_report(is_kept=is_kept)  # a repetition would be refused, too
+        self._note_connection(is_connected=is_kept, reason=f"it refused one: {answer.body[:300]!r}")
+        return is_kept
 
     def _note_connection(self, *, is_connected: bool, reason: str) -> None:
         if is_connected != self._is_connected:
@@ -149,7 +148,7 @@ class InvocationAudit:
             if is_connected:
                 LOG.info("control takes reports of invocations again")
             else:
-                LOG.warning("control takes no reports of invocations; they wait (%s)", reason)
+                LOG.warning("control takes no reports of invocations (%s)", reason)
 
 
 def build_note(

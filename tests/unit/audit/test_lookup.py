@@ -8,7 +8,7 @@ from tests.unit.audit.samples import KEY, OTHER, OWNER, call_event
 
 from hostelry.audit.acts import AuditEntry, build_act_event, read_act
 from hostelry.audit.chain import ChainHead, NewRecord, TrailLine, add_record, parse_line
-from hostelry.audit.lookup import TrailFilter, describe_event, find_page
+from hostelry.audit.lookup import MANY_OLD, TrailFilter, describe_event, find_page
 from hostelry.audit.record import TrailEvent
 from hostelry.audit.resources import build_resources
 
@@ -94,10 +94,15 @@ def test_a_look_up_ends_after_its_time() -> None:
     assert (page.lines, page.before) == ((), 1)
 
 
-def test_a_look_up_ends_before_older_records_than_wanted() -> None:
+@cases(
+    "num_old, found",
+    case("a few, for example acts of an earlier version", MANY_OLD - 1, [6, 5, 4, 3, 2, 1] * 2),
+    case("many", MANY_OLD, [6, 5, 4, 3, 2, 1]),
+)
+def test_a_look_up_ends_after_many_records_that_are_too_old(num_old: int, found: list[int]) -> None:
     old = msgspec.structs.replace(TRAIL[0], at=-100.0)
-    page = find_page([*TRAIL, old, *TRAIL], TrailFilter(since=1.0), 50)
-    assert numbers(page.lines) == [6, 5, 4, 3, 2, 1]
+    page = find_page([*TRAIL, *[old] * num_old, *TRAIL], TrailFilter(since=1.0), 50)
+    assert (numbers(page.lines), page.before) == (found, None)
 
 
 def test_an_event_is_listed_as_lookup_events_does() -> None:

@@ -83,6 +83,7 @@ def reports_after(
     case("control is away at first", [None], 3, [(1, 3, 0)]),
     case("its disk is full at first", [507], 3, [(1, 3, 0), (1, 3, 0)]),
     case("it refuses the report", [400], 3, [(1, 3, 0), (2, 0, 3)]),
+    case("it refuses all", [400, 400], 3, [(1, 3, 0), (2, 0, 3)]),
     case("more than wait are counted", [], 2007, [(1, 1000, 7), (2, 1000, 0)]),
 )  # fmt: skip
 def test_reports_reach_control(

@@ -353,6 +353,7 @@ def disk_use(home: Home, environment: Mapping[str, str]) -> dict[str, int]:
         "files of batches": folder_bytes(home.files),
         "captured requests": folder_bytes(home.capture),
         "log events": folder_bytes(home.log_events),
+        "audit log": folder_bytes(home.audit),
         "logs": folder_bytes(home.logs),
         "runtimes": folder_bytes(runtimes_folder(environment)),
     }
