@@ -18,6 +18,7 @@ from functools import cached_property
 import msgspec
 
 from hostelry.base.errors import ServiceError
+from hostelry.base.ids import read_key_account
 from hostelry.cells.request_claims import NamedKind, NamedResource, RequestClaims
 
 
@@ -79,7 +80,9 @@ class Assignment:
             return self._by_id.get(claims.account_id)
         if claims.bearer_sha256 is not None:
             return self._by_openai_key.get(claims.bearer_sha256)
-        return self._by_access_key.get(claims.access_key_id or "")
+        key_id = claims.access_key_id or ""
+        # The ids of keys that a cell makes for its users and accounts hold their account.
+        return self._by_access_key.get(key_id) or self._by_id.get(read_key_account(key_id) or "")
 
     @cached_property
     def _by_id(self) -> dict[str, CellAccount]:

@@ -7,6 +7,7 @@ import pytest
 from tests.cases import case, cases
 
 from hostelry.base.errors import ServiceError, TerminalError
+from hostelry.base.ids import new_access_key_id
 from hostelry.cells.assignment_file import build_assignment, read_document, write_document
 from hostelry.cells.request_claims import NamedKind, NamedResource, RequestClaims
 
@@ -47,6 +48,8 @@ def file(tmp_path: Path) -> Path:
     case("by an OpenAI key", RequestClaims(bearer_sha256="a" * 64), "blue"),
     case("by the account of temporary keys",
         RequestClaims(access_key_id="ASIA1", account_id="444455556666"), "green"),
+    case("by the account in a user's access key id",
+        RequestClaims(access_key_id=new_access_key_id("444455556666")), "green"),
     case("an endpoint apart", RequestClaims(access_key_id="KEYONE", names=(SHOP,)), "green"),
     case("another account's endpoint of the same name is not",
         RequestClaims(access_key_id="KEYTWO", names=(SHOP,)), "green"),
