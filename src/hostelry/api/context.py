@@ -1,6 +1,6 @@
 """Context of an operation: the caller, the state and the instant of one call."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -32,6 +32,16 @@ def no_keys(_: Session) -> TemporaryKeys:
     raise ServiceError("ServiceUnavailable", "No keys can be issued here.", 503)
 
 
+def no_secret(_: str) -> str:
+    """Raise ServiceUnavailable, because access keys cannot be made."""
+    raise ServiceError("ServiceUnavailable", "No keys can be made here.", 503)
+
+
+def no_provider_keys(issuer: str, _: str) -> tuple[Mapping[str, Any], ...]:
+    """Raise IDPCommunicationError, because identity providers cannot be asked."""
+    raise ServiceError("IDPCommunicationError", f"{issuer} cannot be asked here.", 400)
+
+
 class CallContext(msgspec.Struct, frozen=True, kw_only=True):
     """The caller, the state and the instant of one call.
 
@@ -41,8 +51,11 @@ class CallContext(msgspec.Struct, frozen=True, kw_only=True):
     it is not known. The root of the account acts in its execution role, `role_arn` and `role_name`.
     `caller` is the principal that calls. None: the platform itself, which may do everything.
     `request_keys` are the condition keys of the request. `note_decision` is called with each
-    decision on the call. `session` is set for a caller with temporary keys, which `issue_keys`
-    makes. `pace` divides AWS's waits of minutes. `root_key`
+    decision on the call. `first_account` is the platform's first account, whose keys are in the
+    home. `session` is set for a caller with temporary keys, which `issue_keys` makes, and
+    `derive_secret` returns the secret of an access key id. `find_provider_keys` returns the public
+    keys (JWK) of the OpenID Connect provider with an issuer URL. It asks the provider again if none
+    has the given key id. `pace` divides AWS's waits of minutes. `root_key`
     seals key material. Calls that cannot concern logs need no `log_store`. With `checks_roles`
     models need an existing role. `messaging` serves topics and queues. With `may_wait` a long poll
     may raise NotYetError. `calls` stores the calls of events, and `chain_length` is the chain
@@ -60,6 +73,7 @@ class CallContext(msgspec.Struct, frozen=True, kw_only=True):
     role_name: str
     session: Session | None = None
     caller: Caller | None = None
+    first_account: str = ""
     request_keys: Context = msgspec.field(default_factory=dict)
     note_decision: Callable[[Authorization], None] = lambda _: None
     pace: float = 1.0
@@ -70,6 +84,8 @@ class CallContext(msgspec.Struct, frozen=True, kw_only=True):
     root_key: RootKey = msgspec.field(default_factory=RootKey)
     log_store: LogStore | None = None
     issue_keys: Callable[[Session], TemporaryKeys] = no_keys
+    derive_secret: Callable[[str], str] = no_secret
+    find_provider_keys: Callable[[str, str], Sequence[Mapping[str, Any]]] = no_provider_keys
     checks_roles: bool = False
     messaging: Messaging | None = None
     may_wait: bool = False

@@ -4,7 +4,16 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from hostelry.api import cloudtrail, ec2, ecr, events, scheduler, secretsmanager, sts
+from hostelry.api import (
+    cloudtrail,
+    ec2,
+    ecr,
+    events,
+    scheduler,
+    secretsmanager,
+    sts,
+    web_identity,
+)
 from hostelry.api.application_autoscaling import activity, policy, scalable_target, scheduled_action
 from hostelry.api.cloudwatch import (
     alarm,
@@ -15,7 +24,15 @@ from hostelry.api.cloudwatch import (
     metric_query,
 )
 from hostelry.api.context import CallContext, Operation, Params, Result
-from hostelry.api.iam import instance_profile, role, role_policy, simulation
+from hostelry.api.iam import (
+    access_key,
+    instance_profile,
+    oidc_provider,
+    openai_key,
+    role,
+    simulation,
+    user,
+)
 from hostelry.api.iam import policy as managed_policy
 from hostelry.api.kms import encryption, key
 from hostelry.api.logs import group, log_events
@@ -160,6 +177,8 @@ SERVED: Mapping[str, Mapping[str, Operation]] = {
         "GetCallerIdentity": sts.get_caller_identity,
         "AssumeRole": sts.assume_role,
         "GetSessionToken": sts.get_session_token,
+        "GetAccessKeyInfo": sts.get_access_key_info,
+        "AssumeRoleWithWebIdentity": web_identity.assume_role_with_web_identity,
     },
     "iam": {
         "CreateRole": role.create_role,
@@ -169,19 +188,12 @@ SERVED: Mapping[str, Mapping[str, Operation]] = {
         "UpdateRoleDescription": role.update_role_description,
         "UpdateAssumeRolePolicy": role.update_assume_role_policy,
         "DeleteRole": role.delete_role,
-        "TagRole": role.tag_role,
-        "UntagRole": role.untag_role,
-        "ListRoleTags": role.list_role_tags,
-        "PutRolePolicy": role_policy.put_role_policy,
-        "GetRolePolicy": role_policy.get_role_policy,
-        "ListRolePolicies": role_policy.list_role_policies,
-        "DeleteRolePolicy": role_policy.delete_role_policy,
-        "AttachRolePolicy": role_policy.attach_role_policy,
-        "DetachRolePolicy": role_policy.detach_role_policy,
-        "ListAttachedRolePolicies": role_policy.list_attached_role_policies,
-        "ListEntitiesForPolicy": role_policy.list_entities_for_policy,
-        "PutRolePermissionsBoundary": role_policy.put_role_permissions_boundary,
-        "DeleteRolePermissionsBoundary": role_policy.delete_role_permissions_boundary,
+        **role.ROLES.operations(),
+        **user.OPERATIONS,
+        **access_key.OPERATIONS,
+        **openai_key.OPERATIONS,
+        **oidc_provider.OPERATIONS,
+        "ListEntitiesForPolicy": managed_policy.list_entities_for_policy,
         "CreatePolicy": managed_policy.create_policy,
         "GetPolicy": managed_policy.get_policy,
         "ListPolicies": managed_policy.list_policies,
@@ -344,13 +356,39 @@ NO_STREAMS = (
     "metrics are not streamed. The gateway's /metrics has them for Prometheus, and OTEL_EXPORTER_*"
     " sends them to a collector"
 )
+NO_GROUPS = "groups are not served. Attach policies to users, or let users assume a role"
+NO_PASSWORDS = (
+    "users have access keys and OpenAI keys, and no passwords, MFA devices, certificates or SSH"
+    " keys"
+)
+NO_SAML = "SAML providers are not served. Use AssumeRoleWithWebIdentity with an OIDC provider"
+GROUP_OPERATIONS = (
+    *("CreateGroup", "GetGroup", "ListGroups", "UpdateGroup", "DeleteGroup", "AddUserToGroup"),
+    *("RemoveUserFromGroup", "PutGroupPolicy", "GetGroupPolicy"),
+    *("ListGroupPolicies", "DeleteGroupPolicy", "AttachGroupPolicy", "DetachGroupPolicy"),
+    "ListAttachedGroupPolicies",
+)
+PASSWORD_OPERATIONS = (
+    *("CreateLoginProfile", "GetLoginProfile", "UpdateLoginProfile", "DeleteLoginProfile"),
+    *("ChangePassword", "GetAccountPasswordPolicy", "UpdateAccountPasswordPolicy"),
+    *("CreateVirtualMFADevice", "EnableMFADevice", "ListMFADevices", "ListVirtualMFADevices"),
+    *("DeactivateMFADevice", "ResyncMFADevice", "DeleteVirtualMFADevice", "UploadSSHPublicKey"),
+    *("ListSSHPublicKeys", "UploadSigningCertificate", "ListSigningCertificates"),
+)
+SAML_OPERATIONS = (
+    *("CreateSAMLProvider", "GetSAMLProvider", "ListSAMLProviders", "UpdateSAMLProvider"),
+    "DeleteSAMLProvider",
+)
 REFUSED: Mapping[tuple[str, str], str] = {
     ("ecr", "GetAuthorizationToken"): (
         "there is no image registry to log in to. Build or tag the image on this machine (docker"
         " build --tag NAME), skip the push, and give that NAME to CreateModel"
     ),
-    ("sts", "AssumeRoleWithWebIdentity"): "there is no identity provider. Use AssumeRole",
-    ("sts", "AssumeRoleWithSAML"): "there is no identity provider. Use AssumeRole",
+    ("sts", "AssumeRoleWithSAML"): NO_SAML,
+    ("sts", "GetFederationToken"): "federated users are not kept. Use AssumeRole with tags",
+    **{("iam", it): NO_GROUPS for it in GROUP_OPERATIONS},
+    **{("iam", it): NO_PASSWORDS for it in PASSWORD_OPERATIONS},
+    **{("iam", it): NO_SAML for it in SAML_OPERATIONS},
     ("cloudwatch", "PutAnomalyDetector"): NO_BAND,
     ("cloudwatch", "DescribeAnomalyDetectors"): NO_BAND,
     ("cloudwatch", "DeleteAnomalyDetector"): NO_BAND,
@@ -374,6 +412,10 @@ MESSAGE_OPERATIONS = frozenset(
         ("events", "PutEvents"),
         *(("sqs", it) for it in SERVED["sqs"] if "Message" in it),
     }
+)
+# These calls have no signature. They prove their sender by a token in their parameters.
+UNSIGNED_OPERATIONS = frozenset(
+    {("sts", "AssumeRoleWithWebIdentity"), ("sns", "ConfirmSubscription")}
 )
 # Reconcilers write the same records. After each lost race another writer has made progress.
 ATTEMPTS = 20

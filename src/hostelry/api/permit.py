@@ -11,6 +11,8 @@ from hostelry.principals.decisions import Decisions, is_unlimited
 
 CODES = {"ec2": "UnauthorizedOperation"}
 """The error codes of services that have another one than AccessDenied."""
+DECIDED_LATER = frozenset({("sts", "AssumeRole"), ("sts", "AssumeRoleWithWebIdentity")})
+"""Operations that decide by the trust policy of a role and the caller's policies together."""
 DECISIONS = Decisions()
 
 
@@ -20,7 +22,7 @@ def check_permissions(context: CallContext, service: str, operation: str, params
     The platform itself and the root of an account may do everything in the account.
     """
     caller = context.caller
-    if caller is None or is_unlimited(caller):
+    if caller is None or is_unlimited(caller) or (service, operation) in DECIDED_LATER:
         return
     lookup = build_lookup(context, caller.arn)
     needed = find_needed(service, operation, params, context.scope, lookup)

@@ -1,170 +1,121 @@
-"""STS: the identity of callers, and temporary keys by AssumeRole and GetSessionToken.
+"""STS: the identity of callers, and temporary keys by AssumeRole and GetSessionToken."""
 
-Session policies are refused, because policies are not enforced. MFA is refused, too.
-"""
+from collections.abc import Sequence
+
+from msgspec.structs import replace
 
 from hostelry.api.context import CallContext, Params, Result
-from hostelry.api.iam.execution_role import ROLE_ID
+from hostelry.api.iam.answers import parse_tags, validation_failed
+from hostelry.api.iam.execution_role import FIRST_ROLE_ID
+from hostelry.api.role_session import (
+    TrustedParty,
+    begin_session,
+    build_session_claims,
+    find_trusting_role,
+    issue_keys,
+)
 from hostelry.aws.temporary_keys import Session
 from hostelry.base.errors import ServiceError
-from hostelry.base.ids import new_temporary_key_id
-from hostelry.domain.role import Role, assumed_role_arn, parse_role_name
-from hostelry.permissions.document import DocumentKind, parse_statements
-from hostelry.permissions.evaluation import trusts
+from hostelry.base.ids import new_temporary_key_id, read_key_account
+from hostelry.domain.role import assumed_role_arn
+from hostelry.domain.scope import ALL_REGIONS, Scope
+from hostelry.permissions.authorization import Grants
+from hostelry.principals.caller import CallerKind
 
-SESSION_NAME = "hostelry"
-DEFAULT_ROLE_SESSION_S = 3600
-MAX_CHAINED_S = 3600
+ROOT_SESSION = "hostelry"
 DEFAULT_SESSION_S = 43_200
 UNSUPPORTED = {
-    "Policy": "no call is held to policies, so a session policy would limit nothing",
-    "PolicyArns": "no call is held to policies, so a session policy would limit nothing",
     "SerialNumber": "there are no MFA devices",
     "TokenCode": "there are no MFA devices",
-    "ProvidedContexts": "there is no identity provider",
+    "ProvidedContexts": "contexts of other providers are not known",
 }
 
 
 def get_caller_identity(context: CallContext, _: Params) -> Result:
-    """GetCallerIdentity. A caller without a session in another role acts in the execution role.
+    """GetCallerIdentity. The root of an account acts in its execution role.
 
     `sagemaker.get_execution_role()` needs an assumed-role identity, whose role it then looks up.
     """
-    account, session = context.scope.account, context.session
-    if session is None or not session.role_name:
-        role_id, role_name, session_name = ROLE_ID, context.role_name, SESSION_NAME
-    else:
-        role_id, role_name = session.role_id, session.role_name
-        session_name = session.session_name
+    caller = context.caller
+    if caller is not None and caller.kind is not CallerKind.ROOT:
+        return {"UserId": caller.user_id, "Account": caller.account, "Arn": caller.arn}
+    account, name = context.scope.account, context.role_name
+    stored = context.state.roles.get(context.scope.account_wide, name.lower())
+    role_id = stored.value.id if stored else FIRST_ROLE_ID
     return {
-        "UserId": f"{role_id}:{session_name}",
+        "UserId": f"{role_id}:{ROOT_SESSION}",
         "Account": account,
-        "Arn": assumed_role_arn(account, role_name, session_name),
+        "Arn": assumed_role_arn(account, name, ROOT_SESSION),
     }
+
+
+def get_access_key_info(context: CallContext, params: Params) -> Result:
+    """GetAccessKeyInfo: the account of an access key id, which holds it, as on AWS."""
+    key_id = params["AccessKeyId"]
+    account = read_key_account(key_id) or ""
+    accounts = context.state.accounts
+    if account != context.first_account and not accounts.get(Scope(account, ALL_REGIONS), account):
+        raise validation_failed(f"Invalid access key id {key_id}: no account here has it.")
+    return {"Account": account}
 
 
 def assume_role(context: CallContext, params: Params) -> Result:
-    """AssumeRole: keys for a session in a role that the caller may assume."""
+    """AssumeRole: keys for a session in a role that trusts the caller, of any account here."""
     _refuse_unsupported(params)
-    role = _find_assumable_role(context, params)
-    duration_s = _session_length_s(context, role, params.get("DurationSeconds"))
-    name = params["RoleSessionName"]
-    session = Session(
-        access_key_id=new_temporary_key_id(),
-        account_id=role.account,
-        expires_at=int(context.now) + duration_s,
-        role_name=role.name,
-        role_id=role.id,
-        session_name=name,
-    )
-    echoed = {k: params[k] for k in ("SourceIdentity",) if params.get(k) is not None}
-    return {
-        "Credentials": _issue(context, session),
-        "AssumedRoleUser": {
-            "AssumedRoleId": f"{role.id}:{name}",
-            "Arn": assumed_role_arn(role.account, role.name, name),
-        },
-        **echoed,
+    party = _build_party(context, params)
+    transitive = params.get("TransitiveTagKeys") or ()
+    claims = build_session_claims(params, parse_tags(params.get("Tags")), transitive, party)
+    role = find_trusting_role(context, params, party, claims)
+    return begin_session(context, params, role, party, claims)
+
+
+def _build_party(context: CallContext, params: Params) -> TrustedParty:
+    """The caller as the party that a role has to trust."""
+    caller, account = context.caller, context.scope.account
+    arn = get_caller_identity(context, {})["Arn"]
+    who, grants = frozenset({f"AWS:{it}" for it in (arn, context.role_arn)}), Grants(is_root=True)
+    keys: dict[str, Sequence[str]] = {
+        "aws:principalarn": (context.role_arn,),
+        "aws:principalaccount": (account,),
     }
+    if caller is not None:
+        grants = caller.grants
+        keys = {**context.request_keys, **keys, **caller.keys}
+        who = caller.who | who if caller.kind is CallerKind.ROOT else caller.who
+    if params.get("ExternalId"):
+        keys["sts:externalid"] = (params["ExternalId"],)
+    party = TrustedParty(
+        who=who, arn=arn, action="sts:AssumeRole", keys=keys, account=account, grants=grants
+    )
+    if caller is None or caller.session is None or caller.kind is not CallerKind.ROLE:
+        return party
+    session = caller.session
+    return replace(
+        party,
+        inherited={key: it for key, it in session.tags.items() if key in session.transitive},
+        source_identity=session.source_identity,
+        is_in_role=True,
+    )
 
 
 def get_session_token(context: CallContext, params: Params) -> Result:
-    """GetSessionToken: keys of the account. A caller with a session is refused."""
+    """GetSessionToken: keys of the calling user or root. A caller with a session is refused."""
     _refuse_unsupported(params)
     if context.session is not None:
         raise ServiceError(
             "AccessDenied", "Cannot call GetSessionToken with session credentials", 403
         )
+    account, caller = context.scope.account, context.caller
+    user = caller if caller is not None and caller.kind is CallerKind.USER else None
     session = Session(
-        access_key_id=new_temporary_key_id(),
-        account_id=context.scope.account,
+        access_key_id=new_temporary_key_id(account),
+        account_id=account,
         expires_at=int(context.now) + (params.get("DurationSeconds") or DEFAULT_SESSION_S),
+        user_name=user.name if user is not None else "",
+        user_id=user.user_id if user is not None else "",
+        issued_at=int(context.now),
     )
-    return {"Credentials": _issue(context, session)}
-
-
-def _issue(context: CallContext, session: Session) -> Result:
-    keys = context.issue_keys(session)
-    return {
-        "AccessKeyId": keys.access_key_id,
-        "SecretAccessKey": keys.secret_access_key,
-        "SessionToken": keys.session_token,
-        "Expiration": keys.expires_at,
-    }
-
-
-def _find_assumable_role(context: CallContext, params: Params) -> Role:
-    """The role of the request. Raises AccessDenied unless it trusts the caller."""
-    arn = params["RoleArn"]
-    stored = context.state.roles.get(context.scope.account_wide, parse_role_name(arn).lower())
-    caller = str(get_caller_identity(context, {})["Arn"])
-    if (
-        stored is None
-        or stored.value.arn != arn
-        or not _trusts_caller(context, stored.value, caller, params)
-    ):
-        raise ServiceError(
-            "AccessDenied",
-            f"User: {caller} is not authorized to perform: sts:AssumeRole on resource: {arn}",
-            403,
-        )
-    return stored.value
-
-
-def _trusts_caller(context: CallContext, role: Role, caller: str, params: Params) -> bool:
-    """True if the role's trust policy lets the caller assume it."""
-    account, callers_role = role.account, _get_callers_role(context)
-    names = ("*", account, f"arn:aws:iam::{account}:root", callers_role, caller)
-    keys = {
-        "aws:principalarn": (callers_role,),
-        "aws:principalaccount": (account,),
-        "aws:principaltype": ("AssumedRole",),
-        "sts:rolesessionname": (params["RoleSessionName"],),
-    }
-    for member, key in (("ExternalId", "sts:externalid"), ("SourceIdentity", "sts:sourceidentity")):
-        if params.get(member):
-            keys[key] = (params[member],)
-    statements = parse_statements(role.trust_policy, DocumentKind.TRUST)
-    return trusts(statements, frozenset(f"AWS:{it}" for it in names), keys)
-
-
-def _get_callers_role(context: CallContext) -> str:
-    session = context.session
-    if session is None or not session.role_name:
-        return context.role_arn
-    stored = context.state.roles.get(context.scope.account_wide, session.role_name.lower())
-    return stored.value.arn if stored else ""
-
-
-def _session_length_s(context: CallContext, role: Role, asked_s: int | None) -> int:
-    """The length of the session. Raises ValidationError if the role does not allow it."""
-    chained = context.session is not None and bool(context.session.role_name)
-    if chained and (asked_s or 0) > MAX_CHAINED_S:
-        raise ServiceError(
-            "ValidationError",
-            "The requested DurationSeconds exceeds the 1 hour session limit for roles assumed by"
-            " role chaining",
-        )
-    if (asked_s or 0) > role.max_session_s:
-        raise ServiceError(
-            "ValidationError",
-            "The requested DurationSeconds exceeds the MaxSessionDuration set for this role.",
-        )
-    return asked_s or DEFAULT_ROLE_SESSION_S
-
-
-def check_session(context: CallContext) -> None:
-    """Raise UnrecognizedClientException if the role of the caller's session was deleted."""
-    session = context.session
-    if session is None or not session.role_name:
-        return
-    stored = context.state.roles.get(context.scope.account_wide, session.role_name.lower())
-    if stored is None or stored.value.id != session.role_id:
-        raise ServiceError(
-            "UnrecognizedClientException",
-            "The security token included in the request is invalid.",
-            403,
-        )
+    return {"Credentials": issue_keys(context, session)}
 
 
 def _refuse_unsupported(params: Params) -> None:

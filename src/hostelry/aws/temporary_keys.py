@@ -41,8 +41,9 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     models with them. With the `purpose` FOR_OBJECTS the agent reads artifacts with them.
 
     The session policies `policies` (documents) and `policy_arns` (managed policies) limit the
-    session further. `tags` are tags of the session alone. `bounded_by` is
-    the role whose policies limit the keys of an agent. `issued_at` is 0 in earlier keys.
+    session further. `tags` are tags of the session alone. The tags with the keys `transitive` pass
+    on to roles that the session assumes. `bounded_by` is the role whose policies limit the keys of
+    an agent. `issued_at` is 0 in earlier keys.
     """
 
     access_key_id: str
@@ -57,6 +58,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     policies: tuple[str, ...] = ()
     policy_arns: tuple[str, ...] = ()
     tags: Mapping[str, str] = msgspec.field(default_factory=dict)
+    transitive: tuple[str, ...] = ()
     source_identity: str = ""
     bounded_by: str = ""
     issued_at: int = 0

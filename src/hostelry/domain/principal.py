@@ -1,4 +1,4 @@
-"""Accounts, users and their keys.
+"""Accounts, users and their keys, and identity providers of other parties.
 
 No secret is stored. A secret access key is derived from its id and a secret of the home
 (`aws.access_keys`), and of an OpenAI key the record has the SHA-256 only.
@@ -93,3 +93,23 @@ class BucketClaim(msgspec.Struct, frozen=True, kw_only=True):
     bucket: str
     account: str
     is_claimed: bool
+
+
+class OidcProvider(msgspec.Struct, frozen=True, kw_only=True):
+    """An OpenID Connect provider, whose tokens roles may trust.
+
+    `name` is its URL without the scheme, `issuer` the whole URL, which tokens have as their issuer.
+    """
+
+    account: str
+    name: str
+    issuer: str
+    created_at: float
+    client_ids: tuple[str, ...] = ()
+    thumbprints: tuple[str, ...] = ()
+    tags: Mapping[str, str] = msgspec.field(default_factory=dict)
+
+    @property
+    def arn(self) -> str:
+        """Its ARN."""
+        return f"arn:aws:iam::{self.account}:oidc-provider/{self.name}"

@@ -45,8 +45,13 @@ def build_role_arn(account: str, name: str) -> str:
 
 def parse_role_name(arn: str) -> str:
     """Return the name in a role's ARN, or "" for another ARN."""
+    return parse_entity_name(arn, "role")
+
+
+def parse_entity_name(arn: str, kind: str) -> str:
+    """Return the name in the ARN of a `kind` (role or user), or "" for another ARN."""
     resource = arn.split(":", 5)[-1]
-    return resource.rpartition("/")[2] if resource.startswith("role/") else ""
+    return resource.rpartition("/")[2] if resource.startswith(f"{kind}/") else ""
 
 
 def assumed_role_arn(account: str, role_name: str, session_name: str) -> str:

@@ -1,6 +1,6 @@
 """Operations in this process. botocore's service models check requests and answers."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -10,8 +10,11 @@ from msgspec.structs import replace
 from tests.contract.api.shape_checks import check_value
 from tests.message_rig import MessageRig
 
-from hostelry.api.context import CallContext
+from hostelry.api.context import CallContext, no_provider_keys
+from hostelry.api.iam.aws_policies import aws_policies
 from hostelry.api.operations import perform
+from hostelry.aws.access_keys import AccessKeySecrets
+from hostelry.aws.sigv4 import Identity
 from hostelry.aws.temporary_keys import Session, TokenSeal
 from hostelry.base.clock import ManualClock
 from hostelry.base.errors import ServiceError
@@ -20,12 +23,15 @@ from hostelry.domain.component import InferenceComponent
 from hostelry.domain.copy import Copy, CopyPhase, CopySpec, CopyStatus, Instance, InstanceState
 from hostelry.domain.endpoint import Endpoint
 from hostelry.domain.model import Container
+from hostelry.domain.role import build_role_arn
 from hostelry.domain.scope import Scope
 from hostelry.domain.shape import Shape
 from hostelry.events.call_rows import CallRows
 from hostelry.fleet.shapes import instance_types
 from hostelry.logs.store import LogStore
 from hostelry.metrics.series.store import MemoryMetrics
+from hostelry.principals.caller import Caller
+from hostelry.principals.records import find_caller
 from hostelry.store.records import State
 
 SHAPES = {
@@ -35,6 +41,7 @@ SHAPES = {
 MACHINE = Shape(cpus=16, memory_bytes=64 * 1024**3)
 HERE = Scope("123456789012", "us-west-2")
 SEAL = TokenSeal("a secret of the home")
+SECRETS = AccessKeySecrets("a secret of the home")
 ROLE = "arn:aws:iam::123456789012:role/HostelryExecutionRole"
 
 
@@ -127,6 +134,7 @@ class Api:
     messages: MessageRig
     service_models: Callable[[str], ServiceModel]
     scope: Scope = HERE
+    provider_keys: Callable[[str, str], Sequence[Mapping[str, Any]]] = no_provider_keys
     work: Work = field(default_factory=Work)
 
     @property
@@ -139,10 +147,14 @@ class Api:
         operation: str,
         service: str = "sagemaker",
         session: Session | None = None,
+        user: str = "",
         /,
         **params: Any,
     ) -> dict[str, Any]:
-        """The result of a call. botocore has accepted the request and the result."""
+        """The result of a call. botocore has accepted the request and the result.
+
+        Without a `session`, and without a `user` that has an access key, the platform itself calls.
+        """
         model = self.service_models(service).operation_model(operation)
         check_value(model.input_shape, params)
         context = CallContext(
@@ -150,8 +162,10 @@ class Api:
             state=self.state,
             now=self.clock.now(),
             get_shape=lambda name: SHAPES.get(name, Shape(cpus=16, memory_bytes=64 * 1024**3)),
-            role_arn=ROLE,
+            role_arn=build_role_arn(scope.account, "HostelryExecutionRole"),
             role_name="HostelryExecutionRole",
+            first_account=self.scope.account,
+            caller=self.find_caller(scope, session, user),
             metrics=self.metrics,
             instance_types=instance_types(),
             machine=MACHINE,
@@ -159,6 +173,8 @@ class Api:
             log_store=self.log_store,
             session=session,
             issue_keys=SEAL.issue,
+            derive_secret=SECRETS.derive,
+            find_provider_keys=self.provider_keys,
             checks_roles=True,
             messaging=self.messages.services,
             calls=CallRows(self.messages.tables),
@@ -167,6 +183,22 @@ class Api:
         result = perform(context, service, operation, params)
         check_value(model.output_shape, result)
         return result
+
+    def find_caller(self, scope: Scope, session: Session | None, user: str) -> Caller | None:
+        """The caller with the keys of a session or of a user."""
+        if session is None and not user:
+            return None
+        stored = self.state.users.get(scope.account_wide, user.lower())
+        key_id = stored.value.access_keys[0].id if stored else ""
+        identity = Identity(
+            access_key_id=session.access_key_id if session else key_id,
+            account_id=scope.account,
+            region=scope.region,
+            service="",
+            user=user.lower(),
+            session=session,
+        )
+        return find_caller(self.state, aws_policies(), self.scope.account, identity)
 
     def call(self, operation: str, *service: Any, **params: Any) -> dict[str, Any]:
         """The result of a call in the scope that most tests use."""

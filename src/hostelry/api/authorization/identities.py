@@ -15,6 +15,7 @@ from hostelry.api.authorization.row import (
     read_tags,
 )
 from hostelry.api.authorization.targets import build_arn_rule, build_lookup_rule, fill, find_one
+from hostelry.api.iam.openai_key import SERVICE
 from hostelry.api.iam.role import build_service_role_name
 from hostelry.domain.role import SERVICE_LINKED_PATH
 from hostelry.permissions.needs.needed import ALL, NeededPermission, Values
@@ -37,6 +38,13 @@ def _find_user(call: AskedCall) -> Sequence[Target]:
     if names:
         return [find_one(call, "user", it, _USER, "user {name}") for it in names]
     return (Target(call.lookup.caller or ALL),)
+
+
+def _find_listed_user(call: AskedCall) -> Sequence[Target]:
+    """The user whose credentials are listed, or every user."""
+    if call.params.get("AllUsers"):
+        return (Target(fill(_USER, call, "*")),)
+    return _find_user(call)
 
 
 def _find_key_owner(call: AskedCall) -> Sequence[Target]:
@@ -76,6 +84,11 @@ def _find_boundary(call: AskedCall, arn: str) -> Context:
     """`iam:PermissionsBoundary` of the role or user that exists."""
     found = call.lookup.find_keys(arn)
     return {name: it for name, it in found.items() if name == "iam:permissionsboundary"}
+
+
+def _find_credential_service(_: AskedCall, __: str) -> Context:
+    """The service of every service-specific credential."""
+    return {"iam:servicespecificcredentialservicename": (SERVICE,)}
 
 
 def _find_service_role(call: AskedCall) -> Sequence[Target]:
@@ -140,8 +153,10 @@ def _principal_rows(kind: str, rule: TargetRule) -> dict[str, NeedRow]:
 
 
 _ON_USER = NeedRow(on=(_find_user,))
+_ON_CREDENTIAL = NeedRow(on=(_find_user,), more=(_find_credential_service,))
 _ON_POLICY = NeedRow(on=(_POLICY_RULE,))
-_ON_PROVIDER = NeedRow(on=(build_arn_rule("OpenIDConnectProviderArn"),))
+_PROVIDER_RULE = build_arn_rule("OpenIDConnectProviderArn")
+_ON_PROVIDER = NeedRow(on=(_PROVIDER_RULE,))
 _PROVIDER = "arn:aws:iam::{account}:oidc-provider/{name}"
 
 
@@ -162,6 +177,18 @@ IAM: Rows = {
     "DeleteAccessKey": _ON_USER,
     "ListAccessKeys": _ON_USER,
     "GetAccessKeyLastUsed": NeedRow(on=(_find_key_owner,)),
+    "CreateServiceSpecificCredential": NeedRow(
+        on=(_find_user,),
+        keys={
+            "iam:ServiceSpecificCredentialServiceName": "ServiceName",
+            "iam:ServiceSpecificCredentialAgeDays": "CredentialAgeDays",
+        },
+    ),
+    "ListServiceSpecificCredentials": NeedRow(on=(_find_listed_user,)),
+    "UpdateServiceSpecificCredential": _ON_CREDENTIAL,
+    "ResetServiceSpecificCredential": _ON_CREDENTIAL,
+    "DeleteServiceSpecificCredential": _ON_CREDENTIAL,
+    "ListGroupsForUser": _ON_USER,
     "ListEntitiesForPolicy": _ON_POLICY,
     "CreatePolicy": NeedRow(
         on=(_new("policy", "PolicyName"),), creates=True, tags="Tags", tagging="iam:TagPolicy"
@@ -203,6 +230,9 @@ IAM: Rows = {
     "AddClientIDToOpenIDConnectProvider": _ON_PROVIDER,
     "RemoveClientIDFromOpenIDConnectProvider": _ON_PROVIDER,
     "UpdateOpenIDConnectProviderThumbprint": _ON_PROVIDER,
+    "TagOpenIDConnectProvider": NeedRow(on=(_PROVIDER_RULE,), tags="Tags"),
+    "UntagOpenIDConnectProvider": NeedRow(on=(_PROVIDER_RULE,), tag_keys="TagKeys"),
+    "ListOpenIDConnectProviderTags": _ON_PROVIDER,
 }  # fmt: skip
 
 
@@ -239,6 +269,7 @@ def _assume(action: str) -> FurtherRule:
 STS: Rows = {
     "GetCallerIdentity": _need_nothing,
     "GetSessionToken": _need_nothing,
+    "GetAccessKeyInfo": NeedRow(),
     "AssumeRole": _assume("sts:AssumeRole"),
     "AssumeRoleWithWebIdentity": _assume("sts:AssumeRoleWithWebIdentity"),
 }

@@ -16,17 +16,20 @@ from hostelry.permissions.document import DocumentKind, parse_statements
 from hostelry.permissions.evaluation import trusts
 from hostelry.store.records import State
 
+FIRST_ROLE_ID = "AROAHOSTELRYEXECROLE0"
 SAGEMAKER = "sagemaker.amazonaws.com"
-ROLE_ID = "AROAHOSTELRYEXECROLE0"
 FULL_ACCESS = "arn:aws:iam::aws:policy/AmazonSageMakerFullAccess"
 OBJECTS = "arn:aws:iam::aws:policy/AmazonS3FullAccess"
 """Without it a model could be read from buckets with `sagemaker` in their names only."""
 
 
-def ensure_execution_role(state: State, scope: Scope, name: str, created_at: float) -> None:
-    """Make the execution role unless it exists. An existing role keeps its changes.
+def ensure_execution_role(
+    state: State, scope: Scope, name: str, created_at: float, role_id: str = FIRST_ROLE_ID
+) -> None:
+    """Make the execution role of an account unless it exists. It keeps its changes.
 
-    A role as earlier versions made it gets the access to objects, which no policy limited then.
+    `role_id` is for another account than the platform's first one. A role as earlier versions made
+    it gets the access to objects, which no policy limited then.
     """
     at = scope.account_wide
     stored = state.roles.get(at, name.lower())
@@ -39,10 +42,10 @@ def ensure_execution_role(state: State, scope: Scope, name: str, created_at: flo
     role = Role(
         account=scope.account,
         name=name,
-        id=ROLE_ID,
+        id=role_id,
         trust_policy=_build_trust_policy(scope.account),
         created_at=created_at,
-        description="Made at the first start; the platform's own key acts in it.",
+        description="Made with its account, for programs that look up a role of models.",
         attached_policies=(FULL_ACCESS, OBJECTS),
     )
     state.roles.put(at, name.lower(), role, expect=None)

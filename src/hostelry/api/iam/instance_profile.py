@@ -12,7 +12,7 @@ from hostelry.api.iam.answers import (
     no_such_entity,
     parse_tags,
 )
-from hostelry.api.iam.role import PROFILES, describe_role, find_role
+from hostelry.api.iam.role import PROFILES, ROLES, describe_role
 from hostelry.base.ids import new_iam_id
 from hostelry.domain.role import InstanceProfile
 from hostelry.store.records import Versioned
@@ -53,7 +53,7 @@ def list_instance_profiles(context: CallContext, params: Params) -> Result:
 
 def list_instance_profiles_for_role(context: CallContext, params: Params) -> Result:
     """ListInstanceProfilesForRole."""
-    role = find_role(context, params["RoleName"]).value
+    role = ROLES.find(context, params["RoleName"]).value
     shown = [it for it in PROFILES.values(context) if it.role == role.name]
     return _answer_page(context, params, shown)
 
@@ -61,7 +61,7 @@ def list_instance_profiles_for_role(context: CallContext, params: Params) -> Res
 def add_role_to_instance_profile(context: CallContext, params: Params) -> Result:
     """AddRoleToInstanceProfile. Raises LimitExceeded for a second role."""
     stored = _find_profile(context, params["InstanceProfileName"])
-    role = find_role(context, params["RoleName"]).value
+    role = ROLES.find(context, params["RoleName"]).value
     if stored.value.role:
         raise limit_exceeded("Cannot exceed quota for InstanceSessionsPerInstanceProfile: 1")
     PROFILES.put(context, replace(stored.value, role=role.name), stored)
@@ -71,7 +71,7 @@ def add_role_to_instance_profile(context: CallContext, params: Params) -> Result
 def remove_role_from_instance_profile(context: CallContext, params: Params) -> Result:
     """RemoveRoleFromInstanceProfile."""
     stored = _find_profile(context, params["InstanceProfileName"])
-    role = find_role(context, params["RoleName"]).value
+    role = ROLES.find(context, params["RoleName"]).value
     if stored.value.role != role.name:
         raise no_such_entity(f"The role with name {role.name} cannot be found.")
     PROFILES.put(context, replace(stored.value, role=""), stored)
@@ -102,7 +102,7 @@ def _answer_page(context: CallContext, params: Params, shown: list[InstanceProfi
 
 
 def _describe(context: CallContext, profile: InstanceProfile) -> Result:
-    roles = [find_role(context, profile.role).value] if profile.role else []
+    roles = [ROLES.find(context, profile.role).value] if profile.role else []
     return {
         "Path": profile.path,
         "InstanceProfileName": profile.name,

@@ -25,6 +25,7 @@ from hostelry.api.iam.aws_policies import aws_policies
 from hostelry.api.record_kind import RecordKind
 from hostelry.base.errors import ServiceError
 from hostelry.base.ids import new_iam_id
+from hostelry.domain.principal import User
 from hostelry.domain.role import ManagedPolicy, PolicyVersion, Role
 from hostelry.permissions.document import DocumentKind
 from hostelry.store.records import Versioned
@@ -174,16 +175,40 @@ def _change_policy(
     return POLICIES.put(context, replace(stored.value, **changes), stored)
 
 
-def find_roles_with_policy(context: CallContext, arn: str) -> tuple[list[Role], list[Role]]:
-    """The roles to which a policy is attached, and the roles whose boundary it is."""
-    roles = [it.value for it in context.state.roles.list(context.scope.account_wide)]
-    attached = [it for it in roles if arn in it.attached_policies]
-    return attached, [it for it in roles if it.boundary == arn]
+def list_entities_for_policy(context: CallContext, params: Params) -> Result:
+    """ListEntitiesForPolicy: roles and users. Groups are not served."""
+    policy = find_policy(context, params["PolicyArn"])
+    attached, bounded = _find_entities(context, policy.arn)
+    usage, kind = params.get("PolicyUsageFilter"), params.get("EntityFilter")
+    wanted = {"PermissionsPolicy": attached, "PermissionsBoundary": bounded}
+    prefix = params.get("PathPrefix") or "/"
+    entities = {it.id: it for it in wanted.get(usage or "", [*attached, *bounded])}
+    rows = []
+    for entity in entities.values():
+        word = "Role" if isinstance(entity, Role) else "User"
+        if kind in (None, word) and entity.path.startswith(prefix):
+            members = {f"{word}Name": entity.name, f"{word}Id": entity.id}
+            rows.append((f"{word}/{entity.name}", (word, members)))
+    page, members = build_page(params, rows)
+    listed = {
+        f"Policy{word}s": [it for kind, it in page if kind == word]
+        for word in ("Role", "User", "Group")
+    }
+    return {**listed, **members}
+
+
+def _find_entities(context: CallContext, arn: str) -> tuple[list[Role | User], list[Role | User]]:
+    """The roles and users to which a policy is attached, and those whose boundary it is."""
+    state, scope = context.state, context.scope.account_wide
+    entities: list[Role | User] = [it.value for it in state.roles.list(scope)]
+    entities += [it.value for it in state.users.list(scope)]
+    attached = [it for it in entities if arn in it.attached_policies]
+    return attached, [it for it in entities if it.boundary == arn]
 
 
 def _count_usage(context: CallContext, arn: str) -> tuple[int, int]:
-    """The numbers of roles to which a policy is attached, and whose boundary it is."""
-    attached, bounds = find_roles_with_policy(context, arn)
+    """The numbers of entities to which a policy is attached, and whose boundary it is."""
+    attached, bounds = _find_entities(context, arn)
     return len(attached), len(bounds)
 
 

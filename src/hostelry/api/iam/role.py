@@ -1,36 +1,34 @@
-"""Roles, their tags, and service-linked roles, which only their service assumes."""
+"""Roles, and service-linked roles, which only their service assumes."""
 
 import json
 from typing import Any
 from urllib.parse import quote
 
-from msgspec.structs import replace
-
 from hostelry.api.context import CallContext, Params, Result
 from hostelry.api.iam.answers import (
     already_exists,
-    answer_tag_page,
     build_page,
     count_characters,
     delete_conflict,
-    describe_tags,
     invalid_input,
     limit_exceeded,
-    merge_tags,
     no_such_entity,
     parse_document,
     parse_tags,
-    remove_tags,
     unmodifiable,
     validation_failed,
 )
 from hostelry.api.iam.policy import check_attachable
+from hostelry.api.iam.principal_kind import (
+    PrincipalKind,
+    check_without_policies,
+    describe_details,
+)
 from hostelry.api.record_kind import RecordKind
 from hostelry.api.refusals import refuse_fields
 from hostelry.base.ids import new_iam_id, new_uuid
 from hostelry.domain.role import SERVICE_LINKED_PATH, InstanceProfile, Role
 from hostelry.permissions.document import DocumentKind
-from hostelry.store.records import Versioned
 
 MAX_ROLES = 1000
 MAX_TRUST_CHARACTERS = 2048
@@ -44,11 +42,21 @@ SERVICE_ROLE_NAMES = {
 }
 
 
-ROLES = RecordKind[Role](
-    records=lambda state: state.roles,
-    not_found=lambda _, name: no_such_entity(f"The role with name {name} cannot be found."),
-    record_name=lambda role: role.name.lower(),
-    is_account_wide=True,
+def _check_modifiable(role: Role) -> None:
+    if role.is_service_linked:
+        raise unmodifiable(role.name)
+
+
+ROLES = PrincipalKind[Role](
+    word="Role",
+    records=RecordKind(
+        records=lambda state: state.roles,
+        not_found=lambda _, name: no_such_entity(f"The role with name {name} cannot be found."),
+        record_name=lambda role: role.name.lower(),
+        is_account_wide=True,
+    ),
+    max_inline_characters=10_240,
+    check_modifiable=_check_modifiable,
 )
 PROFILES = RecordKind[InstanceProfile](
     records=lambda state: state.instance_profiles,
@@ -87,22 +95,22 @@ def create_role(context: CallContext, params: Params) -> Result:
 
 def _add_role(context: CallContext, role: Role) -> Role:
     """Store a new role. Raises EntityAlreadyExists."""
-    if ROLES.get(context, role.name.lower()) is not None:
+    if ROLES.records.get(context, role.name.lower()) is not None:
         raise already_exists(f"Role with name {role.name} already exists.")
-    if len(ROLES.all(context)) >= MAX_ROLES:
+    if len(ROLES.records.all(context)) >= MAX_ROLES:
         raise limit_exceeded(f"Cannot exceed quota for RolesPerAccount: {MAX_ROLES}")
-    return ROLES.put(context, role)
+    return ROLES.records.put(context, role)
 
 
 def get_role(context: CallContext, params: Params) -> Result:
     """GetRole."""
-    return {"Role": describe_role(find_role(context, params["RoleName"]).value)}
+    return {"Role": describe_role(ROLES.find(context, params["RoleName"]).value)}
 
 
 def list_roles(context: CallContext, params: Params) -> Result:
     """ListRoles. Only GetRole shows tags and the boundary."""
     prefix = params.get("PathPrefix") or "/"
-    roles = [it for it in ROLES.values(context) if it.path.startswith(prefix)]
+    roles = [it for it in ROLES.records.values(context) if it.path.startswith(prefix)]
     rows = [(it.name, describe_role(it, listed=True)) for it in roles]
     page, members = build_page(params, rows)
     return {"Roles": page, **members}
@@ -116,61 +124,36 @@ def update_role(context: CallContext, params: Params) -> Result:
         changes["description"] = params["Description"]
     if params.get("MaxSessionDuration") is not None:
         changes["max_session_s"] = params["MaxSessionDuration"]
-    change_role(context, params["RoleName"], **changes)
+    ROLES.change(context, params["RoleName"], **changes)
     return {}
 
 
 def update_role_description(context: CallContext, params: Params) -> Result:
     """UpdateRoleDescription."""
-    role = change_role(context, params["RoleName"], description=params["Description"])
+    role = ROLES.change(context, params["RoleName"], description=params["Description"])
     return {"Role": describe_role(role)}
 
 
 def update_assume_role_policy(context: CallContext, params: Params) -> Result:
     """UpdateAssumeRolePolicy."""
     _check_trust(params["PolicyDocument"])
-    change_role(context, params["RoleName"], trust_policy=params["PolicyDocument"])
+    ROLES.change(context, params["RoleName"], trust_policy=params["PolicyDocument"])
     return {}
 
 
 def delete_role(context: CallContext, params: Params) -> Result:
     """DeleteRole, with its sessions. Raises DeleteConflict while the role has policies."""
-    stored = find_modifiable_role(context, params["RoleName"])
+    stored = ROLES.find_modifiable(context, params["RoleName"])
     role = stored.value
-    if role.name == context.role_name:
+    if role.arn == context.role_arn:
         raise unmodifiable(role.name)  # it is the identity of the platform's own key
     if any(it.role == role.name for it in PROFILES.values(context)):
         raise delete_conflict(
             "Cannot delete entity, must remove roles from instance profile first."
         )
-    if role.attached_policies:
-        raise delete_conflict("Cannot delete entity, must detach all policies first.")
-    if role.inline_policies:
-        raise delete_conflict("Cannot delete entity, must delete policies first.")
-    ROLES.delete(context, stored)
+    check_without_policies(role)
+    ROLES.records.delete(context, stored)
     return {}
-
-
-def find_role(context: CallContext, name: str) -> Versioned[Role]:
-    """The role of that name in any case. Raises NoSuchEntity."""
-    stored = ROLES.get(context, name.lower())
-    if stored is None:
-        raise ROLES.not_found(context, name)
-    return stored
-
-
-def find_modifiable_role(context: CallContext, name: str) -> Versioned[Role]:
-    """The role of that name. Raises UnmodifiableEntity for a service-linked role."""
-    stored = find_role(context, name)
-    if stored.value.is_service_linked:
-        raise unmodifiable(stored.value.name)
-    return stored
-
-
-def change_role(context: CallContext, name: str, **changes: Any) -> Role:
-    """Replace fields of a modifiable role."""
-    stored = find_modifiable_role(context, name)
-    return ROLES.put(context, replace(stored.value, **changes), stored)
 
 
 def _check_trust(document: str) -> None:
@@ -192,33 +175,7 @@ def describe_role(role: Role, *, listed: bool = False) -> Result:
     }
     if role.description is not None:
         shown["Description"] = role.description
-    if role.boundary and not listed:
-        shown["PermissionsBoundary"] = {
-            "PermissionsBoundaryType": "PermissionsBoundaryPolicy",
-            "PermissionsBoundaryArn": role.boundary,
-        }
-    if role.tags and not listed:
-        shown["Tags"] = describe_tags(role.tags)
-    return shown
-
-
-def tag_role(context: CallContext, params: Params) -> Result:
-    """TagRole: adds or overwrites."""
-    role = find_modifiable_role(context, params["RoleName"]).value
-    change_role(context, role.name, tags=merge_tags(role.tags, params))
-    return {}
-
-
-def untag_role(context: CallContext, params: Params) -> Result:
-    """UntagRole. Missing keys are ignored."""
-    role = find_modifiable_role(context, params["RoleName"]).value
-    change_role(context, role.name, tags=remove_tags(role.tags, params))
-    return {}
-
-
-def list_role_tags(context: CallContext, params: Params) -> Result:
-    """ListRoleTags."""
-    return answer_tag_page(find_role(context, params["RoleName"]).value.tags, params)
+    return shown if listed else shown | describe_details(role)
 
 
 def build_service_role_name(service: str, suffix: str | None) -> str:
@@ -235,7 +192,7 @@ def create_service_linked_role(context: CallContext, params: Params) -> Result:
     if not service.endswith(".amazonaws.com"):
         raise invalid_input(f"Service {service} is not a valid AWS service name.")
     name = build_service_role_name(service, suffix)
-    if ROLES.get(context, name.lower()) is not None:
+    if ROLES.records.get(context, name.lower()) is not None:
         raise invalid_input(
             f"Service role name {name} has been taken in this account, please try a different"
             " suffix."
@@ -259,11 +216,11 @@ def create_service_linked_role(context: CallContext, params: Params) -> Result:
 
 def delete_service_linked_role(context: CallContext, params: Params) -> Result:
     """DeleteServiceLinkedRole: deletes the role at once."""
-    stored = find_role(context, params["RoleName"])
+    stored = ROLES.find(context, params["RoleName"])
     role = stored.value
     if not role.is_service_linked:
         raise invalid_input(f"Role {role.name} is not a service-linked role.")
-    ROLES.delete(context, stored)
+    ROLES.records.delete(context, stored)
     return {"DeletionTaskId": f"task{role.path}{role.name}/{new_uuid()}"}
 
 

@@ -8,13 +8,14 @@ from hostelry.api.context import CallContext, Params, Result
 from hostelry.api.iam.answers import (
     build_page,
     invalid_input,
-    no_such_entity,
     parse_document,
     validation_failed,
 )
 from hostelry.api.iam.policy import get_policy_at
-from hostelry.api.iam.role import find_role
-from hostelry.domain.role import ManagedPolicy, Role, parse_role_name
+from hostelry.api.iam.role import ROLES
+from hostelry.api.iam.user import USERS
+from hostelry.domain.principal import User
+from hostelry.domain.role import ManagedPolicy, Role, parse_entity_name
 from hostelry.permissions.authorization import Authorization, Grants, ResourcePolicy, authorize
 from hostelry.permissions.document import DocumentKind
 from hostelry.permissions.evaluation import AccessRequest, Policy
@@ -51,25 +52,31 @@ class _Simulated(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def simulate_principal_policy(context: CallContext, params: Params) -> Result:
-    """SimulatePrincipalPolicy: the decisions of a role's policies."""
-    arn = params["PolicySourceArn"]
-    name = parse_role_name(arn)
-    if not name:
-        raise invalid_input(
-            f"Invalid Entity Arn: {arn} does not clearly define entity type and name."
-        )
-    role = find_role(context, name).value
-    if role.arn != arn:
-        raise no_such_entity(f"The role with name {name} cannot be found.")
-    policies = _get_policies(context, role)
+    """SimulatePrincipalPolicy: the decisions of the policies of a role or a user."""
+    principal = _find_principal(context, params["PolicySourceArn"])
+    policies = _get_policies(context, principal)
     given = _parse_policies(params.get("PolicyInputList"), "PolicyInputList")
     keys = {
-        "aws:principalarn": (role.arn,),
-        "aws:principalaccount": (role.account,),
-        **{f"aws:principaltag/{key.lower()}": (value,) for key, value in role.tags.items()},
+        "aws:principalarn": (principal.arn,),
+        "aws:principalaccount": (principal.account,),
+        **{f"aws:principaltag/{key.lower()}": (value,) for key, value in principal.tags.items()},
     }
-    boundary = _get_boundary(context, role, params)
+    if isinstance(principal, User):
+        keys |= {"aws:username": (principal.name,), "aws:userid": (principal.id,)}
+    boundary = _get_boundary(context, principal, params)
     return _simulate(context, params, Grants(identity=(*policies, *given), boundary=boundary), keys)
+
+
+def _find_principal(context: CallContext, arn: str) -> Role | User:
+    """The role or user with the ARN. Raises InvalidInput for another ARN, or NoSuchEntity."""
+    for kind in (ROLES, USERS):
+        name = parse_entity_name(arn, kind.word.lower())
+        if name:
+            principal = kind.find(context, name).value
+            if principal.arn != arn:
+                raise kind.records.not_found(context, name)
+            return principal
+    raise invalid_input(f"Invalid Entity Arn: {arn} does not clearly define entity type and name.")
 
 
 def simulate_custom_policy(context: CallContext, params: Params) -> Result:
@@ -160,22 +167,25 @@ def _check_action(action: str) -> None:
         raise invalid_input(f"Invalid Entity Action: {action}")
 
 
-def _get_policies(context: CallContext, role: Role) -> Iterable[Policy]:
-    """The policies of a role: the inline policies, then the attached policies."""
-    for name, document in role.inline_policies.items():
-        yield _build_policy(f"role_{role.name}_{name}", "role", document)
-    for arn in role.attached_policies:
+def _get_policies(context: CallContext, principal: Role | User) -> Iterable[Policy]:
+    """The policies of a principal: the inline policies, then the attached policies."""
+    kind = "user" if isinstance(principal, User) else "role"
+    for name, document in principal.inline_policies.items():
+        yield _build_policy(f"{kind}_{principal.name}_{name}", kind, document)
+    for arn in principal.attached_policies:
         policy = get_policy_at(context, arn)
         if policy is not None:
             yield _from_managed(policy)
 
 
-def _get_boundary(context: CallContext, role: Role, params: Params) -> tuple[Policy, ...] | None:
-    """Get the boundary of the request, or else of the role, or None."""
+def _get_boundary(
+    context: CallContext, principal: Role | User, params: Params
+) -> tuple[Policy, ...] | None:
+    """Get the boundary of the request, or else of the principal, or None."""
     given = _parse_boundary(params)
-    if given is not None or role.boundary is None:
+    if given is not None or principal.boundary is None:
         return given
-    policy = get_policy_at(context, role.boundary)
+    policy = get_policy_at(context, principal.boundary)
     return (_from_managed(policy),) if policy else ()
 
 

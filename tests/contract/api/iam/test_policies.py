@@ -195,9 +195,9 @@ NO_POLICY = "arn:aws:iam::123456789012:policy/none"
         "A policy called P already exists",
     ),
     case(
-        "simulate a user",
+        "simulate a group",
         "SimulatePrincipalPolicy",
-        {"PolicySourceArn": "arn:aws:iam::123456789012:user/u", "ActionNames": ["s3:GetObject"]},
+        {"PolicySourceArn": "arn:aws:iam::123456789012:group/g", "ActionNames": ["s3:GetObject"]},
         "InvalidInput",
         "Invalid Entity Arn",
     ),
@@ -211,6 +211,13 @@ NO_POLICY = "arn:aws:iam::123456789012:policy/none"
         },
         "InvalidInput",
         "CallerArn must be the ARN of a user",
+    ),
+    case(
+        "simulate a user that is not there",
+        "SimulatePrincipalPolicy",
+        {"PolicySourceArn": "arn:aws:iam::123456789012:user/u", "ActionNames": ["s3:GetObject"]},
+        "NoSuchEntity",
+        "The user with name u cannot be found",
     ),
     case(
         "simulate more than one call may compare",

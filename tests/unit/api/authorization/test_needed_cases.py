@@ -222,6 +222,12 @@ SCALED = {
         [("iam:CreateAccessKey", USER)],
     ),
     case(
+        "the credentials of all users are not the caller's",
+        "iam:ListServiceSpecificCredentials",
+        {"AllUsers": True},
+        [("iam:ListServiceSpecificCredentials", f"arn:aws:iam::{ACCOUNT}:user/*")],
+    ),
+    case(
         "a user's old and new name are needed",
         "iam:UpdateUser",
         {"UserName": "Ann", "NewUserName": "eve"},
