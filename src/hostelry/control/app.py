@@ -17,12 +17,13 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from hostelry import __version__
-from hostelry.api.context import CallContext, NotYetError
+from hostelry.api.context import CallContext, NotYetError, no_provider_keys
 from hostelry.api.iam.aws_policies import aws_policies
-from hostelry.api.operations import implementation, perform
-from hostelry.audit.caller import name_service
+from hostelry.api.operations import UNSIGNED_OPERATIONS, implementation, perform
+from hostelry.audit.caller import name_service, name_unknown
 from hostelry.audit.record import OWN_SOURCE
 from hostelry.audit.trail import AuditTrail
+from hostelry.aws.access_keys import AccessKeySecrets
 from hostelry.aws.call import (
     ApiCall,
     find_target,
@@ -58,6 +59,7 @@ from hostelry.gateway.handlers.control import (
     KEY_ID_HEADER,
     SECURE_HEADER,
     SOURCE_HEADER,
+    UNSIGNED_HEADER,
     USER_HEADER,
 )
 from hostelry.home.home import Credentials
@@ -97,7 +99,8 @@ class ControlDeps(msgspec.Struct, frozen=True, kw_only=True):
     - `leader`: which of several controls leads
     - `gateway_hosts`: the hosts with gateways
 
-    `machine` has the resources of this machine. `find_price` returns the price per hour of an
+    `machine` has the resources of this machine. `find_provider_keys` returns the public keys of an
+    OpenID Connect provider, as in `CallContext`. `find_price` returns the price per hour of an
     instance type, or None if it is not known. `trail` gets a record of each call.
     """
 
@@ -115,6 +118,7 @@ class ControlDeps(msgspec.Struct, frozen=True, kw_only=True):
     logs: LogStore | None = None
     on_keys_issued: Callable[[TemporaryKeys], None] = lambda _: None
     checks_roles: bool = True
+    find_provider_keys: Callable[[str, str], Sequence[Mapping[str, Any]]] = no_provider_keys
     machine: Shape = NO_RESOURCES
     find_price: Callable[[str], float | None] = lambda _: None
     messaging: Messaging | None = None
@@ -133,11 +137,13 @@ class ControlDeps(msgspec.Struct, frozen=True, kw_only=True):
 class VerifiedCaller(msgspec.Struct, frozen=True, kw_only=True):
     """The caller as the gateway verified it. `signed_for` is the service of the signature.
 
-    `source_ip` is the client's address, and `is_platform` is true for a process of the platform.
+    `source_ip` is the client's address, and `is_platform` is true for a process of the platform. If
+    the request `is_unsigned`, its sender is not known, and may use `UNSIGNED_OPERATIONS` alone.
     """
 
     identity: Identity
     is_platform: bool
+    is_unsigned: bool = False
     signed_for: str
     source_ip: str
     is_secure: bool
@@ -147,9 +153,17 @@ class VerifiedCaller(msgspec.Struct, frozen=True, kw_only=True):
         """The account and region that the call is for."""
         return Owner(self.identity.account_id, self.identity.region)
 
+    def check_operation(self, service: str, operation: str) -> None:
+        """Raise ServiceError 403 if the operation needs a signature that is missing."""
+        if self.is_unsigned and (service, operation) not in UNSIGNED_OPERATIONS:
+            text = "Missing Authentication Token"
+            raise ServiceError("MissingAuthenticationTokenException", text, 403)
+
     @property
     def sharer(self) -> str:
         """The account, user or role in whose name the caller takes turns at control's threads."""
+        if self.is_unsigned:
+            return "unsigned"
         identity = self.identity
         role_name = identity.session.role_name if identity.session is not None else ""
         return f"{identity.account_id}/{identity.user or role_name}"
@@ -199,6 +213,7 @@ class InternalApi:
     def __init__(self, deps: ControlDeps) -> None:
         self._deps = deps
         self._seal = TokenSeal(deps.credentials.internal_key)
+        self._secrets = AccessKeySecrets(deps.credentials.internal_key)
         self._threads = CallThreads()
         self._recorder = CallRecorder(deps.trail)
         self._reports = PlacementReports(
@@ -317,6 +332,7 @@ class InternalApi:
             noted.service, noted.operation = target.service, target.operation
             principal = self._find_principal(caller, noted)
             check_service(caller.signed_for, signing_name(target.service))
+            caller.check_operation(target.service, target.operation)
             # Checked before the parameters, because no parameter makes an unserved call valid.
             implementation(target.service, target.operation)
             call = parse_call(request, request_id)
@@ -344,9 +360,15 @@ class InternalApi:
         return keys
 
     def _find_principal(self, caller: VerifiedCaller, noted: NotedCall) -> Caller | None:
-        """The principal that calls. None: a process of the platform. Raises ServiceError 403."""
+        """The principal that calls. Raises ServiceError 403.
+
+        None for a process of the platform, and for a call whose token is the proof.
+        """
         if caller.is_platform:
             noted.caller = name_service(caller.scope.account, OWN_SOURCE)
+            return None
+        if caller.is_unsigned:
+            noted.caller = name_unknown(caller.scope.account, "")
             return None
         owner = self._deps.credentials.account_id
         found = find_caller(self._deps.state, aws_policies(), owner, caller.identity)
@@ -381,6 +403,7 @@ class InternalApi:
             get_shape=deps.get_shape,
             role_arn=build_role_arn(caller.scope.account, role_name),
             role_name=role_name,
+            first_account=deps.credentials.account_id,
             pace=deps.pace,
             metrics=deps.metrics,
             instance_types=instance_types(),
@@ -389,6 +412,8 @@ class InternalApi:
             root_key=deps.root_key,
             log_store=deps.logs,
             issue_keys=self._issue,
+            derive_secret=self._secrets.derive,
+            find_provider_keys=deps.find_provider_keys,
             checks_roles=deps.checks_roles,
             messaging=deps.messaging,
             may_wait=may_wait,
@@ -443,6 +468,7 @@ def _read_caller(request: Request) -> VerifiedCaller:
     return VerifiedCaller(
         identity=identity,
         is_platform=key_id is None,
+        is_unsigned=UNSIGNED_HEADER in request.headers,
         signed_for=service,
         source_ip=request.headers.get(SOURCE_HEADER, ""),
         is_secure=request.headers.get(SECURE_HEADER) == "1",

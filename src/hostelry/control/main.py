@@ -36,6 +36,7 @@ from hostelry.control.cost_routes import CostRoutes
 from hostelry.control.data import ControlData, LogCollection, collect_logs, open_data
 from hostelry.control.election import LeaderRoutes, Term
 from hostelry.control.front import ControlFront
+from hostelry.control.identity_providers import build_provider_keys
 from hostelry.control.image_file import ImageFile
 from hostelry.control.jobs_routes import AsyncRoutes, CaptureBoard, DataLogRoutes, note_job
 from hostelry.control.principal_routes import PrincipalBoard, follow_principals
@@ -153,6 +154,7 @@ async def _lead(
                 aggregator=scaling.aggregator,
                 metrics=scaling.metrics,
                 checks_roles=not config.any_role,
+                find_provider_keys=build_provider_keys(home, config).find,
                 pace=config.pace,
                 root_key=RootKey(home.root_key),
                 logs=logs.store,

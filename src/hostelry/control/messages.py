@@ -17,7 +17,7 @@ from hostelry.messaging.line_files import LineFiles
 from hostelry.messaging.queue_messages import Arrivals, QueueMessages
 from hostelry.messaging.services import Messaging, sweep
 from hostelry.messaging.topic_publisher import TopicMissingError, TopicPublisher
-from hostelry.messaging.web_delivery import GuardedPoster
+from hostelry.messaging.web_delivery import GuardedClient
 from hostelry.scaling.loop.alarm_actions import AddressFile
 
 SWEEP_S = 60.0
@@ -40,7 +40,7 @@ class MessageServer:
         deliveries, arrivals = Deliveries(data.messages), Arrivals()
         self._deliveries = deliveries
         counts = TopicMetrics(data.metrics, clock)
-        self._poster = GuardedPoster(
+        self._poster = GuardedClient(
             lambda address: addresses.present().refusal(address),
             lambda: list_own_ports(home, config),
         )

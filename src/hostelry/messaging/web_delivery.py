@@ -1,20 +1,22 @@
-"""Posts to web addresses that callers choose, with checks, limits and timeouts.
+"""Requests to web addresses that callers choose, with checks, limits and timeouts.
 
-    address                                              is posted to
+    address                                              is connected to
     one that the operator's actions.toml does not allow  no
     a port of this platform, on an address of this host  no
     a link-local or multicast address                    no
     any other                                            yes, at the address that was checked
 
 A name is resolved once per attempt, and the connection goes to the checked address, so the name
-cannot lead elsewhere afterwards. Redirects are not followed, and bodies of answers are not read.
+cannot lead elsewhere afterwards. Redirects are not followed. The body of an answer is read up to a
+limit, or not at all.
 """
 
 import asyncio
+import contextlib
 import errno
 import ipaddress
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
@@ -27,11 +29,11 @@ Resolve = Callable[[str, int], list[str]]
 
 
 class AddressRefusedError(Exception):
-    """Posting to the address is not allowed. The message says why."""
+    """Connecting to the address is not allowed. The message says why."""
 
 
-class GuardedPoster:
-    """HTTP client for subscribers, for one event loop.
+class GuardedClient:
+    """HTTP client for subscribers and identity providers, for one event loop.
 
     Args:
         refusal: why the operator does not allow an address. None if it is allowed.
@@ -60,6 +62,26 @@ class GuardedPoster:
         Raises AddressRefusedError. Without an answer in time, raises httpx.HTTPError,
         httpx.InvalidURL, TimeoutError or OSError.
         """
+        async with self._send("POST", address, headers, body) as answer:
+            return answer.status_code
+
+    async def get(self, address: str, max_bytes: int) -> bytes:
+        """The body of an answer 200 to a GET. Raises as `post`, OSError for another answer."""
+        body = bytearray()
+        headers = {"Accept": "application/json", "Accept-Encoding": "identity"}
+        async with self._send("GET", address, headers, b"") as answer:
+            if answer.status_code != 200:
+                raise OSError(f"{address} answers {answer.status_code}")
+            async for chunk in answer.aiter_raw():
+                body += chunk
+                if len(body) > max_bytes:
+                    raise OSError(f"{address} answers more than {max_bytes} bytes")
+        return bytes(body)
+
+    @contextlib.asynccontextmanager
+    async def _send(
+        self, method: str, address: str, headers: Mapping[str, str], body: bytes
+    ) -> AsyncIterator[httpx.Response]:
         async with asyncio.timeout(self._timeout_s):
             reason = self._refusal(address)
             if reason is not None:
@@ -69,13 +91,13 @@ class GuardedPoster:
             named = {**headers, "Host": url.netloc.decode("ascii")}
             extensions = {"sni_hostname": url.host} if url.scheme == "https" else {}
             async with self._get_client().stream(
-                "POST",
+                method,
                 url.copy_with(host=found),
                 headers=named,
                 content=body,
                 extensions=extensions,
             ) as answer:
-                return answer.status_code
+                yield answer
 
     async def close(self) -> None:
         """Close the connections. A later post opens them again."""
@@ -84,7 +106,7 @@ class GuardedPoster:
             self._client = None
 
     async def _resolve_checked(self, url: httpx.URL) -> str:
-        """Resolve the host to an address that may be posted to."""
+        """Resolve the host to an address that may be connected to."""
         port = url.port or {"http": 80, "https": 443}[url.scheme]
         loop = asyncio.get_running_loop()
         found = await loop.run_in_executor(self._threads, self._resolve, url.host, port)
@@ -101,6 +123,7 @@ class GuardedPoster:
         if self._client is None:
             limits = httpx.Limits(max_keepalive_connections=0, max_connections=None)
             self._client = httpx.AsyncClient(
+                verify=httpx.create_ssl_context(),  # by SSL_CERT_FILE, if it is set
                 trust_env=False,
                 follow_redirects=False,
                 timeout=self._timeout_s,

@@ -222,6 +222,27 @@ async def test_a_form_is_answered_to_who_signed_for_its_service(
         assert (answer.status_code == 403) is refused
 
 
+FORM = {"Content-Type": "application/x-www-form-urlencoded", "X-Hostelry-Service": "sts"}
+
+
+@cases(
+    "body, code",
+    case("a token", "Action=AssumeRoleWithWebIdentity&Version=2011-06-15", "ValidationError"),
+    case("another action", "Action=GetSessionToken&Version=2011-06-15", "MissingAuthentication"),
+    case(
+        "the last of two actions",
+        "Action=AssumeRoleWithWebIdentity&Version=2011-06-15&Action=GetSessionToken",
+        "MissingAuthentication",
+    ),
+)
+async def test_a_request_without_a_signature_has_few_operations(body: str, code: str) -> None:
+    unsigned = {"X-Hostelry-Access-Key-Id": "", "X-Hostelry-Unsigned": "1"}
+    async with open_app() as app:
+        answer = await app.client.post("/", headers={**OWN, **FORM, **unsigned}, content=body)
+        assert f"<Code>{code}" in answer.text
+        assert "Credentials" not in answer.text
+
+
 async def test_a_web_page_that_knows_the_key_still_gets_nothing() -> None:
     async with open_app() as app:
         answer = await app.client.get("/internal/health", headers=OWN | {"Host": "evil.example"})

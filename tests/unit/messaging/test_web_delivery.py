@@ -5,6 +5,7 @@ import errno
 import ipaddress
 import socket
 from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 import httpx
 import pytest
@@ -12,11 +13,12 @@ from tests.cases import case, cases
 
 from hostelry.messaging.web_delivery import (
     AddressRefusedError,
-    GuardedPoster,
+    GuardedClient,
     is_own_address,
     refused_target,
 )
 
+Result = TypeVar("Result")
 Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
@@ -49,8 +51,22 @@ async def keeps_silent(reader: asyncio.StreamReader, writer: asyncio.StreamWrite
 
 def posted(answer: Answer, *, own: bool = False, host: str = "127.0.0.1") -> int:
     """The result of a post to a server with this answer. `own`: its port is the platform's."""
+    return asked(answer, lambda client, url: client.post(url, {}, b"body"), own=own, host=host)
 
-    async def run() -> int:
+
+def got(answer: Answer) -> bytes:
+    """The body of a GET of at most 5 bytes."""
+    return asked(answer, lambda client, url: client.get(url, 5))
+
+
+def asked(
+    answer: Answer,
+    ask: Callable[[GuardedClient, str], Awaitable[Result]],
+    *,
+    own: bool = False,
+    host: str = "127.0.0.1",
+) -> Result:
+    async def run() -> Result:
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             try:
                 await reader.readuntil(b"\r\n\r\n")
@@ -63,16 +79,16 @@ def posted(answer: Answer, *, own: bool = False, host: str = "127.0.0.1") -> int
         server = await asyncio.start_server(serve, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
         ports = frozenset({port}) if own else frozenset()
-        poster = GuardedPoster(
+        client = GuardedClient(
             lambda it: "not allowed" if "evil" in it else None,
             lambda: ports,
             resolve=lambda *_: ["127.0.0.1"],
             timeout_s=1.0,
         )
         try:
-            return await poster.post(f"http://{host}:{port}/x", {}, b"body")
+            return await ask(client, f"http://{host}:{port}/x")
         finally:
-            await poster.close()
+            await client.close()
             server.close()
 
     return asyncio.run(run())
@@ -86,6 +102,30 @@ def posted(answer: Answer, *, own: bool = False, host: str = "127.0.0.1") -> int
 )
 def test_the_status_is_all_that_is_read(answer: Answer, code: int) -> None:
     assert posted(answer, host="hook.example") == code
+
+
+async def is_large(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nsecret")
+
+
+async def is_missing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    writer.write(b"HTTP/1.1 404 Not Found\r\nContent-Length: 2\r\n\r\nno")
+
+
+def test_a_body_is_read_up_to_a_limit() -> None:
+    assert got(accepts) == b"ok"
+
+
+@cases(
+    "answer, text",
+    case("a large body", is_large, "more than 5 bytes"),
+    case("an endless body", never_ends, "more than 5 bytes"),
+    case("another status", is_missing, "answers 404"),
+    case("a redirect", redirects, "answers 307"),
+)
+def test_other_answers_to_a_get_are_refused(answer: Answer, text: str) -> None:
+    with pytest.raises(OSError, match=text):
+        got(answer)
 
 
 @pytest.mark.parametrize("answer", [keeps_silent, endless_headers])

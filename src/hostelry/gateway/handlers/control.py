@@ -10,7 +10,7 @@ from hostelry.aws.call import serialize_error
 from hostelry.aws.models import signing_name
 from hostelry.aws.rest import rest_service
 from hostelry.aws.sigv4 import Identity, Proven
-from hostelry.aws.target import head_service
+from hostelry.aws.target import find_target, head_service, is_form
 from hostelry.aws.temporary_keys import session_header
 from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import ServiceError
@@ -49,6 +49,8 @@ KEY_ID_HEADER = "x-hostelry-access-key-id"
 USER_HEADER = "x-hostelry-user"
 SOURCE_HEADER = "x-hostelry-client-address"
 SECURE_HEADER = "x-hostelry-client-tls"
+UNSIGNED_HEADER = "x-hostelry-unsigned"  # nothing proves who sent the request
+MAX_UNSIGNED_BYTES = 64 * 1024  # a token has at most 20,000 characters
 S3_ELSEWHERE = (
     "S3 is not served at this address: point the S3 client at the object store "
     "(AWS_ENDPOINT_URL_S3, as printed by `hostelry env`)."
@@ -79,7 +81,7 @@ class ControlHandler:
     def admit(self, request: HttpRequest) -> bool:
         """True if the head proves who calls. Raises ServiceError if the call will be refused."""
         _check_path(request)
-        if find_confirmed_topic_owner(request) is not None:
+        if self._find_unsigned(request) is not None or may_be_web_identity(request):
             return False
         found = self._callers.admit(request)
         if not isinstance(found, Proven):
@@ -91,12 +93,12 @@ class ControlHandler:
         """Forward one call, and its answer. Raises ServiceError if control does not answer."""
         request = exchange.request
         _check_path(request)
-        topics_owner = find_confirmed_topic_owner(request)
-        identity = topics_owner or await self._callers.identify(request)
+        unsigned = self._find_unsigned(request)
+        identity = unsigned or await self._callers.identify(request)
         service = _check_signed_service(request, identity)
-        if topics_owner is None:
+        if unsigned is None:
             exchange.verified()
-        head = self._head(exchange, identity, service, request_id)
+        head = self._head(exchange, identity, service, request_id, is_unsigned=unsigned is not None)
         exchange.respond(await self._ask(head, request.body))
 
     def error_answer(
@@ -106,6 +108,18 @@ class ControlHandler:
         if _is_s3(request):
             return _build_s3_error(error, request_id)
         return serialize_error(error, None, request_id, request)
+
+    def _find_unsigned(self, request: HttpRequest) -> Identity | None:
+        """The identity for a call that needs no signature, or None."""
+        owner = find_confirmed_topic_owner(request)
+        if owner is not None:
+            return owner
+        if not may_be_web_identity(request) or not is_web_identity(request):
+            return None
+        here = self._callers.owner  # the account of the role is in its ARN
+        return Identity(
+            access_key_id="", account_id=here.account, region=here.region, service="sts"
+        )
 
     async def _ask(self, head: bytes, body: bytes) -> HttpResponse:
         try:
@@ -141,7 +155,15 @@ class ControlHandler:
                     raise
             await asyncio.sleep(AGAIN_S)
 
-    def _head(self, exchange: Exchange, identity: Identity, service: str, request_id: str) -> bytes:
+    def _head(
+        self,
+        exchange: Exchange,
+        identity: Identity,
+        service: str,
+        request_id: str,
+        *,
+        is_unsigned: bool,
+    ) -> bytes:
         request = exchange.request
         target = f"{request.path}?{request.query}" if request.query else request.path
         given = request.headers
@@ -157,6 +179,8 @@ class ControlHandler:
             SOURCE_HEADER: exchange.address,
             SECURE_HEADER: "1" if self._callers.is_secure else "0",
         }
+        if is_unsigned:
+            ours[UNSIGNED_HEADER] = "1"
         if identity.user:
             ours[USER_HEADER] = identity.user
         if identity.session is not None:
@@ -182,6 +206,35 @@ def find_confirmed_topic_owner(request: HttpRequest) -> Identity | None:
     if request.headers.get("content-length", "0") != "0" or "transfer-encoding" in request.headers:
         raise ServiceError("InvalidParameter", "ConfirmSubscription takes no body.", 400)
     return Identity(access_key_id="", account_id=topic[2], region=topic[1], service="sns")
+
+
+def may_be_web_identity(request: HttpRequest) -> bool:
+    """True if the head may be of AssumeRoleWithWebIdentity: a short form without a signature.
+
+    The body says if it is. Control verifies the token in it. A packed body of an unknown client is
+    not unpacked.
+    """
+    length = request.headers.get("content-length", "")
+    return (
+        request.method == "POST"
+        and request.path == "/"
+        and is_unsigned(request)
+        and is_form(request)
+        and "content-encoding" not in request.headers
+        and length.isascii()
+        and length.isdigit()
+        and len(length) <= len(str(MAX_UNSIGNED_BYTES))
+        and int(length) <= MAX_UNSIGNED_BYTES
+    )
+
+
+def is_web_identity(request: HttpRequest) -> bool:
+    """True if the whole request is AssumeRoleWithWebIdentity, read as control reads it."""
+    try:
+        target = find_target(request)
+    except ServiceError:
+        return False
+    return (target.service, target.operation) == ("sts", "AssumeRoleWithWebIdentity")
 
 
 def _check_path(request: HttpRequest) -> None:

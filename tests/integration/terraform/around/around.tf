@@ -105,3 +105,36 @@ resource "aws_cloudwatch_dashboard" "echo" {
     }]
   })
 }
+
+resource "aws_iam_user" "ci" {
+  name = "tf-ci"
+  path = "/team/"
+  tags = { team = "platform" }
+}
+
+resource "aws_iam_access_key" "ci" {
+  user = aws_iam_user.ci.name
+}
+
+resource "aws_iam_user_policy" "artifacts" {
+  name   = "artifacts"
+  user   = aws_iam_user.ci.name
+  policy = aws_iam_role_policy.artifacts.policy
+}
+
+resource "aws_iam_user_policy_attachment" "read" {
+  user       = aws_iam_user.ci.name
+  policy_arn = "arn:aws:iam::aws:policy/AmazonSageMakerReadOnly"
+}
+
+resource "aws_iam_service_specific_credential" "openai" {
+  service_name = "bedrock.amazonaws.com"
+  user_name    = aws_iam_user.ci.name
+}
+
+resource "aws_iam_openid_connect_provider" "ci" {
+  url             = "https://id.example.com"
+  client_id_list  = ["ci"]
+  thumbprint_list = ["0123456789012345678901234567890123456789"]
+  tags            = { team = "platform" }
+}

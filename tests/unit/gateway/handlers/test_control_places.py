@@ -1,11 +1,18 @@
 """Control calls that the gateway lets through without a signature, or at another path."""
 
+import gzip
+
 import pytest
 from tests.cases import case, cases
 
 from hostelry.base.errors import ServiceError
 from hostelry.base.http import HttpRequest
-from hostelry.gateway.handlers.control import _check_path, find_confirmed_topic_owner
+from hostelry.gateway.handlers.control import (
+    _check_path,
+    find_confirmed_topic_owner,
+    is_web_identity,
+    may_be_web_identity,
+)
 
 TOPIC = "arn:aws:sns:us-west-2:123456789012:t"
 CONFIRM = f"Action=ConfirmSubscription&TopicArn={TOPIC}&Token=x"
@@ -39,6 +46,34 @@ def test_only_a_confirmation_needs_no_signature(
 def test_a_confirmation_with_a_body_is_refused(announced: dict[str, str]) -> None:
     with pytest.raises(ServiceError, match="no body"):
         find_confirmed_topic_owner(HttpRequest("GET", "/", CONFIRM, announced, b""))
+
+
+FORM = {"content-type": "application/x-www-form-urlencoded"}
+ASSUME = b"Action=AssumeRoleWithWebIdentity&Version=2011-06-15&RoleArn=r&WebIdentityToken=t"
+
+
+@cases(
+    "method, more, body, is_let",
+    case("a token", "POST", {}, ASSUME, True),
+    case("another path", "PUT", {}, ASSUME, False),
+    case("a signed one is verified as any other", "POST", {"authorization": "x"}, ASSUME, False),
+    case("another action", "POST", {}, ASSUME.replace(b"RoleWithWebIdentity", b"Role"), False),
+    case("another service", "POST", {}, ASSUME.replace(b"2011-06-15", b"2010-05-08"), False),
+    case("the last of two actions", "POST", {}, ASSUME + b"&Action=GetCallerIdentity", False),
+    case("too long", "POST", {"content-length": "65537"}, ASSUME, False),
+    case("a length that is none", "POST", {"content-length": "-1"}, ASSUME, False),
+    case("of unknown length", "POST", {"content-length": ""}, ASSUME, False),
+    case("no form", "POST", {"content-type": "application/x-amz-json-1.1"}, ASSUME, False),
+    case("a target", "POST", {"x-amz-target": "SageMaker.ListModels"}, ASSUME, False),
+    case("a packed body", "POST", {"content-encoding": "gzip"}, gzip.compress(ASSUME), False),
+    case("no text", "POST", {}, b"\xff", False),
+)
+def test_only_a_web_identity_needs_no_signature_in_a_form(
+    method: str, more: dict[str, str], body: bytes, is_let: bool
+) -> None:
+    headers = {**FORM, "content-length": str(len(body)), **more}
+    request = HttpRequest(method, "/", "", headers, body)
+    assert (may_be_web_identity(request) and is_web_identity(request)) is is_let
 
 
 @pytest.mark.parametrize(
