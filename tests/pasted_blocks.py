@@ -74,6 +74,7 @@ BEFORE = {"docs/autoscaling.md": "hostelry scale chat --min 1 --max 1"}
 AFTER_README = (
     "docs/autoscaling.md",
     "docs/engine.md",
+    "docs/iam.md",
     "docs/llm-scores.md",
     "docs/tools.md",
     "docs/traces.md",

@@ -25,6 +25,7 @@ HIDDEN = "HIDDEN_DUE_TO_SECURITY_REASONS"
 SECRETS = frozenset(
     {
         "SecretString", "SecretBinary", "Plaintext", "SecretAccessKey", "SessionToken",
+        "ServiceCredentialSecret", "ServicePassword",
         "RotationToken", "Token", "TokenCode", "WebIdentityToken", "SAMLAssertion", "Password",
         "OldPassword", "NewPassword", "MessageBody", "MessageAttributes",
         "MessageSystemAttributes", "Message", "message", "Subject", "Input", "InputTemplate",

@@ -120,6 +120,20 @@ def _list_traced(home: Home) -> list[str]:
     ]
 
 
+def _accounts(home: Home) -> list[Mapping[str, Any]]:
+    config, credentials = load_home(home)
+    return list(_ask(config.control_url, "/internal/accounts", credentials).get("accounts", ()))
+
+
+def _list_users(home: Home) -> list[str]:
+    return [str(user["name"]) for one in _accounts(home) for user in one["users"]]
+
+
+def _list_keys(home: Home) -> list[str]:
+    owners = [owner for one in _accounts(home) for owner in (one, *one["users"])]
+    return [str(key["id"]) for owner in owners for key in owner.get("keys", ())]
+
+
 def _ask(url: str, path: str, credentials: Credentials) -> Mapping[str, Any]:
     """The JSON answer of a platform process. Raises OSError if the process does not answer."""
     import http.client
@@ -149,6 +163,9 @@ jobs = completer(_jobs)
 batches = completer(_batches)
 watched = completer(_list_watched)
 traced = completer(_list_traced)
+accounts = completer(lambda home: [str(it["name"] or it["id"]) for it in _accounts(home)])
+users = completer(_list_users)
+keys = completer(_list_keys)
 
 
 class ShellName(StrEnum):

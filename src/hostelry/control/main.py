@@ -27,6 +27,7 @@ from hostelry.base.errors import HostelryError, TerminalError
 from hostelry.base.logging import configure_logging
 from hostelry.base.root_key import RootKey
 from hostelry.cluster.gateway_hosts import GatewayHostRoutes
+from hostelry.control.account_routes import build_account_routes
 from hostelry.control.act_routes import ActDeps, OperatorActRoutes
 from hostelry.control.app import ControlDeps, build_app
 from hostelry.control.audit_routes import AuditRoutes
@@ -171,7 +172,7 @@ async def _lead(
                     *comparisons.routes(),
                     *captured.routes(),
                     *_copy_routes(config, credentials, term, deps.is_llm),
-                    *_act_routes(data, reconciler, clock, steps),
+                    *_act_routes(data, credentials, reconciler, clock, steps),
                     *LeaderRoutes(term.leader).routes(),
                     *gateway_hosts.routes(),
                     *principals.routes(),
@@ -224,7 +225,11 @@ def _copy_routes(
 
 
 def _act_routes(
-    data: ControlData, reconciler: Reconciler, clock: SystemClock, steps: EndpointStepRecorder
+    data: ControlData,
+    credentials: Credentials,
+    reconciler: Reconciler,
+    clock: SystemClock,
+    steps: EndpointStepRecorder,
 ) -> tuple[Route, ...]:
     acts = ActDeps(
         state=data.state,
@@ -234,7 +239,11 @@ def _act_routes(
         get_shape=get_shape,
         note_act=steps.note_act,
     )
-    return (*AuditRoutes(data.audit, clock).routes(), *OperatorActRoutes(acts).routes())
+    return (
+        *AuditRoutes(data.audit, clock).routes(),
+        *OperatorActRoutes(acts).routes(),
+        *build_account_routes(data.state, credentials, data.audit, clock, data.metrics),
+    )
 
 
 def _reconciler_deps(

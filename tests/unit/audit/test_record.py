@@ -113,6 +113,9 @@ def test_calls_are_counted_as_cloudtrail_counts_them(
         {"entries": [{"id": "1", "messageBody": HIDDEN}]}),
     case("a publication", "sns", "Publish", {"Message": "planted", "Subject": "planted"},
         {"message": HIDDEN, "subject": HIDDEN}),
+    case("a token of a provider", "sts", "AssumeRoleWithWebIdentity",
+        {"RoleArn": "r", "WebIdentityToken": "planted"},
+        {"roleArn": "r", "webIdentityToken": HIDDEN}),
     case("a token of a subscription", "sns", "ConfirmSubscription",
         {"TopicArn": "t", "Token": "planted"}, {"topicArn": "t", "token": HIDDEN}),
     case("a login in a URL", "sns", "Subscribe", {"Endpoint": "https://me:planted@host/path"},
@@ -148,6 +151,12 @@ def test_results_are_shown_without_secrets() -> None:
             "secretAccessKey": HIDDEN,
             "sessionToken": HIDDEN,
         }
+    }
+    key = {"ServiceCredentialSecret": "planted", "ServiceName": "s"}
+    credential = {"ServiceSpecificCredential": key}
+    shown = show_result("iam", "CreateServiceSpecificCredential", credential)
+    assert shown == {
+        "serviceSpecificCredential": {"serviceCredentialSecret": HIDDEN, "serviceName": "s"}
     }
     assert show_result("sagemaker", "DeleteModel", {}) is None
 

@@ -7,6 +7,10 @@ from hostelry.cli.main import command_tree
 
 # Parameters that are names, but of nothing that a running platform could list.
 NOT_COMPLETED = {
+    "accounts create": {"name": "a new account's"},
+    "accounts rename": {"name": "a new name"},
+    "users create": {"name": "a new user's"},
+    "keys create": {"name": "a new key's"},
     "chaos run": {"name": "drills are listed by `chaos list`"},
     "cells add": {"name": "a new cell's"},
     "deploy": {"name": "a new endpoint's"},

@@ -229,7 +229,7 @@ def test_transitive_tags_and_the_source_pass_on_to_the_next_role(
     assert second.source_identity == "ada"
     with pytest.raises(ServiceError, match="tag Team of the session cannot be replaced"):
         as_session(**chained, Tags=[{"Key": "Team", "Value": "b"}])
-    with pytest.raises(ServiceError, match="perform: sts:SetSourceIdentity"):
+    with pytest.raises(ServiceError, match=r"The SourceIdentity .* cannot be changed"):
         as_session(**chained, SourceIdentity="eve")
 
 

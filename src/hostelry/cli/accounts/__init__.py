@@ -1,0 +1,1 @@
+"""Commands on accounts, users and their keys."""
