@@ -97,6 +97,11 @@ class CallContext(msgspec.Struct, frozen=True, kw_only=True):
     worked_s: Callable[[], float] = lambda: 0.0
     trail: AuditTrail | None = None
 
+    @property
+    def is_first_account(self) -> bool:
+        """Whether the call is in the platform's first account."""
+        return self.first_account in ("", self.scope.account)
+
     def check_time(self) -> None:
         """Raise ServiceError once the call is late or has computed for `MAX_WORK_S`.
 

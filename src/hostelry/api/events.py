@@ -11,6 +11,7 @@ from hostelry.api.context import CallContext, Params, Result
 from hostelry.api.iam.execution_role import can_assume
 from hostelry.api.page import ListPaging, order_by_name
 from hostelry.api.record_kind import RecordKind
+from hostelry.api.rights import check_delivery
 from hostelry.api.tags import TagOperations, parse_tags, write_tags
 from hostelry.base.errors import ServiceError
 from hostelry.domain.event_rule import (
@@ -324,8 +325,12 @@ def _build_target(context: CallContext, rule: EventRule, given: Params) -> RuleT
         raise _invalid(f"{where}: {error}") from None
     _check_role(context, given.get("RoleArn"), where, is_needed=is_universal)
     letters = target.dead_letter_arn
-    if letters is not None and queue_at(context.state, letters) is None:
-        raise _invalid(f"The dead-letter queue {letters} of {where} does not exist.")
+    if letters is not None:
+        if queue_at(context.state, letters, context.scope.account) is None:
+            raise _invalid(f"The dead-letter queue {letters} of {where} does not exist.")
+        check_delivery(context, letters)
+    if given.get("RoleArn") is None:
+        check_delivery(context, target.arn)
     return target
 
 

@@ -6,14 +6,14 @@ from hostelry.api.authorization.finding import find_needed
 from hostelry.api.authorization.lookup import build_lookup
 from hostelry.api.context import CallContext, Params
 from hostelry.api.resource_lookup import find_key_policy
+from hostelry.api.rights import DECISIONS
 from hostelry.base.errors import ServiceError
-from hostelry.principals.decisions import Decisions, is_unlimited
+from hostelry.principals.decisions import is_unlimited
 
 CODES = {"ec2": "UnauthorizedOperation"}
 """The error codes of services that have another one than AccessDenied."""
 DECIDED_LATER = frozenset({("sts", "AssumeRole"), ("sts", "AssumeRoleWithWebIdentity")})
 """Operations that decide by the trust policy of a role and the caller's policies together."""
-DECISIONS = Decisions()
 
 
 def check_permissions(context: CallContext, service: str, operation: str, params: Params) -> None:

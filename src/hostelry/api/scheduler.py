@@ -6,6 +6,7 @@ from hostelry.api.context import CallContext, Params, Result
 from hostelry.api.iam.execution_role import can_assume
 from hostelry.api.page import ListPaging, order_by_name
 from hostelry.api.record_kind import RecordKind
+from hostelry.api.rights import check_delivery
 from hostelry.api.tags import TagOperations, parse_tags, write_tags
 from hostelry.base.errors import ServiceError
 from hostelry.domain.event_schedule import (
@@ -241,6 +242,13 @@ def _build_schedule(context: CallContext, params: Params) -> EventSchedule:
     )
 
 
+def _has_queue(context: CallContext, arn: str) -> bool:
+    if queue_at(context.state, arn, context.scope.account) is None:
+        return False
+    check_delivery(context, arn)
+    return True
+
+
 def _build_target(context: CallContext, given: Params) -> ScheduleTarget:
     for name in TEMPLATES:
         if given.get(name):
@@ -251,7 +259,7 @@ def _build_target(context: CallContext, given: Params) -> ScheduleTarget:
     except TargetError as error:
         raise _invalid(str(error)) from None
     dead_letters = (given.get("DeadLetterConfig") or {}).get("Arn")
-    if dead_letters is not None and queue_at(context.state, dead_letters) is None:
+    if dead_letters is not None and not _has_queue(context, dead_letters):
         raise _invalid(f"The dead-letter queue {dead_letters} does not exist.")
     policy = given.get("RetryPolicy") or {}
     return ScheduleTarget(

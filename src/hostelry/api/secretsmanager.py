@@ -242,7 +242,7 @@ def restore_secret(context: CallContext, params: Params) -> Result:
 
 
 def get_resource_policy(context: CallContext, params: Params) -> Result:
-    """GetResourcePolicy: without a policy, since there is one account."""
+    """GetResourcePolicy: without a policy, since secrets have none."""
     return _identify(_find_live_secret(context, params["SecretId"]).value)
 
 

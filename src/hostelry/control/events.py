@@ -12,10 +12,13 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from hostelry.api.context import CallContext
+from hostelry.api.iam.aws_policies import aws_policies
 from hostelry.api.operations import perform
 from hostelry.audit.caller import name_service
 from hostelry.aws.constraints import check_params
 from hostelry.aws.models import operation_model
+from hostelry.aws.sigv4 import Identity
+from hostelry.aws.temporary_keys import Session
 from hostelry.aws.tree import JSON_READERS, read_tree
 from hostelry.base.clock import Clock
 from hostelry.base.errors import RetryableError, ServiceError
@@ -29,6 +32,7 @@ from hostelry.domain.event_schedule import EventSchedule
 from hostelry.domain.messaging import AttributeValue
 from hostelry.domain.metric import Metric, Sample
 from hostelry.domain.object_event import ObjectEvent, TargetCheck
+from hostelry.domain.role import parse_role_name
 from hostelry.domain.scope import Scope
 from hostelry.events.call_rows import CallRows, TooManyCallsError
 from hostelry.events.calls import build_object_calls
@@ -37,6 +41,7 @@ from hostelry.messaging.failed_delivery import parse_arn, queue_at
 from hostelry.messaging.queue_messages import NewMessage
 from hostelry.messaging.services import Messaging
 from hostelry.metrics.protocol import MetricWriter
+from hostelry.principals.records import find_caller
 from hostelry.schedules.runner import ScheduleDeps, ScheduleRunner
 from hostelry.schedules.targets import TargetCall
 from hostelry.store.records import State
@@ -56,7 +61,9 @@ def build_schedule_runner(
     """Build the runner over the schedules of `state`. Control performs its calls."""
 
     def invoke(schedule: EventSchedule, call: TargetCall) -> None:
-        perform_call(context_of(schedule.scope), call, "scheduler.amazonaws.com")
+        role_arn = (schedule.given.get("Target") or {}).get("RoleArn")
+        context = act_in_role(context_of(schedule.scope), role_arn, "scheduler")
+        perform_call(context, call, "scheduler.amazonaws.com")
 
     def bury(schedule: EventSchedule, error: ServiceError) -> bool:
         return send_dead_letter(state, messaging, schedule, error, clock.now())
@@ -110,6 +117,34 @@ def perform_call(context: CallContext, call: TargetCall, invoked_by: str) -> Non
         recorder.record(noted, failure)
 
 
+def act_in_role(context: CallContext, role_arn: str | None, session_name: str) -> CallContext:
+    """The context of a call that a service makes in a role. Without a role it acts for itself.
+
+    Raises ServiceError 403 if the role was deleted.
+    """
+    if not role_arn:
+        return context
+    account = context.scope.account
+    stored = context.state.roles.get(context.scope.account_wide, parse_role_name(role_arn).lower())
+    session = Session(
+        access_key_id="",
+        account_id=account,
+        expires_at=0,
+        role_name=parse_role_name(role_arn),
+        role_id="" if stored is None else stored.value.id,
+        session_name=session_name,
+    )
+    identity = Identity(
+        access_key_id="",
+        account_id=account,
+        region=context.scope.region,
+        service="",
+        session=session,
+    )
+    caller = find_caller(context.state, aws_policies(), account, identity)
+    return replace(context, caller=caller, session=session)
+
+
 def send_dead_letter(
     state: State, messaging: Messaging, schedule: EventSchedule, error: ServiceError, now: float
 ) -> bool:
@@ -117,7 +152,7 @@ def send_dead_letter(
     arn = schedule.target.dead_letter_arn
     if arn is None:
         return False
-    if queue_at(state, arn) is None:
+    if queue_at(state, arn, schedule.scope.account) is None:
         LOG.warning("the dead-letter queue %s of %s is gone", arn, schedule.arn)
         return False
     attributes = {
@@ -249,6 +284,7 @@ def build_call_runner(
     def invoke(call: EventCall, target: TargetCall) -> None:
         # If an object's event starts a job, the job's chain is one longer than the object's.
         context = replace(context_of(call.scope), chain_length=call.chain_length + 1)
+        context = act_in_role(context, call.role_arn, "events")
         perform_call(context, target, "events.amazonaws.com")
 
     def count(call: EventCall, name: str) -> None:
@@ -276,7 +312,7 @@ def build_dead_letters(
     arn = call.dead_letter_arn
     if arn is None:
         return ()
-    if queue_at(state, arn) is None:
+    if queue_at(state, arn, call.scope.account) is None:
         LOG.warning("the dead-letter queue %s of %s is gone", arn, call.source)
         return ()
     attributes = {

@@ -54,7 +54,8 @@ class EventRule(msgspec.Struct, frozen=True, kw_only=True):
 class EventCall(msgspec.Struct, frozen=True, kw_only=True):
     """A call for an event. `text` is the input for the target `target_arn`.
 
-    `source` is the rule's name, or the bucket's ARN. `event_at` is in seconds since the epoch.
+    `source` is the rule's name, or the bucket's ARN. `event_at` is in seconds since the epoch. The
+    call is made in the role `role_arn`, if the target has one.
     """
 
     id: str
@@ -67,6 +68,7 @@ class EventCall(msgspec.Struct, frozen=True, kw_only=True):
     max_retries: int = MAX_RETRIES
     dead_letter_arn: str | None = None
     chain_length: int = 0
+    role_arn: str | None = None
 
 
 def rule_arn(scope: Scope, name: str) -> str:

@@ -116,6 +116,7 @@ def build_bus_calls(
             max_retries=target.max_retries,
             dead_letter_arn=target.dead_letter_arn,
             chain_length=chain_length,
+            role_arn=target.given.get("RoleArn"),
         )
         for rule in rules
         if is_matched(rule, event, check)

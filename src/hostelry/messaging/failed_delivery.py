@@ -64,7 +64,7 @@ def get_dead_letter_queue(
     if not policy:
         return ()
     target = json.loads(policy)["deadLetterTargetArn"]
-    if queue_at(state, target) is None:
+    if queue_at(state, target, subscription.scope.account) is None:
         LOG.warning("the dead-letter queue %s of %s is gone", target, subscription.arn)
         return ()
     letter = NewMessage(
@@ -79,12 +79,12 @@ def get_dead_letter_queue(
     return (letter,)
 
 
-def queue_at(state: State, arn: str) -> Queue | None:
-    """The queue of that ARN."""
+def queue_at(state: State, arn: str, account: str) -> Queue | None:
+    """The queue of that ARN, or None if `account` has no such queue."""
     if not arn.startswith("arn:aws:sqs:") or arn.count(":") != 5:
         return None
     scope, name = parse_arn(arn)
-    stored = state.queues.get(scope, name)
+    stored = state.queues.get(scope, name) if scope.account == account else None
     return None if stored is None else stored.value
 
 

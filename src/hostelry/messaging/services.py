@@ -36,7 +36,7 @@ def sweep(state: State, queues: QueueMessages, deliveries: Deliveries, now: floa
     """Remove messages whose retention has ended, and subscriptions not confirmed in time."""
     deliveries.forget_publications(now)
     for arn in queues.queues():
-        queue = queue_at(state, arn)
+        queue = queue_at(state, arn, parse_arn(arn)[0].account)
         kept_s = ORPHANED_S if queue is None else queue.number("MessageRetentionPeriod")
         queues.drop(arn, now - kept_s)
     for stored in state.subscriptions.list():

@@ -183,7 +183,7 @@ class TopicPublisher:
 
     def _to_queue(self, it: Outgoing, now: float) -> tuple[NewMessage | None, str]:
         """The queue's message, or None and why the queue cannot have it."""
-        queue = queue_at(self._state, it.subscription.endpoint)
+        queue = queue_at(self._state, it.subscription.endpoint, it.subscription.scope.account)
         if queue is None:
             return None, "the queue does not exist"
         if it.problem is not None:

@@ -55,7 +55,7 @@ def build_table(state: State, aws_policies: Iterable[ManagedPolicy]) -> Principa
         access_keys={key: it for key, it in access_keys.items() if it.account not in closed},
         openai_keys=_openai_rows(it for it in users if it.account not in closed),
         policies=policies,
-        tags=_resource_tags(state) if _ask_for_tags(policies) else {},
+        tags=_resource_tags(state),
         endpoint_policies=_endpoint_policies(it.value for it in state.endpoint_policies.list()),
         buckets={it.value.name: it.value.account for it in state.buckets.list()},
     )
@@ -153,10 +153,6 @@ def _openai_rows(users: Iterable[User]) -> dict[str, OpenAiKeyRow]:
         for key in user.openai_keys
         if key.is_active
     }
-
-
-def _ask_for_tags(policies: Mapping[str, PolicyRow]) -> bool:
-    return any("resourcetag" in it.document.lower() for it in policies.values())
 
 
 def _resource_tags(state: State) -> dict[str, Mapping[str, str]]:

@@ -58,7 +58,7 @@ class PrincipalTable(msgspec.Struct, frozen=True, kw_only=True):
     `users` and `roles` are by `principal_key`. `access_keys` are by id, `openai_keys` by digest.
     `policies` has attached policies by ARN and inline policies by `inline_key`. `accounts` are the
     open accounts besides the platform's first one. `endpoint_policies` are by the endpoint's ARN.
-    `tags` are the tags of endpoints and components by ARN, if a policy asks for tags. `buckets`
+    `tags` are the tags of endpoints and components by ARN. `buckets`
     names the account of each bucket that does not belong to the first account.
     """
 

@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import unquote
 
 import httpx
+from msgspec.structs import replace
 
 from hostelry.aws.access_keys import AccessKeySecrets
 from hostelry.aws.s3_signing import OwnKey
@@ -172,18 +173,12 @@ class Passage:
             body = await read_body() if needs_body(caller, head) else None
             if body is not None:
                 check_hash(head, body)
-            self.permits.check_owner(caller.account, head)
+            asked = AskedOfStore(caller=caller, head=head, source_ip=source_ip, body=body)
+            self.permits.check(asked)
             added = await self._added(caller.account, head, wants)
-            key = added.get(KEY_ID, wants.key)
-            self.permits.check(
-                AskedOfStore(
-                    caller=caller,
-                    head=head,
-                    source_ip=source_ip,
-                    body=body,
-                    kms_key="" if wants.key in ("", DEFAULT_KEY) else key,
-                )
-            )
+            if wants.key not in ("", DEFAULT_KEY):  # its ARN is known only now
+                key = added.get(KEY_ID, wants.key)
+                self.permits.check(replace(asked, kms_key=key))
         check_can_sign(head)
         return signed_head(without_behalf(head), self._own, self._clock.now(), added), body
 
@@ -192,12 +187,11 @@ class Passage:
 
         Raises S3Refusal for a path that could be read as the path of another account's bucket.
         """
-        if self.permits.has_buckets_of_others:
+        key, known = find_claimed_key(head), self._principals.principals.table.access_keys
+        is_others = bool(token_of(head) or ON_BEHALF in head.values or key in known)
+        if is_others or self.permits.has_buckets_of_others:
             check_path(head)
-        if token_of(head) or ON_BEHALF in head.values:
-            return False
-        key = find_claimed_key(head)
-        return key is None or key not in self._principals.principals.table.access_keys
+        return not is_others
 
     def check_permitted(self, head: Head, source_ip: str, *, makes_bucket: bool = False) -> Caller:
         """The caller of a request with another key. Raises S3Refusal unless it may do this."""

@@ -87,7 +87,8 @@ class ObjectPermits:
         """
         principals = self._source.principals
         caller = principals.resolve(identity)
-        if on_behalf and caller.grants.is_root and caller.account == self._owner:
+        is_operator = identity.session is None and not identity.user
+        if on_behalf and is_operator and caller.account == self._owner:
             account, _, role = on_behalf.partition("/")
             session = Session(
                 access_key_id=identity.access_key_id,

@@ -123,7 +123,7 @@ async def serve(home: Home, instance_id: str) -> None:
                 address=f"http://127.0.0.1:{listener.getsockname()[1]}",
                 warm=(warm, runtimes),
                 packages=CodePackages(folder, operator),
-                call_keys=lambda: call_keys(home, instance),
+                call_keys=partial(call_keys, home, instance),
                 hide_paths=shown_paths(home, operator).text,
             ),
         )
@@ -137,14 +137,15 @@ def held_devices(instances: Path) -> list[tuple[str, ...]]:
     return [folder.load_devices() or () for folder in instance_folders(instances)]
 
 
-def call_keys(home: Home, instance: Instance) -> dict[str, str | float]:
-    """New keys for a copy that invokes models, with the gateway's address now."""
+def call_keys(home: Home, instance: Instance, role: str) -> dict[str, str | float]:
+    """New keys for a copy that invokes models in a role, with the gateway's address now."""
     config, credentials = load_config(home), load_credentials(home)
     session = Session(
         access_key_id=new_temporary_key_id(),
         account_id=instance.scope.account,
         expires_at=int(SystemClock().now()) + CALL_KEYS_S,
         session_name=instance.id,
+        bounded_by="" if config.any_role else role,
     )
     keys = build_seal(credentials).issue(session)
     return {

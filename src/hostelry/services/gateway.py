@@ -176,6 +176,7 @@ def build_gateway(
         ),
         openai_batches=OpenAiBatchHandler(
             callers=callers,
+            routes=routes,
             pool=pool,
             address=config.jobs_url,
             internal_key=credentials.internal_key,

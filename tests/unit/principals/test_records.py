@@ -1,7 +1,5 @@
 """The table of principals follows the records, and control resolves callers by them."""
 
-import json
-
 import pytest
 from msgspec.structs import replace
 from tests.cases import case, cases
@@ -80,23 +78,13 @@ def test_equal_content_has_an_equal_version() -> None:
     assert table_of(stored()).version != table_of(stored(user=None)).version
 
 
-def test_tags_are_sent_if_a_policy_asks_for_them() -> None:
+def test_tags_of_endpoints_are_sent() -> None:
     arn = f"arn:aws:sagemaker:us-west-2:{OTHER}:endpoint/e"
-    tags = TagSet(scope=Scope(OTHER, "us-west-2"), arn=arn, tags={"team": "red"})
-    statement = {
-        "Effect": "Allow",
-        "Action": "*",
-        "Resource": "*",
-        "Condition": {"StringEquals": {"aws:ResourceTag/team": "red"}},
-    }
-    document = json.dumps({"Version": "2012-10-17", "Statement": statement})
-    for user, expected in (
-        (USER, {}),
-        (replace(USER, inline_policies={"own": document}), {arn: {"team": "red"}}),
-    ):
-        state = stored(user=user)
-        state.tags.put(tags.scope, arn, tags, expect=None)
-        assert table_of(state).tags == expected
+    state = stored()
+    for tagged in (arn, arn.replace("endpoint", "model")):
+        tags = TagSet(scope=Scope(OTHER, "us-west-2"), arn=tagged, tags={"team": "red"})
+        state.tags.put(tags.scope, tagged, tags, expect=None)
+    assert table_of(state).tags == {arn: {"team": "red"}}
 
 
 def signer(key: str, user: str = "") -> Identity:

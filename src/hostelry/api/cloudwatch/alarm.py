@@ -36,7 +36,7 @@ def put_metric_alarm(context: CallContext, params: Params) -> Result:
     """PutMetricAlarm. An alarm of a scaling policy stays with the policy."""
     name, records = params["AlarmName"], context.state.metric_alarms
     _check_name(name)
-    rule, actions = build_rule(context, params), build_actions(params)
+    rule, actions = build_rule(context, params), build_actions(context, params)
     if context.state.composite_alarms.get(context.scope, name) is not None:
         raise _other_kind(name, "composite")
     found = records.get(context.scope, name)
@@ -60,7 +60,7 @@ def put_composite_alarm(context: CallContext, params: Params) -> Result:
     _check_name(name)
     if params.get("ActionConfiguration") is not None:
         raise validation_error("ActionConfiguration is not supported by this version of Hostelry.")
-    actions = build_actions(params, (TargetKind.TOPIC, TargetKind.ADDRESS))
+    actions = build_actions(context, params, (TargetKind.TOPIC, TargetKind.ADDRESS))
     if context.state.metric_alarms.get(context.scope, name) is not None:
         raise _other_kind(name, "metric")
     _check_rule(context, name, _parse_rule(params["AlarmRule"]))

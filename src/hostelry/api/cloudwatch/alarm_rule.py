@@ -9,6 +9,7 @@ from typing import Any
 
 from hostelry.api.context import CallContext, Params
 from hostelry.api.refusals import refuse_fields, unsupported
+from hostelry.api.rights import check_delivery, is_own
 from hostelry.base.errors import ServiceError, validation_error
 from hostelry.domain.alarm import AlarmActions, AlarmRule, Comparison, MissingData
 from hostelry.domain.metric import Metric, MetricQuery, MetricStat
@@ -265,12 +266,14 @@ def get_returning_query(queries: Sequence[MetricQuery]) -> str:
     return returning[0]
 
 
-def build_actions(params: Params, kinds: Sequence[TargetKind] = tuple(TargetKind)) -> AlarmActions:
+def build_actions(
+    context: CallContext, params: Params, kinds: Sequence[TargetKind] = tuple(TargetKind)
+) -> AlarmActions:
     """The actions of a request. Raises ValidationError for other kinds than `kinds`."""
     given: Mapping[str, Sequence[str]] = {name: params.get(name) or () for name in ACTION_FIELDS}
     for name, actions in given.items():
         for action in actions:
-            _check_action(name, action, kinds)
+            _check_action(context, name, action, kinds)
     return AlarmActions(
         enabled=params.get("ActionsEnabled") is not False,
         alarm=tuple(given["AlarmActions"]),
@@ -279,7 +282,9 @@ def build_actions(params: Params, kinds: Sequence[TargetKind] = tuple(TargetKind
     )
 
 
-def _check_action(field: str, action: str, kinds: Sequence[TargetKind]) -> None:
+def _check_action(
+    context: CallContext, field: str, action: str, kinds: Sequence[TargetKind]
+) -> None:
     kind = get_target_kind(action)
     if kind is None:
         raise validation_error(f"{field}: the action '{action}' is not supported. {KNOWN_ACTIONS}.")
@@ -287,3 +292,9 @@ def _check_action(field: str, action: str, kinds: Sequence[TargetKind]) -> None:
         raise validation_error(
             f"{field}: the action '{action}' is {kind.value}, which a composite alarm cannot have."
         )
+    if action.startswith("arn:aws:sns:"):
+        if not is_own(context, action):
+            raise validation_error(
+                f"{field}: the topic '{action}' is not of account {context.scope.account}."
+            )
+        check_delivery(context, action)

@@ -1,7 +1,7 @@
 """The AWS managed policies that examples of model hosting attach.
 
 The documents follow AWS's documentation of each policy. The rights within a service are as wide as
-AWS's or wider. A role's policies decide only simulations.
+AWS's or wider.
 """
 
 import json

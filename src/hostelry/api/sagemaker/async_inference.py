@@ -6,6 +6,7 @@ from typing import Any
 
 from hostelry.api.context import CallContext, Params
 from hostelry.api.refusals import unsupported
+from hostelry.api.rights import check_delivery, is_own
 from hostelry.api.sagemaker.model import parse_s3_uri
 from hostelry.base.errors import validation_error
 from hostelry.domain.async_request import DEFAULT_CONCURRENT, AsyncInference
@@ -109,8 +110,9 @@ def notify_topics(context: CallContext, config: EndpointConfig) -> None:
         return
     publisher = context.messages.topics
     for arn in topics:
-        if publisher.topic(arn) is None:
+        if not is_own(context, arn) or publisher.topic(arn) is None:
             raise _missing_topic(config, arn)
+        check_delivery(context, arn)
     for arn in topics:
         try:
             publisher.publish(arn, None, TEST_NOTIFICATION)

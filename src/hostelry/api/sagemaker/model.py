@@ -30,6 +30,7 @@ from hostelry.domain.model import (
 )
 from hostelry.domain.role import parse_role_name
 from hostelry.domain.validation import check_environment
+from hostelry.principals.decisions import is_unlimited
 
 KIND = "model"
 ECHOED = (
@@ -67,6 +68,7 @@ def create_model(context: CallContext, params: Params) -> Result:
     refuse_isolation(params)
     role = parse_role_name(params.get("ExecutionRoleArn") or "")
     containers = tuple(replace(it, role=role) for it in build_containers(params))
+    _check_role_given(context, role, containers)
     check_environment(containers)
     check_new(context, KIND, name)
     check_execution_role(context, params)
@@ -83,6 +85,18 @@ def create_model(context: CallContext, params: Params) -> Result:
     MODELS.put(context, model)
     write_tags(context, arn, tags)
     return {"ModelArn": arn}
+
+
+def _check_role_given(context: CallContext, role: str, containers: Sequence[Container]) -> None:
+    """Refuse artifacts without a role that bounds them, for callers whom policies limit."""
+    caller = context.caller
+    if role or caller is None or is_unlimited(caller):
+        return
+    if any(it.source is not None for it in containers):
+        raise validation_error(
+            "ExecutionRoleArn is required for a model with artifacts: without a role its copies"
+            f" could read more than the policies of {caller.arn} allow."
+        )
 
 
 def describe_model(context: CallContext, params: Params) -> Result:

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from hostelry.api.context import CallContext, Params, Result
 from hostelry.api.page import order_by_name
+from hostelry.api.rights import check_delivery, is_own
 from hostelry.api.sns.topic import (
     LISTS,
     PENDING,
@@ -177,8 +178,11 @@ def _check_endpoint(context: CallContext, protocol: SubscriptionProtocol, endpoi
         if refusal is not None:
             raise invalid(f"Endpoint Reason: {refusal}")
     elif protocol is SubscriptionProtocol.SQS:
-        if not QUEUE_ARN.fullmatch(endpoint):
+        if not QUEUE_ARN.fullmatch(endpoint) or not is_own(context, endpoint):
             raise invalid("SQS endpoint ARN")
+        check_delivery(context, endpoint)
+    elif not context.is_first_account:
+        raise invalid("Endpoint Reason: only the platform's first account writes to files")
     elif not is_file_name(endpoint):
         raise invalid(
             "Endpoint Reason: the protocol file takes the name of a file of the folder of topics:"
@@ -264,7 +268,7 @@ def _check_redrive(context: CallContext, text: str) -> None:
         raise invalid("RedrivePolicy: failed to parse JSON.") from None
     if not isinstance(target, str) or set(content) != {"deadLetterTargetArn"}:
         raise invalid("RedrivePolicy: must have deadLetterTargetArn, and no other member")
-    if queue_at(context.state, target) is None:
+    if queue_at(context.state, target, context.scope.account) is None:
         raise invalid(f"RedrivePolicy: there is no queue {target:.300}")
 
 

@@ -269,7 +269,7 @@ def get_dead_letter_rule(context: CallContext, queue: Queue) -> DeadLetterRule |
         return None
     content = json.loads(text)
     target = str(content["deadLetterTargetArn"])
-    if queue_at(context.state, target) is None:
+    if queue_at(context.state, target, context.scope.account) is None:
         return None
     return DeadLetterRule(queue_arn=target, most_receives=int(content["maxReceiveCount"]))
 
@@ -317,7 +317,7 @@ def _check_redrive(
         raise invalid_value(
             "RedrivePolicy", text, f"maxReceiveCount must be from 1 to {MAX_RECEIVES}."
         )
-    queue = queue_at(context.state, str(target))
+    queue = queue_at(context.state, str(target), context.scope.account)
     if queue is None or queue.scope != context.scope:
         raise invalid_value("RedrivePolicy", text, "Dead letter target does not exist.")
     allowed = json.loads(queue.attributes.get("RedriveAllowPolicy") or "{}")

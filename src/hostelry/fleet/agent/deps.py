@@ -101,9 +101,9 @@ class CopyDeps:
     Without `instance` the logs of copies are not collected. `ask_status` pings copies. Without
     `packages` each copy installs the packages of its code itself. `address` is the agent's.
     `no_own_users` says why programs run as the agent's user. None if each has its own user.
-    `call_keys` returns new keys for a server that invokes models. `hide_paths` removes this
-    machine's paths from a text. `devices` are the instance's, `held_devices` returns the
-    devices of every instance of the machine.
+    `call_keys` returns new keys for a server that invokes models in the role of a name.
+    `hide_paths` removes this machine's paths from a text. `devices` are the instance's,
+    `held_devices` returns the devices of every instance of the machine.
     """
 
     images_file: Path
@@ -123,7 +123,7 @@ class CopyDeps:
     packages: CodePackages | None = None
     clock: Clock = field(default_factory=SystemClock)
     address: str = ""
-    call_keys: Callable[[], Mapping[str, str | float]] | None = field(default=None, repr=False)
+    call_keys: Callable[[str], Mapping[str, str | float]] | None = field(default=None, repr=False)
     hide_paths: Callable[[str], str] = str
     machine_cpus: int = field(default_factory=lambda: len(os.sched_getaffinity(0)))
     start_turns: StartTurns = field(

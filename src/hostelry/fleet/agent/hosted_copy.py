@@ -7,6 +7,7 @@ process ends. lifecycle.py decides the next step, and this module carries it out
 import asyncio
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
@@ -342,7 +343,8 @@ class HostedCopy:
         exited = asyncio.create_task(process.wait())
         key, deps = self._state.record.key, self._deps
         server = ModelServer(self._state.address, deps.http, key, deps.ask_status)
-        keys = self._deps.call_keys if rule.invokes else None
+        call_keys, role = self._deps.call_keys, self.spec.container.role
+        keys = partial(call_keys, role) if rule.invokes and call_keys is not None else None
         serves = serve_with_call_keys(self._serve(rule, server), server, keys, self._deps.clock)
         serving = asyncio.create_task(serves)
         try:

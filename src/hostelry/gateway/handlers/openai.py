@@ -162,14 +162,14 @@ class Asker:
 
     def list_models(self) -> list[str]:
         """The names of the LLMs that the caller may call, sorted."""
-        return [it for it in self._table.llms(self.scope.account) if self._may_call(it)]
+        return [it for it in self._table.llms(self.scope.account) if self.may_call(it)]
 
     def check_model(self, name: str, *, streams: bool = False) -> None:
         """Raise ServiceError model_not_found (404) unless the caller may call the model.
 
         The answer is the same if the model does not exist.
         """
-        if not self._may_call(name, streams=streams):
+        if not self.may_call(name, STREAMED if streams else WHOLE):
             raise ServiceError(
                 "model_not_found",
                 f"The model `{name:.300}` does not exist, or this key may not call it. GET"
@@ -178,7 +178,8 @@ class Asker:
                 {"param": "model"},
             )
 
-    def _may_call(self, name: str, *, streams: bool = False) -> bool:
+    def may_call(self, name: str, operation: str = WHOLE) -> bool:
+        """Whether the caller's policies and the key allow an operation on a model."""
         if self._models and name not in self._models:
             return False
         component = name.partition(":")[0]
@@ -188,7 +189,6 @@ class Asker:
             endpoint="" if found is None else found.endpoint_name,
             component=component if found is None else found.component_name or "",
         )
-        operation = STREAMED if streams else WHOLE
         permits, exchange = self._permits, self._exchange
         return permits.find_refusal(self.caller, exchange, scope, operation, target) is None
 

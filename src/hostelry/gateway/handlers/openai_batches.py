@@ -10,8 +10,10 @@ from hostelry.base.http import HttpRequest, HttpResponse
 from hostelry.dataplane.http.exchange import Exchange
 from hostelry.dataplane.http.request_body import BodyLostError
 from hostelry.dataplane.openai import error_response
+from hostelry.dataplane.routes import RouteSource
 from hostelry.domain.scope import Scope
 from hostelry.gateway.handlers.callers import Callers
+from hostelry.gateway.handlers.openai import Asker
 from hostelry.http1.heads import build_request_head
 from hostelry.http1.reply import Reply, UpstreamError
 from hostelry.http1.streamed_body import BodyBrokenError, StreamedBody
@@ -32,6 +34,7 @@ class OpenAiBatchHandler(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     callers: Callers
+    routes: RouteSource
     pool: UpstreamPool
     address: str
     internal_key: str
@@ -78,6 +81,11 @@ class OpenAiBatchHandler(msgspec.Struct, frozen=True, kw_only=True):
         refusal = self.callers.permits.find_refusal(
             found.caller, exchange, scope, ASYNCHRONOUS, every
         )
+        models = self.routes.table.llms(scope.account) if refusal is None else []
+        asker = Asker(self.callers, exchange, self.routes.table)
+        closed = [it for it in models if not asker.may_call(it, ASYNCHRONOUS)]
+        if closed:
+            refusal = f"Its policies deny {', '.join(closed):.300}."
         if found.models:
             refusal = f"The key may call {', '.join(found.models):.300} only."
         if refusal is not None:

@@ -26,6 +26,7 @@ from hostelry.dataplane.http.exchange import Exchange
 from hostelry.dataplane.tracing.call_document import attach_calls
 from hostelry.dataplane.tracing.question import MAX_LISTED, TraceQuestion, WorkerCalls
 from hostelry.gateway.handlers.callers import Callers
+from hostelry.principals.decisions import is_unlimited
 
 TRACES = "traces"
 ORDERS = ("slowest", "failed")
@@ -91,7 +92,7 @@ class TracesHandler:
         if self._callers.holds_openai_key(request):
             return self._callers.owner.account
         caller = self._callers.resolve(await self._callers.identify(request))
-        if not caller.grants.is_root:
+        if not is_unlimited(caller):
             raise ServiceError(
                 "AccessDeniedException",
                 f"{caller.arn} is not the root of account {caller.account}. Only the root reads"
