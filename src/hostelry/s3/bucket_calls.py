@@ -4,6 +4,7 @@ The store knows one account. Control keeps whose bucket each bucket is, and a na
 before the store makes the bucket.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from urllib.parse import quote
 from xml.etree import ElementTree
@@ -19,8 +20,7 @@ from hostelry.domain.principal import BucketClaim
 from hostelry.home.home import Credentials, UpConfig
 from hostelry.http1.heads import build_answer
 from hostelry.s3.admission import S3Refusal
-from hostelry.s3.head import Head
-from hostelry.s3.object_events import query_names
+from hostelry.s3.head import Head, query_names
 from hostelry.s3.passage import Passage
 from hostelry.s3.permits import TAKEN, split_path
 from hostelry.s3.store_client import StoreClient
@@ -33,7 +33,10 @@ AWAY = S3Refusal(503, "ServiceUnavailable", "The platform is restarting; try aga
 
 
 class BucketCalls:
-    """Answers such calls. It asks control by `mounts`."""
+    """Answers such calls. It asks control by `mounts`.
+
+    `forget` drops the notification configuration of a bucket that is made or deleted.
+    """
 
     def __init__(
         self,
@@ -42,7 +45,10 @@ class BucketCalls:
         passage: Passage,
         store: StoreClient,
         mounts: Mapping[str, httpx.AsyncBaseTransport],
+        forget: Callable[[str], None],
     ) -> None:
+        self._forget = forget
+        self._changing = asyncio.Lock()
         self._url = f"{config.control_url}{PATH}"
         self._headers = {INTERNAL_KEY_HEADER: credentials.internal_key}
         self._owner = credentials.account_id
@@ -71,9 +77,9 @@ class BucketCalls:
         await read_body()  # a region, or nothing
         if not bucket:
             return _build_answer(200, await self._list(account))
-        if not makes:
-            return await self._delete(bucket, account)
-        return await self._create(bucket, account)
+        async with self._changing:  # so that a late claim never replaces a newer one
+            change = self._create if makes else self._delete
+            return await change(bucket, account)
 
     async def _list(self, account: str) -> bytes:
         answer = await self._ask("GET", "/")
@@ -103,6 +109,7 @@ class BucketCalls:
             raise S3Refusal(409, code, TAKEN)
         if not await self._claim(bucket, account, is_claimed=True):
             raise S3Refusal(409, "BucketAlreadyExists", TAKEN)
+        self._forget(bucket)
         made = await self._store.ask("PUT", target)
         if made is None:
             raise AWAY
@@ -114,6 +121,7 @@ class BucketCalls:
     async def _delete(self, bucket: str, account: str) -> bytes:
         answer = await self._ask("DELETE", f"/{quote(bucket, safe='')}")
         if answer.status_code in (204, 404):
+            self._forget(bucket)
             await self._claim(bucket, account, is_claimed=False)
         return _build_answer(answer.status_code, answer.content)
 

@@ -1,6 +1,7 @@
 """The head of an S3 request: parses it, and writes it with other headers. Pure."""
 
 from collections.abc import Iterable, Mapping
+from urllib.parse import unquote
 
 import msgspec
 
@@ -64,3 +65,9 @@ def write_head(method: str, target: str, headers: Iterable[tuple[str, str]]) -> 
     """Build the bytes of a head."""
     lines = [f"{method} {target} HTTP/1.1", *(f"{name}: {value}" for name, value in headers)]
     return "\r\n".join(lines).encode("latin-1") + END
+
+
+def query_names(head: Head) -> frozenset[str]:
+    """Find the names of the query's fields, in lower case."""
+    pairs = head.target.partition("?")[2].split("&")
+    return frozenset(unquote(it.partition("=")[0]).lower() for it in pairs if it)

@@ -27,7 +27,7 @@ from hostelry.domain.scope import Scope
 from hostelry.home.home import Credentials, UpConfig
 from hostelry.s3.answers import Settle, StoreAnswer
 from hostelry.s3.event_file import EventFile, EventFileError
-from hostelry.s3.head import Head
+from hostelry.s3.head import Head, query_names
 from hostelry.s3.store_client import StoreClient
 
 LOG = logging.getLogger(__name__)
@@ -88,12 +88,6 @@ def place_of(head: Head) -> tuple[str, str]:
     """Find the bucket and the key in the request's path. Each may be empty."""
     bucket, _, key = unquote(head.target.partition("?")[0]).lstrip("/").partition("/")
     return bucket, key
-
-
-def query_names(head: Head) -> frozenset[str]:
-    """Find the names of the query's fields, in lower case."""
-    pairs = head.target.partition("?")[2].split("&")
-    return frozenset(unquote(it.partition("=")[0]).lower() for it in pairs if it)
 
 
 def removed_bucket(head: Head) -> str | None:

@@ -5,7 +5,7 @@ import hmac
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 import httpx
 from msgspec.structs import replace
@@ -39,6 +39,7 @@ from hostelry.s3.permits import (
     ObjectPermits,
     check_path,
     needs_body,
+    split_path,
 )
 from hostelry.s3.store_client import StoreClient, signed_head
 
@@ -173,9 +174,10 @@ class Passage:
             body = await read_body() if needs_body(caller, head) else None
             if body is not None:
                 check_hash(head, body)
+            await self._check_exists(caller.account, head)
             asked = AskedOfStore(caller=caller, head=head, source_ip=source_ip, body=body)
             self.permits.check(asked)
-            added = await self._added(caller.account, head, wants)
+            added = await self._added(caller.account, head, wants, names_key=True)
             if wants.key not in ("", DEFAULT_KEY):  # its ARN is known only now
                 key = added.get(KEY_ID, wants.key)
                 self.permits.check(replace(asked, kms_key=key))
@@ -195,6 +197,7 @@ class Passage:
 
     def check_permitted(self, head: Head, source_ip: str, *, makes_bucket: bool = False) -> Caller:
         """The caller of a request with another key. Raises S3Refusal unless it may do this."""
+        check_path(head)
         caller = self.find_caller(head)
         asked = AskedOfStore(caller=caller, head=head, source_ip=source_ip)
         self.permits.check(asked, makes_bucket=makes_bucket)
@@ -232,11 +235,30 @@ class Passage:
                 raise ServiceError("AccessDeniedException", AGENTS_KEYS, 403)
         return found
 
-    async def _added(self, account: str, head: Head, wants: Wants) -> dict[str, str]:
-        """Find the encryption headers that the request leaves to its bucket or to KMS's default."""
+    async def _check_exists(self, account: str, head: Head) -> None:
+        """Raise S3Refusal NoSuchBucket (404) for a further account's request to no bucket at all.
+
+        SDKs make their bucket after this answer.
+        """
+        bucket, _ = split_path(head)
+        if account == self._owner or not bucket or self.permits.find_owner(bucket) != self._owner:
+            return
+        found = await self._store.ask("HEAD", f"/{quote(bucket, safe='')}")
+        if found is not None and found.status_code == 404:
+            raise S3Refusal(404, "NoSuchBucket", "The specified bucket does not exist")
+
+    async def _added(
+        self, account: str, head: Head, wants: Wants, *, names_key: bool = False
+    ) -> dict[str, str]:
+        """Find the encryption headers that the request leaves to its bucket or to KMS's default.
+
+        With `names_key` the name of a key is replaced by its ARN.
+        """
         if wants.key:
             arn = await self._keys.usable_arn(account, wants.key)
-            return {KEY_ID: arn} if wants.adds_key else {}
+            # The store resolves names in the first account, and the proxy decided on this key.
+            is_named = names_key and arn != wants.key
+            return {KEY_ID: arn} if wants.adds_key or is_named else {}
         name = await self._bucket_key(head) if wants.starts_upload else ""
         if not name:
             return {}

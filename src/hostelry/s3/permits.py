@@ -1,6 +1,6 @@
 """Decides on requests to the S3 port by the owner of the bucket and the caller's policies."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from urllib.parse import unquote
 
 import msgspec
@@ -17,8 +17,8 @@ from hostelry.permissions.needs.object_place import UnclearRequestError, read_pa
 from hostelry.principals.caller import Caller, request_keys
 from hostelry.principals.decisions import Decisions, is_unlimited
 from hostelry.principals.source import PrincipalSource
-from hostelry.s3.admission import S3Refusal
-from hostelry.s3.head import Head
+from hostelry.s3.admission import ENCRYPTION, KMS, S3Refusal
+from hostelry.s3.head import Head, query_names
 
 # In requests of the platform's own processes, by the key of the first account: the account, and a
 # role in it, in whose name an object is read or written.
@@ -120,17 +120,38 @@ class ObjectPermits:
 
     def check_owner(self, account: str, head: Head) -> None:
         """Raise S3Refusal if the request reads or writes a bucket of another account."""
-        for bucket in list_buckets(head):
-            is_shared = bucket in self._shared and head.method in READS
-            if is_shared or self.find_owner(bucket) == account:
+        own, source = split_path(head)[0], find_copy_source(head)
+        for bucket in (own, source):
+            is_shared = bucket in self._shared and (bucket != own or head.method in READS)
+            if not bucket or is_shared or self.find_owner(bucket) == account:
                 continue
             if head.method == "PUT" and head.target.count("/") == 1 and "?" not in head.target:
                 raise S3Refusal(409, "BucketAlreadyExists", TAKEN)
             raise S3Refusal(403, "AccessDenied", DENIED)
 
+    def _check_served(self, account: str, head: Head) -> None:
+        """Refuse requests that the store would carry out for the wrong account or object."""
+        bucket, key = split_path(head)
+        names = query_names(head)
+        if not bucket and head.method != "GET":
+            raise S3Refusal(405, "MethodNotAllowed", "A request without a bucket lists buckets.")
+        if head.method == "POST" and key and "delete" in names:
+            raise S3Refusal(400, "InvalidRequest", "DeleteObjects takes no key in its path.")
+        uses_kms = head.values.get(ENCRYPTION, "") == KMS or (
+            head.method == "PUT" and not key and "encryption" in names
+        )
+        if uses_kms and account != self._owner:
+            raise S3Refusal(
+                501,
+                "NotImplemented",
+                "Encryption by KMS keys and default encryption of buckets are served for the"
+                f" platform's first account only, not for account {account}.",
+            )
+
     def check(self, asked: AskedOfStore, *, makes_bucket: bool = False) -> None:
         """Raise S3Refusal unless the caller may do this in its account's buckets."""
         caller, head = asked.caller, asked.head
+        self._check_served(caller.account, head)
         if not makes_bucket:
             self.check_owner(caller.account, head)
         if is_unlimited(caller):
@@ -182,7 +203,8 @@ def split_path(head: Head) -> tuple[str, str]:
     return bucket, key
 
 
-def list_buckets(head: Head) -> Iterable[str]:
-    """The buckets that a request reads or writes: of its path, and of a copy's source."""
-    source = unquote(head.values.get("x-amz-copy-source", "")).lstrip("/").partition("/")[0]
-    return [it for it in (split_path(head)[0], source) if it]
+def find_copy_source(head: Head) -> str:
+    """The bucket that a copy or a renaming reads from, or an empty text."""
+    values = head.values
+    source = values.get("x-amz-copy-source") or values.get("x-amz-rename-source", "")
+    return unquote(source).lstrip("/").partition("/")[0]

@@ -40,6 +40,7 @@ from hostelry.dataplane.http.connection_limits import (
     ConnectionLimits,
     find_client,
 )
+from hostelry.domain.object_event import BucketNotification
 from hostelry.home.heartbeat import answer_heartbeats
 from hostelry.home.home import Home, load_config, load_credentials, log_format
 from hostelry.home.https_option import find_certificate
@@ -323,8 +324,15 @@ async def serve(home: Home, target_port: int) -> None:
     )
     kms = KmsKeys(config, credentials, mounts)
     passage = Passage(credentials, kms, store, clock, principals, permits)
-    buckets = BucketCalls(config, credentials, passage, store, mounts)
     file = EventFile(home.object_events)
+    buckets = BucketCalls(
+        config,
+        credentials,
+        passage,
+        store,
+        mounts,
+        lambda bucket: file.configure(bucket, BucketNotification()),
+    )
     watch = Watch(config, credentials, passage, store, file, clock, mounts)
     report = control_reporter(config, credentials, mounts)
     sender = EventSender(file, watch.events.noted, clock, report)

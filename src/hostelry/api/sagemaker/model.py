@@ -88,7 +88,7 @@ def create_model(context: CallContext, params: Params) -> Result:
 
 
 def _check_role_given(context: CallContext, role: str, containers: Sequence[Container]) -> None:
-    """Refuse artifacts without a role that bounds them, for callers whom policies limit."""
+    """Refuse artifacts without a role that bounds them, for callers that policies limit."""
     caller = context.caller
     if role or caller is None or is_unlimited(caller):
         return

@@ -158,7 +158,8 @@ class ArtifactStore:
     def _resolve_version(self, source: ArtifactSource, token: str | None, role: str) -> Version:
         """The current version of the source. Calls the object store, or the hub.
 
-        Files that a token opens get a key that only holders of the same token find.
+        Files that a token opens get a key that only holders of the same token find, and files of a
+        prefix a key that only copies of the same role find.
         """
         if is_hub(source):
             objects = tuple(self._hub.list(source.uri, token))
@@ -167,6 +168,8 @@ class ArtifactStore:
         else:
             objects = (self._objects_of(role).head(source.uri),)
         opened = [] if token is None else [hashlib.sha256(token.encode()).hexdigest()]
+        if source.kind is SourceKind.PREFIX and role:
+            opened.append(role)  # a list shows no right to read the objects
         digest = hashlib.sha256("\n".join([source.kind.value, source.uri, *opened]).encode())
         for facts in objects:
             digest.update(f"\n{facts.key}\0{facts.etag}\0{facts.size_bytes}".encode())
