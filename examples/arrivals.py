@@ -17,6 +17,7 @@ from typing import Any
 import boto3
 from leftovers import remove_all
 
+FULL_ACCESS = "arn:aws:iam::aws:policy/AmazonSageMakerFullAccess"
 NAME = "arrivals"
 sm_client, events, s3, iam = (
     boto3.client(service) for service in ("sagemaker", "events", "s3", "iam")
@@ -32,6 +33,7 @@ def clean_up() -> None:
         events.remove_targets(Rule=NAME, Ids=["job"])
     events.delete_rule(Name=NAME)
     with suppress(iam.exceptions.NoSuchEntityException):
+        iam.detach_role_policy(RoleName=NAME, PolicyArn=FULL_ACCESS)
         iam.delete_role(RoleName=NAME)
     remove_all("model", [NAME])
 
@@ -44,7 +46,9 @@ def role_of_events() -> str:
         "Action": "sts:AssumeRole",
     }
     trust = json.dumps({"Version": "2012-10-17", "Statement": [statement]})
-    return str(iam.create_role(RoleName=NAME, AssumeRolePolicyDocument=trust)["Role"]["Arn"])
+    made = iam.create_role(RoleName=NAME, AssumeRolePolicyDocument=trust)
+    iam.attach_role_policy(RoleName=NAME, PolicyArn=FULL_ACCESS)
+    return str(made["Role"]["Arn"])
 
 
 def start_jobs_by_arrivals() -> None:

@@ -30,8 +30,10 @@ def role(served: Served) -> str:
     principal = {"Service": "events.amazonaws.com"}
     statement = {"Effect": "Allow", "Principal": principal, "Action": "sts:AssumeRole"}
     trust = json.dumps({"Version": "2012-10-17", "Statement": [statement]})
-    made = served.platform.boto3("iam").create_role(
-        RoleName="events", AssumeRolePolicyDocument=trust
+    iam = served.platform.boto3("iam")
+    made = iam.create_role(RoleName="events", AssumeRolePolicyDocument=trust)
+    iam.attach_role_policy(
+        RoleName="events", PolicyArn="arn:aws:iam::aws:policy/AmazonSageMakerFullAccess"
     )
     return str(made["Role"]["Arn"])
 

@@ -194,7 +194,7 @@ def check_path(head: Head) -> None:
     try:
         read_path(path)
     except UnclearRequestError as error:
-        raise S3Refusal(400, "InvalidURI", f"{error}.") from None
+        raise S3Refusal(400, "InvalidRequest", f"{error}.") from None
 
 
 def split_path(head: Head) -> tuple[str, str]:

@@ -175,11 +175,7 @@ def build_gateway(
             calls,
         ),
         openai_batches=OpenAiBatchHandler(
-            callers=callers,
-            routes=routes,
-            pool=pool,
-            address=config.jobs_url,
-            internal_key=credentials.internal_key,
+            callers, routes, pool, config.jobs_url, credentials.internal_key
         ),
         control=ControlHandler(callers, to_control, config.control_url, credentials.internal_key),
         async_runtime=AsyncRuntimeHandler(

@@ -341,10 +341,9 @@ class HostedCopy:
         """Watch one process until it exits, fails to start, or hangs."""
         self._ready_at, self._process = None, process
         exited = asyncio.create_task(process.wait())
-        key, deps = self._state.record.key, self._deps
+        key, deps, role = self._state.record.key, self._deps, self.spec.container.role
         server = ModelServer(self._state.address, deps.http, key, deps.ask_status)
-        call_keys, role = self._deps.call_keys, self.spec.container.role
-        keys = partial(call_keys, role) if rule.invokes and call_keys is not None else None
+        keys = partial(deps.call_keys, role) if rule.invokes and deps.call_keys else None
         serves = serve_with_call_keys(self._serve(rule, server), server, keys, self._deps.clock)
         serving = asyncio.create_task(serves)
         try:

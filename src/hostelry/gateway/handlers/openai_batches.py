@@ -27,7 +27,7 @@ TIMEOUTS = Timeouts(total_s=3600.0, connect_s=1.0)  # of a large file on a slow 
 PASSED = ("content-type",)
 
 
-class OpenAiBatchHandler(msgspec.Struct, frozen=True, kw_only=True):
+class OpenAiBatchHandler(msgspec.Struct, frozen=True):
     """Serves ``/v1/files`` and ``/v1/batches`` for the account of the OpenAI key.
 
     `address` is the jobs process. `internal_key` is the key of calls between processes.

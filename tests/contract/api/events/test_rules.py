@@ -48,7 +48,11 @@ def events(client: Client) -> Any:
     trust = {"Effect": "Allow", "Action": "sts:AssumeRole"}
     statement = {**trust, "Principal": {"Service": "events.amazonaws.com"}}
     policy = json.dumps({"Version": "2012-10-17", "Statement": [statement]})
-    client("iam").create_role(RoleName="events", AssumeRolePolicyDocument=policy)
+    iam = client("iam")
+    iam.create_role(RoleName="events", AssumeRolePolicyDocument=policy)
+    iam.attach_role_policy(
+        RoleName="events", PolicyArn="arn:aws:iam::aws:policy/AdministratorAccess"
+    )
     return client("events")
 
 

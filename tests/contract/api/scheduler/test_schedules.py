@@ -44,7 +44,11 @@ def scheduler(client: Client) -> Any:
     trust = {"Effect": "Allow", "Action": "sts:AssumeRole"}
     statement = {**trust, "Principal": {"Service": "scheduler.amazonaws.com"}}
     policy = json.dumps({"Version": "2012-10-17", "Statement": [statement]})
-    client("iam").create_role(RoleName="scheduler", AssumeRolePolicyDocument=policy)
+    iam = client("iam")
+    iam.create_role(RoleName="scheduler", AssumeRolePolicyDocument=policy)
+    iam.attach_role_policy(
+        RoleName="scheduler", PolicyArn="arn:aws:iam::aws:policy/AdministratorAccess"
+    )
     return client("scheduler")
 
 

@@ -11,6 +11,9 @@ principal = {"Service": "scheduler.amazonaws.com"}
 statement = {"Effect": "Allow", "Principal": principal, "Action": "sts:AssumeRole"}
 trust = json.dumps({"Version": "2012-10-17", "Statement": [statement]})
 role = iam.create_role(RoleName="schedules", AssumeRolePolicyDocument=trust)["Role"]["Arn"]
+allow = {"Effect": "Allow", "Action": "sagemaker:DeleteModel", "Resource": "*"}
+document = json.dumps({"Version": "2012-10-17", "Statement": [allow]})
+iam.put_role_policy(RoleName="schedules", PolicyName="delete", PolicyDocument=document)
 sm.create_model(
     ModelName="scheduled-model",
     ExecutionRoleArn=iam.get_role(RoleName="HostelryExecutionRole")["Role"]["Arn"],
@@ -34,5 +37,6 @@ while scheduler.list_schedules()["Schedules"]:
     assert time.monotonic() < ends_at, "the schedule has not fired"
     time.sleep(0.2)
 assert not sm.list_models(NameContains="scheduled-model")["Models"]
+iam.delete_role_policy(RoleName="schedules", PolicyName="delete")
 iam.delete_role(RoleName="schedules")
 print("the schedule called DeleteModel and went")
