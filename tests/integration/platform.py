@@ -191,6 +191,10 @@ class Platform:
         """The output of `hostelry audit COMMAND`."""
         return self._run(["audit", command], arguments, code).stdout
 
+    def accounts(self, group: str, act: str, *arguments: str) -> Any:
+        """The result of `hostelry accounts`, `hostelry users` or `hostelry keys`."""
+        return json.loads(self._run([group, act], (*arguments, "--json"), 0).stdout)
+
     def scaling(self, name: str, *arguments: str) -> str:
         """The output of `hostelry scaling NAME`. Fails the test if the command fails."""
         return self._run(["scaling", name], arguments, 0).stdout

@@ -160,6 +160,11 @@ class AccountActs:
         if account == self._first or self._state.accounts.get(scope, account) is not None:
             raise _refuse(f"There is an account {account} already.")
         context = self._build_context(account)
+        if context.foreign_s3:
+            raise _refuse(
+                f"The platform uses the object store {context.foreign_s3}, which does not know"
+                " accounts: their objects could not be kept apart. Start it without --s3-endpoint."
+            )
         record = Account(id=account, name=self._free_name(asked.name), created_at=context.now)
         self._state.accounts.put(scope, account, record, expect=None)
         role_id = new_iam_id("AROA")
