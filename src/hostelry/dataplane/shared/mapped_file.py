@@ -24,6 +24,7 @@ HEADER_BYTES = 64
 LOCK_TRIES = 100  # 50 ms: the event loop blocks here, and the lock is held for microseconds
 OPEN_TRIES = 10_000  # 5 s: a process that starts blocks no requests
 LOCK_PAUSE_S = 0.0005
+LOCK_YIELDS = 8  # first tries, which only let the holder run: it needs some microseconds
 
 
 class LockedError(HostelryError):
@@ -82,20 +83,28 @@ class MappedFile:
     @contextlib.contextmanager
     def alone(self, num_tries: int = LOCK_TRIES) -> Iterator[None]:
         """Hold the lock. Raises LockedError after `num_tries`."""
-        for tries_left in range(num_tries, -1, -1):
+        for number in range(num_tries + 1):
             try:
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
-                if not tries_left:
+                if number == num_tries:
                     raise LockedError(
                         f"another process holds {self.path.name}.lock for too long"
                     ) from None
-                time.sleep(LOCK_PAUSE_S)
+                time.sleep(LOCK_PAUSE_S if number >= LOCK_YIELDS else 0)
         try:
             yield
         finally:
             fcntl.flock(self._lock, fcntl.LOCK_UN)
+
+    def sync(self) -> None:
+        """Write changes to the disk. Other threads run meanwhile."""
+        descriptor = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            os.fdatasync(descriptor)
+        finally:
+            os.close(descriptor)
 
     def close(self) -> None:
         """Release the memory. The file stays."""
