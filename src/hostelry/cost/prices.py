@@ -28,14 +28,22 @@
     [steps]                         # calls and acts that deploy or change something
     price_per_step = 0.10           # without it steps are only counted
 
+    [calls]                         # the price of a call, for quotas with cost_per_day
+    price_per_million_prompt_tokens = 0.15
+    price_per_million_generated_tokens = 0.60
+    price_per_s = 0.0001            # time on a copy
+
+    [calls.models."chat-base"]      # instead, for an endpoint, component or adapter
+    price_per_million_prompt_tokens = 1.0
+
     [[budgets]]
     name = "chat"
     amount = 500
     period = "month"                # or "week", "day", in UTC
     endpoint = "chat"               # or tag = "team=search", or neither for everything
 
-A price that is missing is unknown. It is never taken as zero. Steps are the exception: without a
-price they are counted.
+A price that is missing is unknown. It is never taken as zero. There are two exceptions. Steps
+without a price are counted, and parts of a call without a price in [calls] are free.
 """
 
 import math
@@ -47,10 +55,13 @@ from typing import Any
 import msgspec
 
 from hostelry.base.errors import TerminalError
+from hostelry.domain.quota import CallPrices, ModelPrices
 
 LARGEST = 1e12
 MAX_INSTANCE_TYPES = 10_000
 MAX_BUDGETS = 1_000
+MAX_MODELS = 10_000
+MILLION = 1_000_000
 MAX_NAME_CHARACTERS = 256
 HOURS_PER_YEAR = 8_760
 WATTS_PER_KW = 1_000
@@ -100,6 +111,7 @@ class PriceList(msgspec.Struct, frozen=True, kw_only=True):
     per_gb_out: float | None = None
     storage_per_gb_month: float | None = None
     per_step: float | None = None
+    calls: CallPrices | None = None
     budgets: tuple[Budget, ...] = ()
 
 
@@ -120,7 +132,7 @@ def parse_prices(text: str) -> PriceList:
         raise PriceFileError(f"it is not valid TOML: {error}. Correct this line") from error
     known = (
         "currency", "electricity", "instances", "serverless", "transfer", "storage", "steps",
-        "budgets",
+        "calls", "budgets",
     )  # fmt: skip
     _refuse_unknown(document, "", known)
     per_kwh, is_measured = _parse_electricity(document)
@@ -139,6 +151,7 @@ def parse_prices(text: str) -> PriceList:
         per_gb_out=transfer["price_per_gb_out"],
         storage_per_gb_month=storage["price_per_gb_month"],
         per_step=_parse_numbers(document, "steps", ("price_per_step",))["price_per_step"],
+        calls=_parse_calls(document),
         budgets=_parse_budgets(document),
     )
 
@@ -216,6 +229,42 @@ def _parse_instance(name: str, table: Mapping[str, Any], per_kwh: float | None) 
         rent = purchase / (years * HOURS_PER_YEAR)
     energy = (watts or 0.0) / WATTS_PER_KW * (per_kwh or 0.0)
     return InstancePrice(machine_per_hour=rent or 0.0, energy_per_hour=energy)
+
+
+def _parse_calls(document: Mapping[str, Any]) -> CallPrices | None:
+    if "calls" not in document:
+        return None
+    table = dict(_get_table(document, "calls", "calls"))
+    models = _get_table(table, "models", "calls.models")
+    table.pop("models", None)
+    if len(models) > MAX_MODELS:
+        raise PriceFileError(f"calls.models has {len(models)} models. Give at most {MAX_MODELS}")
+    for name in models:
+        _check_name(name, "the name of a model in calls.models")
+    return CallPrices(
+        currency=_parse_currency(document),
+        default=_parse_call(table, "calls") if table or not models else ModelPrices(),
+        models={
+            name: _parse_call(_get_table(models, name, title), title)
+            for name, title in ((name, f"calls.models.{_show(name)}") for name in models)
+        },
+    )
+
+
+def _parse_call(table: Mapping[str, Any], title: str) -> ModelPrices:
+    """The prices of a call. Of a call, a missing price is 0."""
+    fields = (
+        "price_per_million_prompt_tokens",
+        "price_per_million_generated_tokens",
+        "price_per_s",
+    )
+    _refuse_unknown(table, title, fields)
+    prompt, generated, per_s = (_parse_number(table, title, it) or 0.0 for it in fields)
+    if not (prompt or generated or per_s):
+        raise PriceFileError(f"{title} has no price above 0. Give one of {', '.join(fields)}")
+    return ModelPrices(
+        per_prompt_token=prompt / MILLION, per_generated_token=generated / MILLION, per_s=per_s
+    )
 
 
 def _parse_budgets(document: Mapping[str, Any]) -> tuple[Budget, ...]:

@@ -5,6 +5,7 @@ from tests.cases import case, cases
 
 from hostelry.base.errors import TerminalError
 from hostelry.cost.prices import Budget, PriceFileError, get_price_per_hour, parse_prices
+from hostelry.domain.quota import CallPrices, ModelPrices
 from hostelry.home.price_file import load_prices, read_example
 
 USD = 'currency = "USD"\n'
@@ -19,6 +20,7 @@ def test_each_setting_is_read() -> None:
         + "watts = 1000\n[serverless]\nprice_per_gb_s = 2\nprice_per_provisioned_gb_s = 3\n"
         + "[transfer]\nprice_per_gb_in = 0\nprice_per_gb_out = 4\n"
         + "[storage]\nprice_per_gb_month = 5\n[steps]\nprice_per_step = 0.5\n"
+        + "[calls]\nprice_per_million_prompt_tokens = 3\n[calls.models.base]\nprice_per_s = 4\n"
         + '[[budgets]]\nname = "all"\namount = 6\nperiod = "day"\n'
         + '[[budgets]]\nname = "b"\namount = 7\nperiod = "month"\ntag = "team=a=b"\n'
     )
@@ -28,6 +30,11 @@ def test_each_setting_is_read() -> None:
     assert (prices.serverless_per_gb_s, prices.provisioned_per_gb_s) == (2.0, 3.0)
     assert prices.per_step == 0.5
     assert (prices.per_gb_in, prices.per_gb_out, prices.storage_per_gb_month) == (0.0, 4.0, 5.0)
+    assert prices.calls == CallPrices(
+        currency="USD",
+        default=ModelPrices(per_prompt_token=3e-6),
+        models={"base": ModelPrices(per_s=4.0)},
+    )
     assert prices.budgets == (
         Budget(name="all", amount=6.0, period="day"),
         Budget(name="b", amount=7.0, period="month", tag=("team", "a=b")),
@@ -58,6 +65,8 @@ def test_the_example_is_valid() -> None:
     case("an unknown price", USD + "[storage]\nper_gb = 1", "storage.per_gb does not exist"),
     case("an unknown price of steps", USD + "[steps]\nprice = 1", "steps.price does not exist"),
     case("steps with a negative price", USD + "[steps]\nprice_per_step = -1", "step is -1. Give"),
+    case("a call without a price", USD + "[calls]\nprice_per_s = 0", "calls has no price above 0"),
+    case("a model without a price", USD + "[calls.models.a]\nx = 1", '"a".x does not exist'),
     case("a negative price", USD + "[storage]\nprice_per_gb_month = -1", "month is -1. Give"),
     case("NaN", USD + "[storage]\nprice_per_gb_month = nan", "price_per_gb_month is nan"),
     case("infinity", USD + "[storage]\nprice_per_gb_month = inf", "price_per_gb_month is inf"),
