@@ -9,7 +9,8 @@ X-Amzn-SageMaker-Custom-Attributes has its commands, ``name=value`` pairs separa
 - ``status=N``: that status, with the body
 - ``retry_after=N``: that number of seconds in Retry-After
 - ``session``: opens session ``s-1`` and closes session ``s-0``
-- ``sleep_ms=N``: waits. ``/asleep`` counts waiting requests, ``/cancelled`` callers that went away
+- ``sleep_ms=N``: waits. ``/asleep`` counts waiting requests, ``/most-asleep`` the most at once,
+  ``/cancelled`` callers that went away
 - ``chunks=N;interval_ms=M``: N chunks of 16 bytes, M apart, each with the time it was sent at
 - ``die=start|middle``: exits before the first byte of an answer, or after a first chunk
 - ``close=start|middle``: closes the connection at that point, and continues to run
@@ -44,7 +45,7 @@ class EchoModel:
 
     def __init__(self, *, reads_json: bool = False) -> None:
         self._reads_json = reads_json
-        self.num_served = self.num_asleep = 0
+        self.num_served = self.num_asleep = self.most_asleep = 0
         self.num_cancelled = 0
 
     async def handle(self, exchange: Exchange) -> None:
@@ -61,6 +62,7 @@ class EchoModel:
 
     async def _sleep(self, seconds: float) -> None:
         self.num_asleep += 1
+        self.most_asleep = max(self.most_asleep, self.num_asleep)
         try:
             await asyncio.sleep(seconds)
         finally:
@@ -72,6 +74,8 @@ class EchoModel:
             exchange.respond(HttpResponse(200, {}, str(self.num_cancelled).encode()))
         elif request.path == "/asleep":
             exchange.respond(HttpResponse(200, {}, str(self.num_asleep).encode()))
+        elif request.path == "/most-asleep":
+            exchange.respond(HttpResponse(200, {}, str(self.most_asleep).encode()))
         elif request.path == "/served":
             exchange.respond(HttpResponse(200, {}, str(self.num_served).encode()))
         elif request.path.startswith("/v1/"):

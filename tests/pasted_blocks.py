@@ -76,6 +76,7 @@ AFTER_README = (
     "docs/engine.md",
     "docs/iam.md",
     "docs/llm-scores.md",
+    "docs/quotas.md",
     "docs/tools.md",
     "docs/traces.md",
 )

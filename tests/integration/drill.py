@@ -61,10 +61,15 @@ def create_endpoint(platform: Platform, instance_type: str = "ml.m5.4xlarge") ->
 
 
 def create_component(
-    platform: Platform, name: str, copies: int, artifact_uri: str | None = None
+    platform: Platform,
+    name: str,
+    copies: int,
+    artifact_uri: str | None = None,
+    environment: dict[str, str] | None = None,
 ) -> None:
     """Create a component. Returns when the platform has acknowledged it."""
-    container = {"Image": "drill", **({"ArtifactUrl": artifact_uri} if artifact_uri else {})}
+    container: dict[str, Any] = {"Image": "drill", "Environment": environment or {}}
+    container |= {"ArtifactUrl": artifact_uri} if artifact_uri else {}
     platform.boto3("sagemaker").create_inference_component(
         InferenceComponentName=name,
         EndpointName=ENDPOINT,

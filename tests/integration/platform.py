@@ -199,6 +199,10 @@ class Platform:
         """The output of `hostelry scaling NAME`. Fails the test if the command fails."""
         return self._run(["scaling", name], arguments, 0).stdout
 
+    def quotas(self, name: str, *arguments: str) -> str:
+        """Output of `hostelry quotas NAME`."""
+        return self._run(["quotas", name], arguments, 0).stdout
+
     def jobs(self, name: str, *arguments: str) -> str:
         """The output of `hostelry jobs NAME`. Fails the test if the command fails."""
         return self.job_command(name, *arguments).stdout

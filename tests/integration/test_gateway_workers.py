@@ -1,10 +1,12 @@
 """A platform with three gateway workers: counts are exact, also when a worker is killed."""
 
+import asyncio
 import contextlib
 import http.client
 import json
 import os
 import signal
+import socket
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -12,6 +14,9 @@ from contextlib import closing
 from typing import Any
 
 import pytest
+from benchmarks.gateway_load import signed_request
+from benchmarks.quota_table import Callers
+from benchmarks.stack import Stack
 from tests.integration.drill import (
     COMPONENT,
     ENDPOINT,
@@ -31,6 +36,7 @@ from hostelry.dataplane.shared.count_table import CountTable
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 WORKERS = 3
 COPIES = 3
+KILLED = ("gateway-2", "control")
 
 
 @pytest.fixture(scope="module")
@@ -158,6 +164,134 @@ def test_any_worker_finds_the_calls_of_all_and_a_killed_one_has_lost_its_own(
     assert f"No call {lost} is kept." in refused
     assert "gateway-2" in refused
     assert left in platform.cli("trace", left).stdout
+
+
+def test_a_quota_is_exact_over_all_workers_through_kills_of_a_worker_and_of_control(
+    platform: Platform, table: CountTable
+) -> None:
+    limit = 600
+    per_minute = ("--requests-per-minute", str(limit))
+    platform.quotas("set", "exact", "--endpoint", ENDPOINT, *per_minute)
+    platform.quotas("set", "seen", "--requests-per-minute", "1", "--warn-only")
+    try:
+        num_before = wait_for_quotas(platform)
+        callers = Callers(platform.port, invocation(platform), pause_s=0.2)
+
+        async def run() -> dict[str, int]:
+            calling = asyncio.create_task(callers.send_calls(4.0))
+            await asyncio.sleep(0.6)
+            old = {name: await asyncio.to_thread(platform.kill, name) for name in KILLED}
+            await calling
+            return old
+
+        for name, pid in asyncio.run(run()).items():
+            platform.back(name, pid)
+        num_answered = num_before + callers.statuses[200]
+        assert callers.statuses.keys() <= {200, 429}, callers.statuses
+        assert callers.statuses[429] > 0
+        assert limit - callers.num_lost <= num_answered <= limit, callers.statuses
+        shown = until(lambda: find_use(platform, "exact"), "a worker reports to the new control")
+        assert shown["used"] == limit
+        assert "quota exact: requests_per_minute of 600 is reached" in platform.cli("status").stdout
+        assert "quota exact: requests_per_minute" in platform.cli("explain").stdout
+    finally:
+        for name in ("exact", "seen"):
+            platform.quotas("delete", name)
+    until(lambda: Traffic(platform).once() == OK, "no quota is left")
+    until(lambda: table.total == 0, "nothing is counted any more")
+
+
+def invocation(
+    platform: Platform,
+    component: str = COMPONENT,
+    body: bytes = b'{"wait_s": 0.01}',
+    headers: dict[str, str] | None = None,
+) -> bytes:
+    """A signed call, which may be sent again."""
+    stack = Stack(
+        credentials=platform.credentials,
+        gateway_port=platform.port,
+        echo_port=0,
+        echo_pid=0,
+        gateway_pids=(),
+    )
+    given = {
+        "Content-Type": "application/json",
+        "X-Amzn-SageMaker-Inference-Component": component,
+        **(headers or {}),
+    }
+    return signed_request(stack, "invocations", body, given, ENDPOINT)
+
+
+def wait_for_quotas(platform: Platform) -> int:
+    """Wait until every worker holds the quotas. Returns the number of calls that this took."""
+    message, num_calls = invocation(platform), 0
+
+    def is_held() -> bool:
+        nonlocal num_calls
+        with contextlib.ExitStack() as connections:  # open at once, so that all workers get some
+            address = ("127.0.0.1", platform.port)
+            opened = [
+                connections.enter_context(socket.create_connection(address, 10))
+                for _ in range(4 * WORKERS)
+            ]
+            for connection in opened:
+                connection.sendall(message)
+            num_calls += len(opened)
+            answers = [connection.recv(65536) for connection in opened]
+        assert all(it.startswith(b"HTTP/1.1 200 ") for it in answers)
+        return sum(b"x-hostelry-quota-warning" in it for it in answers) >= len(opened) - 1
+
+    until(is_held, "every worker holds the quotas")
+    return num_calls
+
+
+def find_use(platform: Platform, name: str) -> dict[str, Any] | None:
+    """The use of the only limit of a quota, or None before the first report."""
+    (quota,) = json.loads(platform.quotas("show", name, "--json"))["quotas"]
+    uses = [use for it in quota["counts"] for use in it["limits"].values()]
+    return uses[0] if uses else None
+
+
+def test_a_flood_of_one_tenant_does_not_starve_another(
+    platform: Platform, table: CountTable
+) -> None:
+    create_component(platform, "trees", copies=1, environment={"DRILL_PLACES": "2"})
+    wait_ready(platform, "trees", copies=1)
+
+    def build(tenant: str) -> Callers:
+        headers = {"X-Hostelry-Tenant": tenant}
+        message = invocation(platform, "trees", b'{"wait_s": 0.05}', headers)
+        return Callers(platform.port, message, num_callers=64 if tenant == "flood" else 1)
+
+    def measure_victim(flood: Callers | None) -> list[float]:
+        """Seconds that each call of the victim takes, alone or within the flood."""
+        victim = build("victim")
+
+        async def run() -> None:
+            calling = [asyncio.create_task(flood.send_calls(5.0))] if flood else []
+            await asyncio.sleep(0.5 if flood else 0.0)
+            await victim.send_calls(4.0 if flood else 1.0)
+            await asyncio.gather(*calling)
+
+        asyncio.run(run())
+        assert victim.statuses.keys() == {200}
+        return sorted(victim.took_s)
+
+    alone = measure_victim(None)
+    flood = build("flood")
+    within = measure_victim(flood)
+    assert flood.statuses.keys() == {200}
+    middle = within[len(within) // 2]
+    unfair_s = 64 * 0.05 / 2
+    assert middle < unfair_s / 4, (alone, within)
+    # Two places of 50 ms, for 5 s, with the victim's calls: the flood gets all that is left.
+    assert flood.statuses[200] + len(within) > 0.7 * 5 * 2 / 0.05
+    queued = platform.cli("trace", "--slowest", ENDPOINT, "--limit", "100", "--json").stdout
+    spans = [it["name"] for call in json.loads(queued)["calls"] for it in call["spans"]]
+    assert "queue" in spans
+    sagemaker = platform.boto3("sagemaker")
+    sagemaker.delete_inference_component(InferenceComponentName="trees")
 
 
 def test_the_workers_are_shown_and_their_logs_found_together(platform: Platform) -> None:

@@ -228,6 +228,7 @@ def test_workers_serve_at_the_same_time(coded: PredictiveServer) -> None:
     with ThreadPoolExecutor(2) as pool:
         orders = [pool.submit(invoke, coded, b"[[1, 2]]", order="wait") for _ in range(2)]
         answers = [it.result().status_code for it in orders]
+        assert orders[0].result().headers["x-hostelry-places"] == "2"
         with coded.client() as client:
             page = client.get("/metrics").text
     assert answers == [200, 200]

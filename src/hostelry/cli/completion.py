@@ -152,6 +152,7 @@ def _ask(url: str, path: str, credentials: Credentials) -> Mapping[str, Any]:
 
 
 endpoints = completer(lambda home: _list_known(home, "endpoints"))
+quotas = completer(lambda home: _list_known(home, "quotas"))
 components = completer(lambda home: _list_known(home, "components"))
 # Names that can be called: endpoints, and components including adapters.
 served = completer(lambda home: _list_known(home, "endpoints", "components"))

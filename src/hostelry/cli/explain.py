@@ -11,6 +11,7 @@ from hostelry.base.errors import TerminalError, UsageError
 from hostelry.cli import completion as names
 from hostelry.cli.control_requests import ask_agent, control_answer
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, load_home, print_json
+from hostelry.cli.quotas import USE_PATH, reached_lines
 from hostelry.cli.reasons_once import reasons_once
 from hostelry.cli.scaling import explained_lines, scaling_targets
 from hostelry.cli.status import DECLARED_NOTE, only_endpoint
@@ -69,8 +70,8 @@ def explain(
 
     For multi-model copies it also shows the loaded models and the latest evictions, for LLMs the
     engine with its reason. For scalable targets it shows the last decision with its reason, and the
-    duration of the last scaling action. With --graph it shows the steps of a graph, with their
-    times in the last minute.
+    duration of the last scaling action. It names the limits of quotas that are reached. With
+    --graph it shows the steps of a graph, with their times in the last minute.
 
     Exit code 1 if control does not answer, or there is no such endpoint or component.
 
@@ -105,9 +106,11 @@ def explain(
     one = {} if component is None else {"component": _get_base(selected[0], component) or ""}
     caches = control_answer(config, credentials, "/internal/copy-caches", one)["copies"]
     engines = list_engines(caches, names)
+    quotas = control_answer(config, credentials, USE_PATH)
     if as_json:
-        shown = [explanation_document(it, component) for it in selected]
-        print_json({"endpoints": shown, "scaling": targets, "models": models, "engines": engines})
+        shown: dict[str, Any] = {"scaling": targets, "models": models, "engines": engines}
+        shown["endpoints"] = [explanation_document(it, component) for it in selected]
+        print_json(shown | {"quotas": quotas["quotas"]})
         return
     now = SystemClock().now()
     shown_once = selected if component is not None else reasons_once(selected)
@@ -115,6 +118,7 @@ def explain(
     lines += [line for name, it in models.items() for line in model_lines(name, it)]
     lines += [_engine_line(it) for it in engines]
     lines += explained_lines(targets)
+    lines += reached_lines(quotas["quotas"], quotas["currency"])
     typer.echo("\n".join([*lines, DECLARED_NOTE] if lines else ["No endpoints."]))
 
 

@@ -54,6 +54,7 @@ COMMANDS = tuple(
         ("fit", "fit:fit", "Choose the hosting option for models, by simulation."),
         ("compare", "compare:compare", "Decide whether a new version is worse than the old."),
         ("usage", "usage:usage", "Show the usage of serverless endpoints, by hour."),
+        ("quotas", "quotas:quotas", "Limit what callers may use, and show how much they do."),
         ("cost", "cost.command:cost", "Show what endpoints, models and idle time cost."),
         ("accounts", "accounts.accounts:accounts", "Create, list, close and delete accounts."),
         ("users", "accounts.accounts:users", "Create, list and delete users of accounts."),

@@ -24,6 +24,7 @@ from hostelry.cli.home_option import (
     print_json,
 )
 from hostelry.cli.job_text import batch_line, running_jobs, transform_lines, trouble_lines
+from hostelry.cli.quotas import reached_lines
 from hostelry.cli.reasons_once import reasons_once
 from hostelry.cli.status_text import (
     MOST_ALIKE,
@@ -107,6 +108,7 @@ def status(
         lines += led_lines(state)
         lines += ["", *state_lines(state, running=running, alone=alone), *trouble_lines(trouble)]
         now = SystemClock().now()
+        lines += quota_lines(state)
         lines += [] if alone or not batches else ["", *(batch_line(it, now) for it in batches)]
         typer.echo("\n".join(lines).rstrip())
     if state is None or any(it.pid is None for it in processes) or is_full(disk):
@@ -149,6 +151,13 @@ def led_lines(state: dict[str, Any] | None) -> list[str]:
     known = state or {}
     lines = leader_lines(known.get("control"), SystemClock().now())
     lines += gateway_host_lines(known.get("gateway_hosts", ())) + version_lines(known)
+    return ["", *lines] if lines else []
+
+
+def quota_lines(state: dict[str, Any] | None) -> list[str]:
+    """Lines about the limits of quotas that are reached."""
+    known = (state or {}).get("quotas") or {}
+    lines = reached_lines(known.get("quotas", ()), known.get("currency", ""))
     return ["", *lines] if lines else []
 
 

@@ -98,6 +98,7 @@ class ControlDeps(msgspec.Struct, frozen=True, kw_only=True):
     - `verdict_of`: the verdict on an endpoint's update
     - `leader`: which of several controls leads
     - `gateway_hosts`: the hosts with gateways
+    - `reached_quotas`: the quotas with a limit that is reached
 
     `machine` has the resources of this machine. `find_provider_keys` returns the public keys of an
     OpenID Connect provider, as in `CallContext`. `find_price` returns the price per hour of an
@@ -131,6 +132,7 @@ class ControlDeps(msgspec.Struct, frozen=True, kw_only=True):
     note_step: Callable[[Owner, ApiCall], None] = lambda *_: None
     leader: Callable[[], dict[str, Any]] | None = None
     gateway_hosts: Callable[[], list[dict[str, Any]]] = list
+    reached_quotas: Callable[[], dict[str, Any]] = dict
     trail: AuditTrail | None = None
 
 
@@ -275,6 +277,8 @@ class InternalApi:
             shown["control"] = await asyncio.to_thread(self._deps.leader)
         if hosts := self._deps.gateway_hosts():
             shown["gateway_hosts"] = hosts
+        if quotas := self._deps.reached_quotas():
+            shown["quotas"] = quotas
         return JsonResponse(shown)
 
     async def names(self, request: Request) -> Response:
@@ -304,6 +308,7 @@ class InternalApi:
             "instances": [name for it in endpoints for name in it.instances],
             "copies": [name for it in endpoints for name in it.copies],
             "transform_jobs": [it.value.name for it in self._deps.state.transform_jobs.list()],
+            "quotas": [it.value.name for it in self._deps.state.quotas.list()],
         }
 
     def _answer(

@@ -86,6 +86,7 @@ class Exposition(Collector):
         self._state = state
         self._clock = clock
         self._metrics = metrics
+        self.collectors: list[Callable[[], Iterable[Metric]]] = []  # of further families
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
 
@@ -103,6 +104,8 @@ class Exposition(Collector):
         reporting.add_metric((), float(self._aggregator.is_reporting(self._clock.now())))
         yield reporting
         yield from _store(self._metrics)
+        for collect in self.collectors:
+            yield from collect()
         build = GaugeMetricFamily("hostelry_build_info", "The version.", labels=("version",))
         build.add_metric((__version__,), 1.0)
         yield build

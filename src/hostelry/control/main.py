@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import gc
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -41,6 +41,7 @@ from hostelry.control.identity_providers import build_provider_keys
 from hostelry.control.image_file import ImageFile
 from hostelry.control.jobs_routes import AsyncRoutes, CaptureBoard, DataLogRoutes, note_job
 from hostelry.control.principal_routes import PrincipalBoard, follow_principals
+from hostelry.control.quota_routes import QuotaRoutes, publish_quotas
 from hostelry.control.reports import CensusTaker
 from hostelry.control.rollout_verdicts import report_verdicts
 from hostelry.control.scaling import Scaling, run_scaling
@@ -127,20 +128,18 @@ async def _lead(
     )
     reconciler: Reconciler = Reconciler(state, deps)
     principals = PrincipalBoard(state, owner.account, clock)
+    quotas = build_quotas(home, owner, data, scaling, clock)
     async with (
         follow_principals(principals),
+        publish_quotas(quotas),
         collect_logs(logs),
         run_scaling(scaling),
         report_verdicts(scaling.verdicts, reconciler.queue.add),
     ):
         asynchronous = AsyncRoutes(state, scaling.messages.services.topics, scaling.metrics)
-        usage = UsageRoutes(owner, scaling.metrics, clock)
-        costs = CostRoutes(owner, state, scaling.metrics, clock)
         steps = EndpointStepRecorder(state, scaling.metrics, clock)
-        comparisons = Comparisons(owner, state, scaling.aggregator, clock)
         gateway_hosts = GatewayHostRoutes(monotonic_s)
         captured = CaptureBoard(scaling.metrics)
-        data_logs = DataLogRoutes(state, logs.store, clock)
         app = build_app(
             ControlDeps(
                 state=state,
@@ -165,12 +164,13 @@ async def _lead(
                 more_routes=(
                     *scaling.routes,
                     *asynchronous.routes(),
-                    *usage.routes(),
-                    *costs.routes(),
+                    *UsageRoutes(owner, scaling.metrics, clock).routes(),
+                    *CostRoutes(owner, state, scaling.metrics, clock).routes(),
                     *ArtifactUseRoutes(state).routes(),
-                    *data_logs.routes(),
-                    *comparisons.routes(),
+                    *DataLogRoutes(state, logs.store, clock).routes(),
+                    *Comparisons(owner, state, scaling.aggregator, clock).routes(),
                     *captured.routes(),
+                    *quotas.routes(),
                     *_copy_routes(config, credentials, term, deps.is_llm),
                     *_act_routes(data, credentials, reconciler, clock, steps),
                     *LeaderRoutes(term.leader).routes(),
@@ -184,10 +184,21 @@ async def _lead(
                 note_step=steps.note_call,
                 leader=None if term.epoch is None else term.leader,
                 gateway_hosts=gateway_hosts.shown,
+                reached_quotas=quotas.list_reached,
                 trail=data.audit,
             )
         )
-        await _run(front, app, reconciler, principals.board.close)
+        await _run(front, app, reconciler, [principals.board.close, quotas.close])
+
+
+def build_quotas(
+    home: Home, owner: Scope, data: ControlData, scaling: Scaling, clock: SystemClock
+) -> QuotaRoutes:
+    """The routes of quotas. Their use is in the metrics, too."""
+    prices = PriceFile(home.prices)
+    quotas = QuotaRoutes(owner, data.state, prices.get, data.audit, clock)
+    scaling.exposition.collectors.append(quotas.collect)
+    return quotas
 
 
 def _join_routes(
@@ -265,14 +276,18 @@ def _reconciler_deps(
 
 
 async def _run(
-    front: ControlFront, app: ASGIApp, reconciler: Reconciler, end_polls: Callable[[], None]
+    front: ControlFront,
+    app: ASGIApp,
+    reconciler: Reconciler,
+    end_polls: Iterable[Callable[[], None]],
 ) -> None:
     """Serve and reconcile until a signal. Raises TerminalError if reconciling ends first."""
     reconciling = asyncio.create_task(reconciler.run())
 
     def release() -> None:
         reconciler.release()
-        end_polls()
+        for end in end_polls:
+            end()
 
     front.release = release
     front.show(app)

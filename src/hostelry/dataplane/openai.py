@@ -23,7 +23,7 @@ def error_object(error: ServiceError) -> dict[str, Any]:
     kind = "invalid_request_error" if error.http_status < 500 else "server_error"
     return {
         "message": error.message,
-        "type": kind,
+        "type": error.members.get("type", kind),
         "param": error.members.get("param"),
         "code": error.code or None,
     }

@@ -13,7 +13,9 @@ from contextlib import contextmanager, suppress
 
 from hostelry.dataplane.shared.count_table import CountTable
 from hostelry.dataplane.shared.mapped_file import LockedError
+from hostelry.dataplane.shared.quota_table import clear_worker
 from hostelry.home.home import Home, UpConfig
+from hostelry.home.quota_files import get_quota_files
 from hostelry.home.run_file import gateway_name
 from hostelry.http1.heads import build_answer
 from hostelry.processes.supervision import GATEWAY_LIVENESS
@@ -86,11 +88,16 @@ class SharedListener:
             name=gateway_name(number),
             module=argv[2],
             command=lambda: Command(argv=argv, env=env, pass_fds=(listen_fd,)),
-            after=lambda: self._clear(number),
+            after=lambda: self._end_worker(home, number),
             digest=digest,
             port=self._config.gateway_port,
             liveness=GATEWAY_LIVENESS,
         )
+
+    def _end_worker(self, home: Home, number: int) -> None:
+        """End the counts and the holds of a dead worker's requests."""
+        self._clear(number)
+        clear_worker(get_quota_files(home).windows, number - 1, self._config.gateway_workers)
 
     def _clear(self, number: int) -> None:
         """Clear a dead worker's counts, which would mislead the load balancing of its peers."""

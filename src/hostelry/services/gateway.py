@@ -41,7 +41,6 @@ from hostelry.dataplane.capture.capture import RequestCapture
 from hostelry.dataplane.capture.report_sender import REPORT_S, CaptureReportSender
 from hostelry.dataplane.control_client import ControlClient, HttpControlClient, NoControl
 from hostelry.dataplane.http.acceptor import NoPeers, Peers
-from hostelry.dataplane.http.reader import HttpLimits
 from hostelry.dataplane.http.server import HttpServer
 from hostelry.dataplane.invocation_audit import InvocationAudit
 from hostelry.dataplane.metering.load_sender import LoadSender
@@ -52,6 +51,7 @@ from hostelry.dataplane.tracing.call_ring import CallRing
 from hostelry.domain.scope import Scope
 from hostelry.gateway.answer_pairs import AnswerPairs
 from hostelry.gateway.dispatcher import Dispatcher
+from hostelry.gateway.handlers.admission import CallAdmission
 from hostelry.gateway.handlers.async_runtime import AsyncRuntimeHandler, HttpJobsClient
 from hostelry.gateway.handlers.callers import Callers
 from hostelry.gateway.handlers.completions import Completions
@@ -60,15 +60,15 @@ from hostelry.gateway.handlers.control import ControlHandler
 from hostelry.gateway.handlers.invocation_call import RequestTaps
 from hostelry.gateway.handlers.metrics import MetricsHandler
 from hostelry.gateway.handlers.openai import OpenAiHandler
-from hostelry.gateway.handlers.openai_batches import UPLOADS, OpenAiBatchHandler
-from hostelry.gateway.handlers.runtime import InvocationLimits, RuntimeHandler
+from hostelry.gateway.handlers.openai_batches import OpenAiBatchHandler
+from hostelry.gateway.handlers.runtime import RuntimeHandler
 from hostelry.gateway.handlers.traces import TracesHandler
-from hostelry.gateway.mirror import MAX_IN_FLIGHT, ShadowMirror
+from hostelry.gateway.mirror import ShadowMirror
 from hostelry.gateway.mirroring.handover import MirrorHandover
 from hostelry.gateway.mirroring.line import MirrorIntake, OwnMirror
 from hostelry.gateway.mirroring.port import MirrorPort, ShadowTurns, TapDefects
 from hostelry.gateway.queueing.pending_queue import PendingQueue
-from hostelry.gateway.queueing.request_queues import QueueLimits
+from hostelry.gateway.queueing.turns import TurnQueue
 from hostelry.home.heartbeat import answer_heartbeats, connect
 from hostelry.home.home import (
     Credentials,
@@ -89,7 +89,9 @@ from hostelry.principals.source import (
 )
 from hostelry.processes.gateway_workers import open_table
 from hostelry.routing.copy_choice import EvenDraws
+from hostelry.services.gateway_limits import http_limits, invocation_limits, queue_limits
 from hostelry.services.gateway_memory import GatewayMemory, open_own_memory, open_shared_memory
+from hostelry.services.gateway_quotas import GatewayQuotas, count_hosts
 from hostelry.services.otel_traces import TraceExport, build_trace_export
 from hostelry.services.worker_parts import (
     REPORTS_IDLE_S,
@@ -106,7 +108,6 @@ from hostelry.services.worker_traces import AllWorkers, OneWorker
 
 LOG = logging.getLogger("hostelry.services.gateway")  # it runs as __main__
 STOP_GRACE_S = 10.0
-RESERVED_FILES = 128 + MAX_IN_FLIGHT  # descriptors for a worker itself, and for shadows
 TIDY_PAUSE_S = 1.0
 
 
@@ -153,19 +154,17 @@ def build_gateway(
     pending_queue = PendingQueue(
         routes, control, outstanding, queue_limits(config), clock, monotonic_s, meter
     )
+    turns = TurnQueue(
+        outstanding, memory.tags, config.gateway_workers, queue_limits(config), monotonic_s
+    )
+    admission = CallAdmission(pending_queue=pending_queue, quotas=memory.quotas, turns=turns)
     limits = invocation_limits(config)
     mirror = build_mirror(config, memory, pool, meter, capture, draw)
     calls = memory.calls
-    taps = RequestTaps(
-        capture=capture,
-        mirror=mirror,
-        not_mirrored=meter.count_dropped,
-        defects=TapDefects(monotonic_s),
-        calls=calls,
-    )
+    taps = build_taps(capture, mirror, meter, calls)
     dispatcher = Dispatcher(
         runtime=RuntimeHandler(
-            callers, routes, balancers, pending_queue, limits, EvenDraws(draw()), taps
+            callers, routes, balancers, admission, limits, EvenDraws(draw()), taps
         ),
         openai=OpenAiHandler(
             callers,
@@ -173,6 +172,7 @@ def build_gateway(
             Completions(routes, copies, pending_queue, config.stream_timeout_s),
             config.max_body_bytes,
             calls,
+            memory.quotas,
         ),
         openai_batches=OpenAiBatchHandler(
             callers, routes, pool, config.jobs_url, credentials.internal_key
@@ -184,6 +184,7 @@ def build_gateway(
             control=control,
             jobs=HttpJobsClient(pool, config.jobs_url, credentials.internal_key),
             clock=clock,
+            quotas=memory.quotas,
         ),
         metrics=MetricsHandler(callers, to_control, config.control_url, credentials.internal_key),
         traces=TracesHandler(callers, credentials.internal_key, memory.workers or OneWorker(calls)),
@@ -199,6 +200,19 @@ def build_gateway(
         meter=meter,
         capture=capture,
         mirror=mirror,
+        calls=calls,
+    )
+
+
+def build_taps(
+    capture: RequestCapture, mirror: MirrorPort, meter: Meter, calls: CallRing
+) -> RequestTaps:
+    """Data capture and shadow variants, which get requests too."""
+    return RequestTaps(
+        capture=capture,
+        mirror=mirror,
+        not_mirrored=meter.count_dropped,
+        defects=TapDefects(monotonic_s),
         calls=calls,
     )
 
@@ -223,15 +237,6 @@ def build_console_handler(
         address=config.console_address,
         internal_key=credentials.internal_key,
         is_secure=config.https_cert is not None,
-    )
-
-
-def invocation_limits(config: UpConfig) -> InvocationLimits:
-    """Limits of one invocation."""
-    return InvocationLimits(
-        max_answer_bytes=config.max_body_bytes,
-        invoke_timeout_s=config.invoke_timeout_s,
-        stream_timeout_s=config.stream_timeout_s,
     )
 
 
@@ -275,33 +280,6 @@ def build_callers(
         principals,
         is_secure=bool(config.https_cert),
     )
-
-
-def http_limits(config: UpConfig, max_files: int) -> HttpLimits:
-    """The limits of this worker's clients. The worker may have `max_files` descriptors open.
-
-    The workers share the memory for requests of unverified senders.
-    """
-    unverified_bytes = config.unproven_bytes // max(config.gateway_workers, 1)
-    # Each client connection may need a connection to a copy, too.
-    room = max((max_files - RESERVED_FILES) // 2, 1)
-    return HttpLimits(
-        max_body_bytes=config.max_body_bytes,
-        max_connections=min(config.max_connections, room),
-        max_unverified_bytes=max(unverified_bytes, 4 * config.max_body_bytes),
-        streamed_bodies=UPLOADS,
-    )
-
-
-def queue_limits(config: UpConfig) -> QueueLimits:
-    """This worker's share of the requests that the gateway may hold."""
-    limits = QueueLimits(
-        max_requests=config.hold_requests,
-        max_requests_each=config.hold_requests_each,
-        max_bytes=config.hold_bytes,
-        limit_s=config.hold_limit_s,
-    )
-    return limits.share(config.gateway_workers)
 
 
 def open_counts(home: Home, config: UpConfig, worker: int) -> tuple[InFlightCounts, Peers]:
@@ -352,13 +330,15 @@ async def serve(home: Home, worker: int, listening: socket.socket | None) -> Non
     clock = SystemClock()
     pool = UpstreamPool()
     to_control = control_access(home, config, credentials, pool)
+    name, key = gateway_name(worker), credentials.internal_key
     routes = build_routes(home, config, credentials, to_control(pool), clock)
     counts, peers = open_counts(home, config, worker)
-    name, key = gateway_name(worker), credentials.internal_key
     spans = build_trace_export(name, clock, os.environ)
     exchanged = build_session_exchange(config, credentials, pool, clock.now)
     principals = published_principals(home, config, credentials, to_control(pool), clock)
-    memory = open_shared_memory(home, config, clock.now, spans, exchanged)
+    memory = open_shared_memory(
+        home, config, worker, clock.now, spans, exchanged, partial(count_hosts, config, counts)
+    )
     workers = AllWorkers(home, config.gateway_workers, worker, memory.calls)
     reports = UpstreamPool(REPORTS_IDLE_S)
     audit = invocation_audit(config, credentials, name, to_control(reports))
@@ -372,6 +352,7 @@ async def serve(home: Home, worker: int, listening: socket.socket | None) -> Non
         to_control=to_control,
         principals=principals,
     )
+    quotas = GatewayQuotas(home, config, key, to_control(pool), memory.quotas)
     control = HttpControlClient(to_control(pool), config.control_url, key, monotonic_s)
     gateway = build_gateway(config, credentials, routes, pool, counts, memory, control)
     server = HttpServer(
@@ -385,9 +366,7 @@ async def serve(home: Home, worker: int, listening: socket.socket | None) -> Non
     loop, stopping = asyncio.get_running_loop(), stop_event()
     listener = listening or bind(config.host, config.gateway_port)
     await server.start(listener, find_certificate(config))
-    LOG.info("listening at %s", config.client_url)
-    if config.insecure_no_auth:
-        LOG.warning("signatures are not required: any client that can connect acts as the owner")
+    log_start(config)
     heartbeats = loop.create_task(answer_heartbeats(listener, workers.answer_line))
     sender = load_sender(config, credentials, gateway.meter, name, to_control(reports))
     captured = capture_sender(config, credentials, gateway.capture, name, to_control(reports))
@@ -403,7 +382,7 @@ async def serve(home: Home, worker: int, listening: socket.socket | None) -> Non
             run_periodically("reporting data capture", captured.send, REPORT_S)
         ),
     }
-    tasks |= start_optional(spans, audit)
+    tasks |= quotas.start() | start_optional(spans, audit)
     cause = await wait_for_end(tasks, stopping)
     LOG.info("closing: %d connections", server.num_connections)
     await server.stop(STOP_GRACE_S)
@@ -417,6 +396,13 @@ async def serve(home: Home, worker: int, listening: socket.socket | None) -> Non
     heartbeats.cancel()
     if cause is not None:
         raise TerminalError(cause)
+
+
+def log_start(config: UpConfig) -> None:
+    """Log the address, and warn if no key is required."""
+    LOG.info("listening at %s", config.client_url)
+    if config.insecure_no_auth:
+        LOG.warning("signatures are not required: any client that can connect acts as the owner")
 
 
 def start_optional(

@@ -21,6 +21,7 @@ from hostelry.domain.messaging import Queue, Subscription, Topic
 from hostelry.domain.metric import Dashboard
 from hostelry.domain.model import Model, Repository
 from hostelry.domain.principal import Account, BucketOwner, OidcProvider, User
+from hostelry.domain.quota import Quota
 from hostelry.domain.recommendation_job import RecommendationJob
 from hostelry.domain.role import InstanceProfile, ManagedPolicy, Role
 from hostelry.domain.scaling import ScalableTarget, ScalingActivity, ScalingPolicy, ScheduledAction
@@ -175,8 +176,8 @@ class State:
     `instances`, `copies` and `scaling_activities` are named by their ids, `tags` by the resource's
     ARN, records of a scalable target by `target_name` and `policy_key` in `domain.scaling`, and
     `event_schedules` by `schedule_key`. `roles`, `users` and other records of IAM are account-wide
-    and named by their names in lower case, `oidc_providers` by their URLs. `accounts` are
-    account-wide, too, and named by their ids.
+    and named by their names in lower case, `oidc_providers` by their URLs. `quotas` are
+    account-wide. `accounts` are account-wide, too, and named by their ids.
 
     An API operation holds `writing` from its first check to its last write. `first_components`
     finds the first components of a list.
@@ -209,6 +210,7 @@ class State:
     buckets: Records[BucketOwner]
     users: Records[User]
     oidc_providers: Records[OidcProvider]
+    quotas: Records[Quota]
     roles: Records[Role]
     managed_policies: Records[ManagedPolicy]
     instance_profiles: Records[InstanceProfile]
@@ -259,6 +261,7 @@ def open_state(store: Store) -> State:
         buckets=Records(store, "bucket", BucketOwner, mirror),
         users=Records(store, "user", User, mirror),
         oidc_providers=Records(store, "oidc_provider", OidcProvider, mirror),
+        quotas=Records(store, "quota", Quota, mirror),
         roles=Records(store, "role", Role, mirror),
         managed_policies=Records(store, "managed_policy", ManagedPolicy, mirror),
         instance_profiles=Records(store, "instance_profile", InstanceProfile, mirror),

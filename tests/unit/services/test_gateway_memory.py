@@ -26,7 +26,7 @@ def memories(root: Path, num_workers: int) -> tuple[GatewayMemory, GatewayMemory
     home, config = Home(root), config_of(num_workers)
     home.run.mkdir()
     now = ManualClock().now
-    return open_shared_memory(home, config, now), open_shared_memory(home, config, now)
+    return open_shared_memory(home, config, 1, now), open_shared_memory(home, config, 2, now)
 
 
 def test_workers_know_each_others_sessions_and_adapters(tmp_path: Path) -> None:
@@ -48,7 +48,7 @@ def test_where_nothing_can_be_shared_each_worker_remembers_its_own(
 ) -> None:
     (tmp_path / "run").write_text("no folder")
     now = ManualClock().now
-    alone = open_shared_memory(Home(tmp_path), config_of(2), now)
+    alone = open_shared_memory(Home(tmp_path), config_of(2), 1, now)
     assert "each gateway worker has its own memory" in caplog.text
     alone.sessions.note(SCOPE, NEW, COPIES[1], OPENED)
     assert alone.sessions.holder(SCOPE, OLD) == copy_mark("c-1")

@@ -5,7 +5,7 @@ import pytest
 from tests.cases import case, cases
 
 from hostelry.home.home import UpConfig
-from hostelry.services.gateway import http_limits
+from hostelry.services.gateway_limits import http_limits
 from hostelry.services.worker_parts import wait_for_end
 
 

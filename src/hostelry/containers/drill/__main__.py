@@ -6,6 +6,7 @@ It uses only the standard library, so that it starts at once. Environment:
 
     DRILL_ANSWER=text       is in each answer, to distinguish versions
     DRILL_START_S=2         waits this time before it listens
+    DRILL_PLACES=2          works on so few requests at once, and reports it in its answers
     DRILL_EXIT_AFTER_S=0    prints some lines and exits with code 3, this time after its start
 
 A request's JSON body:
@@ -21,6 +22,7 @@ A request's JSON body:
     {"fail_if": "text"}                  answers 500 if DRILL_ANSWER is this text
 """
 
+import contextlib
 import hashlib
 import json
 import os
@@ -47,6 +49,8 @@ class DrillHandler(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True
     kept: list[bytearray] = []  # noqa: RUF012 - the memory taken by requests, shared by all
     key: str | None = None  # this copy's key, once `main` has read it
+    num_places = ""
+    places: threading.Semaphore | None = None
 
     def parse_request(self) -> bool:
         """Read the head. Answers 403 to a request without the copy's key."""
@@ -77,7 +81,8 @@ class DrillHandler(BaseHTTPRequestHandler):
         if (version := asked.get("fail_if")) and version == os.environ.get("DRILL_ANSWER"):
             self._answer(b"this version is broken", "text/plain", 500)
             return
-        time.sleep(asked.get("wait_s", 0.0))
+        with self.places or contextlib.nullcontext():
+            time.sleep(asked.get("wait_s", 0.0))
         self._take(asked.get("take_bytes", 0))
         self._write(asked.get("write_bytes", 0))
         if asked.get("hang"):
@@ -121,6 +126,8 @@ class DrillHandler(BaseHTTPRequestHandler):
         self.send_response(status)
         self.send_header("Content-Type", content_type)
         self.send_header("Content-Length", str(len(body)))
+        if self.num_places:
+            self.send_header("X-Hostelry-Places", self.num_places)
         self.end_headers()
         self.wfile.write(body)
 
@@ -168,6 +175,11 @@ def main() -> None:
     time.sleep(float(os.environ.get("DRILL_START_S", "0")))
     port = int(os.environ["SAGEMAKER_BIND_TO_PORT"])
     DrillHandler.key = take_key(os.environ)
+    if num_places := os.environ.get("DRILL_PLACES", ""):
+        DrillHandler.num_places, DrillHandler.places = (
+            num_places,
+            threading.Semaphore(int(num_places)),
+        )
     server = DrillServer(("127.0.0.1", port), DrillHandler)
     print("drill server is up", file=sys.stderr, flush=True)
     server.serve_forever()

@@ -135,7 +135,8 @@ async def serve(
         app: ServingApp = MultiModelApp(table, config.max_request_bytes, limit_s, clock, metrics)
     else:
         served = build_pool(config, zygote, config.model_dir, clock, metrics)
-        app = PredictiveApp(served, config.max_request_bytes, clock, metrics)
+        num_places = config.num_workers * config.batch_size
+        app = PredictiveApp(served, config.max_request_bytes, clock, metrics, num_places)
 
     async def load() -> None:
         await zygote.start(lent)

@@ -29,15 +29,25 @@ MAX_LOAD_BYTES = 1 << 16
 MAX_NAME_CHARACTERS = 1024
 DEFAULT_PAGE, MAX_PAGE = 100, 1000
 TARGET_MODEL = "X-Amzn-SageMaker-Target-Model"
+PLACES = "x-hostelry-places"
 
 
 class PredictiveApp(ServingApp):
-    """The application over the processes of one model."""
+    """The application over the processes of one model, which compute `num_places` requests at once.
+
+    Its answers report this number to gateways, unless it is 0.
+    """
 
     def __init__(
-        self, pool: ModelProcesses, max_request_bytes: int, clock: Clock, metrics: PredictiveMetrics
+        self,
+        pool: ModelProcesses,
+        max_request_bytes: int,
+        clock: Clock,
+        metrics: PredictiveMetrics,
+        num_places: int = 0,
     ) -> None:
         super().__init__(clock, metrics)
+        self._num_places = str(num_places)
         self._pool = pool
         self._max_bytes = max_request_bytes
         metrics.watch_workers(lambda: len(pool.pids))
@@ -63,7 +73,10 @@ class PredictiveApp(ServingApp):
     async def invoke(self, request: Request) -> Response:
         """The model's answer to one request."""
         asked = await read_predict_request(request, self._max_bytes)
-        return to_response(await self._pool.invoke(asked))
+        response = to_response(await self._pool.invoke(asked))
+        if self._num_places != "0":
+            response.headers[PLACES] = self._num_places
+        return response
 
 
 class ToLoad(msgspec.Struct, frozen=True):

@@ -35,7 +35,8 @@ class Exchange:
     is known. `body` is set if the request is served while its body arrives. `trace` notes the way
     of a call, and is set once its sender is known. `address` is the client's address. `caller` and
     `region` are set for an invocation, once its sender is known, and `decision` once its policies
-    were asked. `status` is the answer's, and `error` the failure that it reports.
+    were asked. `status` is the answer's, and `error` the failure that it reports. `notes` are
+    further headers of any answer.
     """
 
     __slots__ = (
@@ -49,6 +50,7 @@ class Exchange:
         "error",
         "finished",
         "keep_alive",
+        "notes",
         "region",
         "request",
         "started",
@@ -74,6 +76,7 @@ class Exchange:
         self.finished = False
         self.verified = verified
         self.trace: CallTrace = NO_TRACE
+        self.notes: Mapping[str, str] | None = None
         self.caller: Caller | None = None
         self.region = ""
         self.decision: Authorization | None = None
@@ -97,7 +100,7 @@ class Exchange:
         body = b"" if self._bodiless(response.status) else response.body
         head = b"%b%b%bContent-Length: %d\r\n%b\r\n" % (
             build_status_line(response.status),
-            build_header_lines(response.headers),
+            self._build_lines(response.headers),
             self._common_head,
             len(response.body),
             self._connection_line(),
@@ -119,7 +122,7 @@ class Exchange:
             b"%b%b%b%b%b\r\n"
             % (
                 build_status_line(status),
-                build_header_lines(headers),
+                self._build_lines(headers),
                 self._common_head,
                 coding,
                 self._connection_line(),
@@ -146,6 +149,9 @@ class Exchange:
         if self._chunked:
             self._sink.write(b"0\r\n\r\n")
         self.finished = True
+
+    def _build_lines(self, headers: Mapping[str, str]) -> bytes:
+        return build_header_lines({**headers, **self.notes} if self.notes else headers)
 
     def _bodiless(self, status: int) -> bool:
         return self.request.method == "HEAD" or status in BODILESS_STATUSES

@@ -28,6 +28,7 @@ MAX_STEPS_CHARACTERS = 32 * 1024
 MAX_TRACEPARENT_CHARACTERS = 128
 MAX_PARENT_CHARACTERS = 128
 MAX_TAIL_BYTES = 512
+OBJECT_END = b"}\n"
 MAX_TENANT_CHARACTERS = 256
 TENANT = "x-hostelry-tenant"  # the header that names a tenant
 CLIENT_LEFT = 499
@@ -44,7 +45,8 @@ class CallTrace(msgspec.Struct, gc=False, array_like=True):  # it is part of no 
     `parent_id` is the call of a graph that made this call, in `parent_step`. `endpoint` is the name
     in the request, of an endpoint or a model, until the destination is found. `steps` is a graph's
     report of its steps, `tail` the end of an LLM's answer, which may have the numbers of its
-    tokens. `tenant` is the name in the header X-Hostelry-Tenant, or the caller's role.
+    tokens. `num_events` counts the objects in an LLM's answer: in a stream, one for each token.
+    `tenant` is the name in the header X-Hostelry-Tenant, or the caller's role.
     """
 
     request_id: str
@@ -75,6 +77,7 @@ class CallTrace(msgspec.Struct, gc=False, array_like=True):  # it is part of no 
     tail: bytes = b""
     events: tuple[Any, ...] = ()
     tenant: str = ""
+    num_events: int = 0
 
     def note(
         self, what: int, now_ns: int, first: Any = None, second: Any = None, third: Any = None
@@ -130,6 +133,7 @@ class CallTrace(msgspec.Struct, gc=False, array_like=True):  # it is part of no 
         if self.is_llm:
             is_long = len(chunk) >= MAX_TAIL_BYTES
             self.tail = (chunk if is_long else self.tail + chunk)[-MAX_TAIL_BYTES:]
+            self.num_events += chunk.count(OBJECT_END)
 
     def set_steps(self, header: str) -> None:
         """Note a graph's report of its steps."""

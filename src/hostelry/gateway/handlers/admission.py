@@ -9,9 +9,19 @@ from hostelry.dataplane.metering.meter import Measurement
 from hostelry.dataplane.route_table import Destination
 from hostelry.gateway.queueing.decisions import Decision, Refuse, Wait
 from hostelry.gateway.queueing.pending_queue import PendingQueue, PendingRequest
+from hostelry.gateway.queueing.turns import TurnQueue
+from hostelry.gateway.quota_gate import QuotaGate
 from hostelry.http1.reply import ConnectError
 
 Send = Callable[[Destination, Measurement], Awaitable[InFlightRequest]]
+
+
+class CallAdmission(msgspec.Struct, frozen=True, kw_only=True):
+    """Decides whether requests are sent, and when."""
+
+    pending_queue: PendingQueue
+    quotas: QuotaGate
+    turns: TurnQueue
 
 
 class SentRequest(msgspec.Struct, frozen=True):

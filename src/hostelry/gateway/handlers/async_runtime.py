@@ -24,10 +24,13 @@ from hostelry.domain.load import LoadKey
 from hostelry.domain.routes import EndpointRoute
 from hostelry.domain.scope import Scope
 from hostelry.gateway.handlers.callers import Callers, check_service
+from hostelry.gateway.quota_gate import QuotaGate, name_principal
 from hostelry.http1.calls import call
 from hostelry.http1.reply import UpstreamError
 from hostelry.http1.upstream import Timeouts, Upstream
 from hostelry.permissions.needs.invocation import ASYNCHRONOUS, InvokedTarget
+from hostelry.quotas.estimate import NO_TOKENS
+from hostelry.quotas.matching import QuotaCall
 
 DEFAULT_TTL_S = 21600
 DEFAULT_TIMEOUT_S = 900
@@ -164,6 +167,7 @@ class AsyncRuntimeHandler(msgspec.Struct, frozen=True, kw_only=True):
     control: ControlClient
     jobs: JobsClient
     clock: Clock
+    quotas: QuotaGate
 
     def admit(self, request: HttpRequest) -> bool:
         """True if the head proves who invokes. Raises ServiceError if it cannot be valid."""
@@ -188,7 +192,16 @@ class AsyncRuntimeHandler(msgspec.Struct, frozen=True, kw_only=True):
             principal=caller.principal,
             endpoint_created_at=route.created_at,
         )
-        await self.jobs.submit(queued)
+        if self.quotas.index is not None:
+            call = QuotaCall(
+                account=scope.account,
+                principal=name_principal(caller),
+                endpoint=asked.endpoint_name,
+            )
+            with self.quotas.admit(call, exchange, NO_TOKENS):
+                await self.jobs.submit(queued)
+        else:
+            await self.jobs.submit(queued)
         exchange.respond(
             accepted_answer(
                 request_id=request_id,

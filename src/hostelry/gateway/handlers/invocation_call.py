@@ -20,6 +20,7 @@ from hostelry.domain.load import LoadKey
 from hostelry.gateway.mirror import AnswerTap
 from hostelry.gateway.mirroring.messages import MirroredInvocation, to_shadow_address
 from hostelry.gateway.mirroring.port import MirrorPort, TapDefects
+from hostelry.gateway.queueing.turns import RequestTurn
 from hostelry.http1.upstream import Timeouts
 
 
@@ -188,13 +189,14 @@ class InvocationCall(msgspec.Struct, frozen=True, kw_only=True):
     """Sends an invocation to copies.
 
     `timeouts` limit all containers of a pipeline together. `max_answer_bytes` is the limit of each
-    whole answer.
+    whole answer. With a `turn`, the invocation waits for its turn at a busy destination.
     """
 
     balancers: Balancers
     tapped: TappedInvocation
     timeouts: Timeouts
     max_answer_bytes: int
+    turn: RequestTurn | None = None
 
     async def send(
         self, destination: Destination, chosen: Chosen, measured: Measurement
@@ -202,8 +204,10 @@ class InvocationCall(msgspec.Struct, frozen=True, kw_only=True):
         """Send the invocation to a copy, and on through the containers of a pipeline.
 
         The result is in flight on the last container, or on the container that refused it. Raises
-        as the balancers and `through_pipeline` do.
+        as the balancers, `through_pipeline` and `RequestTurn.take` do.
         """
+        if self.turn is not None:
+            await self.turn.take(destination, measured, self.timeouts.total_s)
         if not destination.copies or destination.copies[0].container is None:
             return await self._send_first(destination, chosen, measured)
         measured.enter_container(destination.copies[0].container)

@@ -25,6 +25,7 @@ from hostelry.gateway.handlers.completions import (
     build_no_answer_error,
     parse_model_name,
 )
+from hostelry.gateway.quota_gate import QuotaGate, describe_completion, name_principal
 from hostelry.http1.reply import UpstreamError
 from hostelry.permissions.needs.invocation import STREAMED, WHOLE, InvokedTarget
 
@@ -45,8 +46,10 @@ class OpenAiHandler:
         completions: Completions,
         max_answer_bytes: int,
         calls: CallRing,
+        quotas: QuotaGate,
     ) -> None:
         self._calls = calls
+        self._quotas = quotas
         self._callers = callers
         self._routes = routes
         self._completions = completions
@@ -97,6 +100,17 @@ class OpenAiHandler:
         name, streams = parse_model_name(request.body)
         trace.endpoint = name
         asker.check_model(name, streams=streams)
+        if self._quotas.index is None:
+            await self._send(exchange, owner, name, request_id)
+            return
+        caller = asker.caller
+        principal, key = name_principal(caller), caller.access_key_id
+        call = describe_completion(self._routes.table, owner, principal, name, key)
+        with self._quotas.admit(call, exchange, is_openai=True):
+            await self._send(exchange, owner, name, request_id)
+
+    async def _send(self, exchange: Exchange, owner: Scope, name: str, request_id: str) -> None:
+        request, trace = exchange.request, exchange.trace
         sent = await self._completions.send_when_ready(request, owner, name, request_id, trace)
         try:
             await self._pass_on(exchange, sent, trace)

@@ -56,7 +56,7 @@ from hostelry.domain.at_zero import AtZero
 from hostelry.domain.routes import CopyRoute
 from hostelry.domain.scope import Scope
 from hostelry.domain.serverless import MAX_INVOCATION_S, MAX_PAYLOAD_BYTES
-from hostelry.gateway.handlers.admission import SentRequest, send_when_ready
+from hostelry.gateway.handlers.admission import CallAdmission, SentRequest, send_when_ready
 from hostelry.gateway.handlers.callers import (
     Callers,
     bind_principal,
@@ -64,12 +64,14 @@ from hostelry.gateway.handlers.callers import (
     is_copy_identity,
 )
 from hostelry.gateway.handlers.invocation_call import InvocationCall, RequestTaps, TappedInvocation
-from hostelry.gateway.queueing.pending_queue import PendingQueue
+from hostelry.gateway.queueing.turns import PLACES, RequestTurn, TurnRefusedError
+from hostelry.gateway.quota_gate import describe_invocation, name_principal
 from hostelry.graph.step_report import PROOF_HEADER
 from hostelry.http1.reply import ConnectError, DeadlineError, Reply, UpstreamError
 from hostelry.http1.upstream import Timeouts
 from hostelry.permissions.needs.invocation import STREAMED, WHOLE, InvokedTarget
 from hostelry.principals.caller import Caller
+from hostelry.quotas.matching import NO_STANDING, CallStanding
 from hostelry.routing.session import NEW_SESSION
 
 SERVICE = "sagemaker"
@@ -114,7 +116,7 @@ class RuntimeHandler:
         callers: Callers,
         routes: RouteSource,
         balancers: Balancers,
-        pending_queue: PendingQueue,
+        admission: CallAdmission,
         limits: InvocationLimits,
         draw: Callable[[], float],
         taps: RequestTaps,
@@ -123,7 +125,9 @@ class RuntimeHandler:
         self._routes = routes
         self._balancers = balancers
         self._counts = balancers.counts
-        self._pending_queue = pending_queue
+        self._pending_queue = admission.pending_queue
+        self._quotas = admission.quotas
+        self._turns = admission.turns
         self._whole_limits = CallLimits(
             timeouts=limits.whole, max_answer_bytes=limits.max_answer_bytes
         )
@@ -166,12 +170,40 @@ class RuntimeHandler:
         trace.operation = STREAMED if invocation.stream else WHOLE
         trace.endpoint, trace.target_model = invocation.endpoint_name, invocation.target_model
         self._check_permits(caller, exchange, scope, invocation)
+        if self._quotas.index is None:
+            await self._serve_admitted(exchange, scope, invocation)
+            return
+        principal = name_principal(caller)
+        call = describe_invocation(self._routes.table, scope, principal, invocation)
+        with self._quotas.admit(call, exchange):
+            standing = self._quotas.find_standing(call)
+            await self._serve_admitted(exchange, scope, invocation, standing)
+
+    async def _serve_admitted(
+        self,
+        exchange: Exchange,
+        scope: Scope,
+        invocation: InvokeRequest,
+        standing: CallStanding = NO_STANDING,
+    ) -> None:
+        """Serve an invocation that its quotas admit, within the limit of a serverless variant."""
         serverless = self._routes.table.serverless(scope, invocation.endpoint_name)
         if serverless is None:
             limits = self._stream_limits if invocation.stream else self._whole_limits
-            await self._serve(exchange, scope, invocation, limits)
+            turn = None
+            if invocation.target_model is None and invocation.session_id is None:
+                trace, num_bytes = exchange.trace, len(exchange.request.body)
+                tenant = f"{trace.account}/{trace.tenant}"
+                turn = self._turns.begin(tenant, standing, num_bytes)
+            if turn is None:
+                await self._serve(exchange, scope, invocation, limits)
+                return
+            try:
+                await self._serve(exchange, scope, invocation, limits, turn)
+            finally:
+                turn.end()
             return
-        check_invocation(serverless, invocation, len(request.body))
+        check_invocation(serverless, invocation, len(exchange.request.body))
         try:
             leave = enter(serverless, self._counts)
         except ConcurrencyError:
@@ -204,18 +236,21 @@ class RuntimeHandler:
         scope: Scope,
         invocation: InvokeRequest,
         limits: CallLimits,
+        turn: RequestTurn | None = None,
     ) -> None:
         trace = exchange.trace
         request_id = trace.request_id
         tapped = TappedInvocation(self._taps, invocation, exchange.request, request_id)
         if invocation.session_id is not None:
             await self._sessions.fetch(scope, invocation)
-        sent = await self._send_when_ready(scope, tapped, limits, trace)
+        sent = await self._send_when_ready(scope, tapped, limits, trace, turn)
         destination, in_flight = sent.destination, sent.in_flight
         try:
             reply = in_flight.reply
             if STEPS in reply.headers:
                 trace.set_steps(reply.headers[STEPS])
+            if PLACES in reply.headers and not destination.is_pipeline:
+                self._turns.learn(in_flight.copy.id, reply.headers[PLACES])
             if invocation.session_id is not None and 200 <= reply.status < 300:
                 self._sessions.note(scope, invocation, in_flight.copy, reply.headers)
             headers = build_answer_headers(reply, destination, request_id, invocation)
@@ -232,7 +267,7 @@ class RuntimeHandler:
     ) -> HttpResponse:
         """Format `error` as the runtime API does, with the Retry-After of a busy container."""
         answer = runtime_error(error, request_id)
-        if isinstance(error, ModelError) and error.retry_after is not None:
+        if isinstance(error, ModelError | TurnRefusedError) and error.retry_after is not None:
             return structs.replace(
                 answer, headers={**answer.headers, "Retry-After": error.retry_after}
             )
@@ -280,7 +315,12 @@ class RuntimeHandler:
         raise refusal
 
     async def _send_when_ready(
-        self, scope: Scope, tapped: TappedInvocation, limits: CallLimits, trace: CallTrace
+        self,
+        scope: Scope,
+        tapped: TappedInvocation,
+        limits: CallLimits,
+        trace: CallTrace,
+        turn: RequestTurn | None,
     ) -> SentRequest:
         """Send the invocation to a copy. It does not wait if it needs the copy of its session."""
         invocation, request, timeouts = tapped.invocation, tapped.request, limits.timeouts
@@ -290,6 +330,7 @@ class RuntimeHandler:
             tapped=tapped,
             timeouts=timeouts,
             max_answer_bytes=limits.max_answer_bytes,
+            turn=turn,
         )
 
         async def send(destination: Destination, measured: Measurement) -> InFlightRequest:

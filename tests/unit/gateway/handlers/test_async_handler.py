@@ -7,6 +7,7 @@ import pytest
 from msgspec.structs import replace
 from tests.cases import case, cases
 from tests.unit.dataplane.routes_sample import HERE, SNAPSHOT, variant
+from tests.unit.quotas.quota_sample import quota
 
 from hostelry.aws.sigv4 import Identity, Verifier
 from hostelry.aws.temporary_keys import Session
@@ -19,6 +20,7 @@ from hostelry.dataplane.http.reader import Received
 from hostelry.dataplane.routes import FixedRoutes
 from hostelry.domain.async_request import AsyncInference, AsyncRequest
 from hostelry.domain.load import LoadKey, Wake
+from hostelry.domain.quota import CallPrices
 from hostelry.domain.routes import EndpointRoute, RouteSnapshot
 from hostelry.gateway.handlers.async_runtime import (
     AsyncRuntimeHandler,
@@ -26,10 +28,13 @@ from hostelry.gateway.handlers.async_runtime import (
     build_not_queued_error,
 )
 from hostelry.gateway.handlers.callers import Callers
+from hostelry.gateway.quota_gate import QuotaGate
 from hostelry.http1.reply import ConnectError
 from hostelry.principals.caller import Principals
 from hostelry.principals.source import FixedPrincipals
 from hostelry.principals.table import PolicyRow, PrincipalRow, PrincipalTable, principal_key
+from hostelry.quotas.matching import build_document
+from hostelry.services.gateway_memory import open_own_memory
 
 QUEUED = EndpointRoute(
     scope=HERE,
@@ -91,6 +96,7 @@ def asked(
     jobs: FakeJobs,
     routes: FixedRoutes | None = None,
     control: KnowingControl | None = None,
+    quotas: QuotaGate | None = None,
 ) -> bytes:
     """The bytes of the answer. Raises the handler's errors."""
     clock = ManualClock()
@@ -114,6 +120,7 @@ def asked(
         control=control or KnowingControl(),
         jobs=jobs,
         clock=clock,
+        quotas=quotas or open_own_memory(clock.now).quotas,
     )
     sink = WrittenAnswer()
     request = HttpRequest("POST", f"/endpoints/{name}/async-invocations", "", {}, b"in")
@@ -174,3 +181,14 @@ def test_only_the_answer_that_it_is_durable_counts(upstream: FakeUpstream, text:
     with pytest.raises(ServiceError, match=text) as caught:
         asyncio.run(client.submit(jobs.kept[0]))
     assert (caught.value.code, caught.value.http_status) == ("ServiceUnavailable", 503)
+
+
+def test_a_queued_request_counts_as_a_request_of_its_caller() -> None:
+    quotas, jobs = open_own_memory(ManualClock().now).quotas, FakeJobs()
+    principal = f"arn:aws:iam::{HERE.account}:role/r"
+    limited = quota(account=HERE.account, principal=principal, requests_per_minute=1)
+    quotas.follow(build_document([limited], CallPrices()))
+    assert asked("queued", jobs, quotas=quotas).startswith(b"HTTP/1.1 202 ")
+    with pytest.raises(ServiceError, match="Quota q allows 1 requests per minute"):
+        asked("queued", jobs, quotas=quotas)
+    assert len(jobs.kept) == 1
