@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from hostelry.audit.record import AuditedCaller
 from hostelry.audit.trail import AuditTrail
 from hostelry.aws.temporary_keys import Session, TemporaryKeys
 from hostelry.base.errors import HostelryError, ServiceError
@@ -51,18 +52,19 @@ class CallContext(msgspec.Struct, frozen=True, kw_only=True):
     it is not known. The root of the account acts in its execution role, `role_arn` and `role_name`.
     `caller` is the principal that calls. None: the platform itself, which may do everything.
     `request_keys` are the condition keys of the request. `note_decision` is called with each
-    decision on the call. `first_account` is the platform's first account, whose keys are in the
-    home. `session` is set for a caller with temporary keys, which `issue_keys` makes, and
-    `derive_secret` returns the secret of an access key id. `find_provider_keys` returns the public
-    keys (JWK) of the OpenID Connect provider with an issuer URL. It asks the provider again if none
-    has the given key id. `pace` divides AWS's waits of minutes. `root_key`
-    seals key material. Calls that cannot concern logs need no `log_store`. With `checks_roles`
-    models need an existing role. `messaging` serves topics and queues. With `may_wait` a long poll
-    may raise NotYetError. `calls` stores the calls of events, and `chain_length` is the chain
-    length of the event that caused this call. `foreign_s3` is the address of another object store
-    than the platform's own, or empty. `verdict_of` describes the verdict on an endpoint's update.
-    `is_late` returns True if no client waits for the answer. `worked_s` is the time that the call
-    has computed so far. `trail` has the records of calls.
+    decision on the call, and `name_caller` with a caller that a token in the parameters proves.
+    `first_account` is the platform's first account, whose keys are in the home. `session` is set
+    for a caller with temporary keys, which `issue_keys` makes, and `derive_secret` returns the
+    secret of an access key id. `find_provider_keys` returns the public keys (JWK) of the OpenID
+    Connect provider with an issuer URL. It asks the provider again if none has the given key id.
+    `pace` divides AWS's waits of minutes. `root_key` seals key material. Calls that cannot
+    concern logs need no `log_store`. With `checks_roles` models need an existing role.
+    `messaging` serves topics and queues. With `may_wait` a long poll may raise NotYetError.
+    `calls` stores the calls of events, and `chain_length` is the chain length of the event that
+    caused this call. `foreign_s3` is the address of another object store than the platform's
+    own, or empty. `verdict_of` describes the verdict on an endpoint's update. `is_late`
+    returns True if no client waits for the answer. `worked_s` is the time that the call has
+    computed so far. `trail` has the records of calls.
     """
 
     scope: Scope
@@ -76,6 +78,7 @@ class CallContext(msgspec.Struct, frozen=True, kw_only=True):
     first_account: str = ""
     request_keys: Context = msgspec.field(default_factory=dict)
     note_decision: Callable[[Authorization], None] = lambda _: None
+    name_caller: Callable[[AuditedCaller], None] = lambda _: None
     pace: float = 1.0
     metrics: MetricStore
     instance_types: Mapping[str, InstanceType] = msgspec.field(default_factory=dict)

@@ -16,6 +16,7 @@ from hostelry.api.role_session import (
     build_session_claims,
     find_trusting_role,
 )
+from hostelry.audit.caller import name_web_identity
 from hostelry.base.errors import ServiceError
 from hostelry.base.json import decode
 from hostelry.domain.principal import OidcProvider
@@ -67,6 +68,7 @@ def assume_role_with_web_identity(context: CallContext, params: Params) -> Resul
     arn = params["RoleArn"]
     account = arn.split(":")[4] if arn.count(":") >= 5 else ""
     provider, token, audience = verify_token(context, account, params["WebIdentityToken"])
+    context.name_caller(name_web_identity(account, provider.arn, audience, token.sub))
     party = _build_party(provider, token, audience)
     tags = {key: _list_texts(it)[0] for key, it in token.tags.principal_tags.items() if it}
     asked = {**params, "SourceIdentity": token.source_identity or None}

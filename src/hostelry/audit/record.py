@@ -14,7 +14,7 @@ VERSION = "1.11"
 MANAGEMENT, DATA = "Management", "Data"
 API_CALL, SERVICE_EVENT, ACT = "AwsApiCall", "AwsServiceEvent", "AwsConsoleAction"
 ROOT, IAM_USER, ASSUMED_ROLE, SERVICE = "Root", "IAMUser", "AssumedRole", "AWSService"
-UNKNOWN = "Unknown"
+UNKNOWN, WEB_IDENTITY = "Unknown", "WebIdentityUser"
 OWN_SOURCE = "hostelry.internal"  # of acts and of events of the platform itself
 MAX_TEXT = 1024  # characters of an error, a user agent
 SOURCES = {"cloudwatch": "monitoring", "application-autoscaling": "autoscaling"}
@@ -111,7 +111,7 @@ class TrailEvent(msgspec.Struct, frozen=True, kw_only=True, rename=_rename, omit
 
 
 class AuditedCaller(msgspec.Struct, frozen=True, kw_only=True):
-    """Who called. `kind` is one of ROOT, IAM_USER, ASSUMED_ROLE, SERVICE, UNKNOWN.
+    """Who called. `kind` is one of ROOT, IAM_USER, ASSUMED_ROLE, SERVICE, UNKNOWN, WEB_IDENTITY.
 
     `issuer_arn`, `issuer_id` and `issuer_name` are of the role whose session this is. `issued_at`
     is set for temporary keys. `invoked_by` is the service that called in the caller's name.

@@ -402,6 +402,7 @@ class InternalApi:
             caller=principal,
             request_keys=keys,
             note_decision=noted.note_decision,
+            name_caller=noted.name_caller,
             session=caller.identity.session,
             state=deps.state,
             now=now,

@@ -45,6 +45,11 @@ class NotedCall(msgspec.Struct, kw_only=True):
         """Note a decision on the caller's permissions."""
         self.decision = decision
 
+    def name_caller(self, caller: AuditedCaller) -> None:
+        """Note a caller that a token in the parameters proves. The call concerns its account."""
+        self.caller = caller
+        self.scope = Scope(caller.account, self.scope.region)
+
     @property
     def must_be_recorded(self) -> bool:
         """Whether the call may only be done if it can be recorded: it changes something.

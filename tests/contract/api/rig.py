@@ -13,6 +13,8 @@ from tests.message_rig import MessageRig
 from hostelry.api.context import CallContext, no_provider_keys
 from hostelry.api.iam.aws_policies import aws_policies
 from hostelry.api.operations import perform
+from hostelry.audit.record import AuditedCaller
+from hostelry.audit.trail import AuditTrail
 from hostelry.aws.access_keys import AccessKeySecrets
 from hostelry.aws.sigv4 import Identity
 from hostelry.aws.temporary_keys import Session, TokenSeal
@@ -136,6 +138,8 @@ class Api:
     scope: Scope = HERE
     provider_keys: Callable[[str, str], Sequence[Mapping[str, Any]]] = no_provider_keys
     work: Work = field(default_factory=Work)
+    trail: AuditTrail | None = None
+    named: list[AuditedCaller] = field(default_factory=list)
 
     @property
     def make(self) -> Maker:
@@ -179,6 +183,8 @@ class Api:
             messaging=self.messages.services,
             calls=CallRows(self.messages.tables),
             worked_s=self.work.look,
+            trail=self.trail,
+            name_caller=self.named.append,
         )
         result = perform(context, service, operation, params)
         check_value(model.output_shape, result)

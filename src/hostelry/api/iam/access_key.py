@@ -18,11 +18,14 @@ from hostelry.api.iam.answers import (
 )
 from hostelry.api.iam.user import ROOT, USERS, find_user, is_root
 from hostelry.api.record_kind import RecordKind
+from hostelry.audit.chain import TrailLine
+from hostelry.audit.lookup import TrailFilter
 from hostelry.base.ids import new_access_key_id
 from hostelry.domain.principal import MAX_ACCESS_KEYS, AccessKey, Account, User
 from hostelry.store.records import Versioned
 
 Owner = Versioned[User] | Versioned[Account]
+SEARCH_S = 1.0  # of computing, for the last use of a key
 STATUSES = {"Active": True, "Inactive": False}
 ACCOUNTS = RecordKind[Account](
     records=lambda state: state.accounts,
@@ -66,15 +69,30 @@ def delete_access_key(context: CallContext, params: Params) -> Result:
 
 
 def get_access_key_last_used(context: CallContext, params: Params) -> Result:
-    """GetAccessKeyLastUsed. Uses are not recorded, which AWS's N/A says."""
+    """GetAccessKeyLastUsed: the newest record of the key in the audit trail, or N/A without one.
+
+    A call examines the newest records only. Of invocations the trail has those that it is to have.
+    """
     key_id = params["AccessKeyId"]
     named = [(it.name, it.access_keys) for it in USERS.records.values(context)]
     named += [(ROOT, it.access_keys) for it in ACCOUNTS.values(context)]
     for name, keys in named:
         if any(it.id == key_id for it in keys):
-            used = {"ServiceName": "N/A", "Region": "N/A"}
-            return {"UserName": name, "AccessKeyLastUsed": used}
+            return {"UserName": name, "AccessKeyLastUsed": _find_last_use(context, key_id)}
     raise _not_found(key_id)
+
+
+def _find_last_use(context: CallContext, key_id: str) -> Result:
+    wanted = TrailFilter(account=context.scope.account, attribute="AccessKeyId", value=key_id)
+    if context.trail is None:
+        lines: tuple[TrailLine, ...] = ()
+    else:
+        page = context.trail.find(wanted, 1, None, lambda: context.worked_s() > SEARCH_S)
+        lines = page.lines
+    if not lines:
+        return {"ServiceName": "N/A", "Region": "N/A"}
+    service = lines[0].source.removesuffix(".amazonaws.com")
+    return {"LastUsedDate": lines[0].at, "ServiceName": service, "Region": lines[0].region}
 
 
 def parse_status(status: str) -> bool:

@@ -2,14 +2,18 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from hashlib import sha256
+from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
 import pytest
 from tests.cases import case, cases
 from tests.contract.api.rig import HERE, SECRETS, Api
+from tests.unit.audit.samples import call_event, opened_trail, root
 
+from hostelry.audit.record import AuditedCaller
 from hostelry.base.errors import ServiceError
 from hostelry.domain.principal import Account, User
 from hostelry.domain.scope import Scope
@@ -121,6 +125,21 @@ def test_access_keys_are_made_rotated_and_deleted(api: Api, iam: Call) -> None:
             iam(operation, **named, **more)
     info = api.call("GetAccessKeyInfo", "sts", AccessKeyId=second["AccessKeyId"])
     assert info == {"Account": HERE.account}
+
+
+def test_the_last_use_of_a_key_is_the_newest_record_of_it(api: Api, tmp_path: Path) -> None:
+    api.call("CreateUser", "iam", UserName="ada")
+    key_id = api.call("CreateAccessKey", "iam", UserName="ada")["AccessKey"]["AccessKeyId"]
+    user = AuditedCaller(
+        kind="IAMUser", account=HERE.account, arn="a", principal_id="AIDA", access_key_id=key_id
+    )
+    owner = (HERE.account, HERE.region)
+    with opened_trail(tmp_path) as trail:
+        for at, caller in ((1.0, user), (2.0, user), (3.0, root(HERE.account))):
+            trail.record(call_event(int(at), owner=owner, caller=caller), at)
+        found = replace(api, trail=trail).call("GetAccessKeyLastUsed", "iam", AccessKeyId=key_id)
+    used = {"LastUsedDate": 2.0, "ServiceName": "sagemaker", "Region": HERE.region}
+    assert found == {"UserName": "ada", "AccessKeyLastUsed": used}
 
 
 def test_a_user_without_a_name_is_the_caller(api: Api, iam: Call) -> None:

@@ -86,6 +86,10 @@ def test_a_token_of_the_provider_begins_a_session(
         HERE.account, "web", "me",
     )  # fmt: skip
     assert answer["SubjectFromWebIdentityToken"] == "repo:team/app"
+    (named,) = web.named
+    assert (named.kind, named.account, named.user_name) == (
+        "WebIdentityUser", HERE.account, "repo:team/app",
+    )  # fmt: skip
     assert (answer["Provider"], answer["Audience"]) == (ARN, "app")
 
 
