@@ -90,7 +90,7 @@ def attacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attacked]:
         "max_connections": MAX_CONNECTIONS,
     }
     try:
-        with running_gateway(tmp_path_factory.mktemp("door"), snapshot, **config) as rig:
+        with running_gateway(tmp_path_factory.mktemp("door"), snapshot, "reader", **config) as rig:
             yield Attacked(rig, copy)
     finally:
         copy.kill()
@@ -198,7 +198,7 @@ def client_keys(attacked: Attacked, role: str) -> dict[str, str]:
         account_id=credentials.account_id,
         expires_at=int(SystemClock().now()) + 900,
         role_name=role,
-        role_id="AROAHOSTILE" if role else "",
+        role_id="AROATEST" if role else "",
         session_name="mine" if role else "",
     )
     keys = TokenSeal(credentials.internal_key).issue(session)

@@ -1,6 +1,7 @@
 """A real gateway process with real echo model servers, and a control that tests script."""
 
 import contextlib
+import json
 import os
 import queue
 import signal
@@ -36,6 +37,7 @@ from hostelry.domain.routes import (
 )
 from hostelry.domain.scope import Scope
 from hostelry.home.home import Home, UpConfig, new_credentials, save_config, save_credentials
+from hostelry.principals.table import PolicyRow, PrincipalRow, PrincipalTable, principal_key
 
 WAIT_S = 60.0
 SCOPE = Scope("111122223333", "us-west-2")
@@ -92,6 +94,25 @@ class GatewayRig:
     def publish(self, snapshot: RouteSnapshot) -> None:
         """Write routes to disk, as an earlier gateway does."""
         write_whole(self.home.routes, msgspec.json.encode(snapshot))
+
+    def publish_role(self, name: str) -> None:
+        """Write a role that may do everything to disk, as an earlier gateway does."""
+        account = self.credentials.account_id
+        statement = {"Effect": "Allow", "Action": "*", "Resource": "*"}
+        document = json.dumps({"Version": "2012-10-17", "Statement": statement})
+        role = PrincipalRow(
+            account=account,
+            name=name,
+            id="AROATEST",
+            arn=f"arn:aws:iam::{account}:role/{name}",
+            policies=("all",),
+        )
+        table = PrincipalTable(
+            version="1",
+            roles={principal_key(account, name): role},
+            policies={"all": PolicyRow(id="all", type="role", document=document)},
+        )
+        write_whole(self.home.principals, msgspec.json.encode(table))
 
     def start(self) -> None:
         command = [sys.executable, "-m", "hostelry.services.gateway", "--home", str(self.home.root)]
@@ -158,10 +179,14 @@ class GatewayRig:
 
 
 @contextlib.contextmanager
-def running_gateway(root: Path, snapshot: RouteSnapshot, **config: Any) -> Iterator[GatewayRig]:
-    """A gateway with routes on disk. It is stopped after the block."""
+def running_gateway(
+    root: Path, snapshot: RouteSnapshot, role: str = "", **config: Any
+) -> Iterator[GatewayRig]:
+    """A gateway with routes, and with a role if given, on disk. It is stopped after the block."""
     rig = GatewayRig(root, **config)
     rig.publish(snapshot)
+    if role:
+        rig.publish_role(role)
     rig.start()
     try:
         yield rig
