@@ -25,6 +25,7 @@ from hostelry.permissions.authorization import (
 )
 from hostelry.permissions.document import DocumentKind, parse_statements
 from hostelry.permissions.evaluation import AccessRequest, Policy, trusts
+from hostelry.permissions.needs.needed import build_resource_keys
 
 DEFAULT_ROLE_SESSION_S = 3600
 MAX_CHAINED_S = 3600
@@ -143,7 +144,9 @@ def find_trusting_role(
     """
     arn = params["RoleArn"]
     role, needed = _find_role(context, arn), [party.action]
-    keys = {**party.keys, "sts:rolesessionname": (params["RoleSessionName"],)}
+    tags = {} if role is None else role.tags
+    keys = {**party.keys, **build_resource_keys(arn, tags, context.scope.account)}
+    keys["sts:rolesessionname"] = (params["RoleSessionName"],)
     if set(claims.tags) - set(party.inherited):
         own = {key: it for key, it in claims.tags.items() if key not in party.inherited}
         needed.append("sts:TagSession")

@@ -299,6 +299,25 @@ def test_users_assume_roles_of_their_account_and_of_others(
     assert (session.account_id, session.role_name) == (ACCOUNT, "r")
 
 
+def test_a_deny_by_the_tags_of_a_role_holds(api: Api, role: Callable[..., str]) -> None:
+    add_user(api, HERE, ASSUME)
+    statement = {
+        "Effect": "Deny",
+        "Action": ASSUME,
+        "Resource": "*",
+        "Condition": {"StringEquals": {"aws:ResourceTag/stage": "production"}},
+    }
+    document = json.dumps({"Version": "2012-10-17", "Statement": [statement]})
+    given = {"UserName": "ada", "PolicyName": "deny", "PolicyDocument": document}
+    api.call("PutUserPolicy", "iam", **given)
+    arn = role(trust({"AWS": ACCOUNT}), Tags=[{"Key": "stage", "Value": "production"}])
+    ask = partial(api.call_as, HERE, "AssumeRole", "sts", None, "ada")
+    with pytest.raises(ServiceError, match="explicit deny in an identity-based policy"):
+        ask(RoleArn=arn, RoleSessionName="me")
+    api.call("UntagRole", "iam", RoleName="r", TagKeys=["stage"])
+    assert ask(RoleArn=arn, RoleSessionName="me")["Credentials"]
+
+
 def test_a_closed_accounts_roles_and_keys_are_refused(
     api: Api, seal: TokenSeal, role: Callable[..., str]
 ) -> None:
