@@ -42,7 +42,7 @@ from hostelry.dataplane.capture.report_sender import REPORT_S, CaptureReportSend
 from hostelry.dataplane.control_client import ControlClient, HttpControlClient, NoControl
 from hostelry.dataplane.http.acceptor import NoPeers, Peers
 from hostelry.dataplane.http.server import HttpServer
-from hostelry.dataplane.invocation_audit import InvocationAudit
+from hostelry.dataplane.invocation_audit import InvocationAudit, InvocationBacklog
 from hostelry.dataplane.metering.load_sender import LoadSender
 from hostelry.dataplane.metering.meter import Meter
 from hostelry.dataplane.routes import PublishedRoutes, RouteFile, RouteSource
@@ -97,7 +97,7 @@ from hostelry.services.worker_parts import (
     REPORTS_IDLE_S,
     build_session_exchange,
     capture_sender,
-    invocation_audit,
+    get_reporter_name,
     load_sender,
     mirror_limits,
     open_spool,
@@ -303,6 +303,18 @@ def warm_up() -> None:
     parse_async_invocation(HttpRequest("POST", "/endpoints/any/async-invocations", body=b"{}"))
     gc.collect()
     gc.freeze()
+
+
+def invocation_audit(
+    config: UpConfig, credentials: Credentials, process: str, pool: Upstream
+) -> InvocationAudit | None:
+    """The reports of invocations to control's audit trail. None unless the operator wants them."""
+    if not config.audit_invocations:
+        return None
+    clock = SystemClock()
+    backlog = InvocationBacklog(get_reporter_name(config, process), clock.now())
+    key = credentials.internal_key
+    return InvocationAudit(backlog, pool, config.control_url, key, clock)
 
 
 def build_routes(

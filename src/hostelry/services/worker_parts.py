@@ -12,7 +12,6 @@ from hostelry.dataplane.balancing.sessions import SessionTable
 from hostelry.dataplane.capture.capture import RequestCapture
 from hostelry.dataplane.capture.report_sender import CaptureReportSender
 from hostelry.dataplane.capture.spool import Spool, SpoolLimits, remove_unfinished
-from hostelry.dataplane.invocation_audit import InvocationAudit, InvocationBacklog
 from hostelry.dataplane.metering.load_sender import LoadBacklog, LoadSender
 from hostelry.dataplane.metering.meter import Meter
 from hostelry.dataplane.shared.session_exchange import SharedSessions
@@ -80,18 +79,6 @@ def capture_sender(
     name, key = get_reporter_name(config, process), credentials.internal_key
     clock = SystemClock()
     return CaptureReportSender(name, capture.counts, pool, config.control_url, key, clock)
-
-
-def invocation_audit(
-    config: UpConfig, credentials: Credentials, process: str, pool: Upstream
-) -> InvocationAudit | None:
-    """The reports of invocations to control's audit trail. None unless the operator wants them."""
-    if not config.audit_invocations:
-        return None
-    clock = SystemClock()
-    backlog = InvocationBacklog(get_reporter_name(config, process), clock.now())
-    key = credentials.internal_key
-    return InvocationAudit(backlog, pool, config.control_url, key, clock)
 
 
 def mirror_limits(config: UpConfig) -> MirrorLimits:
