@@ -52,7 +52,8 @@ def rig(copy: EchoProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         model_endpoint("dead", dead_copy()),
     )
     root = tmp_path_factory.mktemp("gateway")
-    limits = {"invoke_timeout_s": 1.0, "stream_timeout_s": 1.5, "max_body_bytes": MAX_BODY_BYTES}
+    limits: dict[str, Any] = {"invoke_timeout_s": 1.0, "stream_timeout_s": 1.5}
+    limits["max_body_bytes"] = MAX_BODY_BYTES
     with running_gateway(root, snapshot, **limits) as running:
         yield running
 
