@@ -77,12 +77,14 @@ def running_stack(
     shadows: Mapping[str, str] | None = None,
     mirrors_in_workers: bool = False,
     num_components: int = 0,
+    prepare: Callable[[Home, Credentials], object] | None = None,
 ) -> Iterator[Stack]:
     """Start all and stop them afterwards. The gateway reads its routes from its file.
 
     `shadows` are further endpoints of the same copy, each mirrored to an address by a separate
     process, or by the workers with `mirrors_in_workers`. `num_components` components are on another
-    endpoint, each with a copy that is the same server.
+    endpoint, each with a copy that is the same server. `prepare` is called before the gateway
+    starts.
     """
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
@@ -91,6 +93,8 @@ def running_stack(
         home.make()
         credentials = new_credentials("111122223333", "us-west-2")
         save_credentials(home, credentials)
+        if prepare is not None:
+            prepare(home, credentials)
         has_mirror = bool(shadows) and not mirrors_in_workers
         config = UpConfig(
             gateway_port=free_port(),
