@@ -240,6 +240,10 @@ class Principals:
         return _parse_rows(policies[it] for it in names if it in policies)
 
 
+CHANGING_KEYS = frozenset({"aws:epochtime", "aws:currenttime", "aws:sourceip", "aws:useragent"})
+"""The keys of `request_keys` that differ between requests of a caller in a region."""
+
+
 def request_keys(
     *, now: float, region: str, source_ip: str, user_agent: str, is_secure: bool
 ) -> dict[str, tuple[str, ...]]:

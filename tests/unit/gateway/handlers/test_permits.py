@@ -15,6 +15,7 @@ from hostelry.dataplane.http.exchange import Exchange
 from hostelry.dataplane.http.reader import Received
 from hostelry.domain.scope import Scope
 from hostelry.gateway.handlers.callers import Callers
+from hostelry.gateway.handlers.permits import Permits
 from hostelry.permissions.needs.invocation import STREAMED, WHOLE, InvokedTarget
 from hostelry.principals.caller import Principals
 from hostelry.principals.source import FixedPrincipals
@@ -158,6 +159,34 @@ def test_another_address_is_another_decision() -> None:
     found = callers(given)
     caller = found.resolve(signer())
     for address, is_refused in (("10.1.1.1", False), ("192.0.2.1", True), ("10.1.1.1", False)):
+        refused = found.permits.find_refusal(caller, exchange_of(address), HERE, WHOLE, CHAT)
+        assert (refused is not None) == is_refused
+
+
+def test_a_call_that_was_allowed_is_noted_again_until_the_principals_change() -> None:
+    found = callers(table(document(allow(ENDPOINT))))
+    caller = found.resolve(signer())
+    for _ in range(2):
+        exchange = exchange_of()
+        assert found.permits.find_refusal(caller, exchange, HERE, WHOLE, CHAT) is None
+        assert exchange.decision is not None
+        assert exchange.decision.is_allowed
+        assert found.permits.find_refusal(caller, exchange, HERE, STREAMED, CHAT) is not None
+    source = FixedPrincipals(Principals(table(document()), ACCOUNT))
+    permits = Permits(source, lambda: NOW)
+    for given, is_refused in ((table(document(allow(ENDPOINT))), False), (table(document()), True)):
+        source.principals = Principals(given, ACCOUNT)
+        caller = source.principals.resolve(signer())
+        refused = permits.find_refusal(caller, exchange_of(), HERE, WHOLE, CHAT)
+        assert (refused is not None) == is_refused
+
+
+def test_an_endpoints_policy_on_addresses_decides_each_time() -> None:
+    outside = {"NotIpAddress": {"aws:SourceIp": "10.0.0.0/8"}}
+    policy = document({**DENY, "Condition": outside})
+    found = callers(table(document(allow("*")), endpoint_policies={ENDPOINT: policy}))
+    caller = found.resolve(signer())
+    for address, is_refused in (("10.1.1.1", False), ("192.0.2.1", True)):
         refused = found.permits.find_refusal(caller, exchange_of(address), HERE, WHOLE, CHAT)
         assert (refused is not None) == is_refused
 
