@@ -7,6 +7,7 @@ from enum import Enum
 import msgspec
 
 from hostelry.domain.endpoint import EndpointVariant
+from hostelry.domain.isolation import HeldIsolation
 from hostelry.domain.model import ArtifactSource, Container
 from hostelry.domain.scope import Scope
 from hostelry.domain.shape import Requirements, Shape
@@ -133,7 +134,8 @@ class CopyStatus:
     draining copy (None: unknown). `left_out` names the variables of the container's Environment
     that the server does not get. At `models_address` gateways lease the models of a multi-model
     copy. `last_end` is reported for a while (`fleet/agent/lifecycle.py`), even if the copy is READY
-    again. `cpu_s` is the CPU time of its processes at `cpu_at` of the machine's monotonic clock (0:
+    again. `isolation` separates its processes from others, None before they are looked at.
+    `cpu_s` is the CPU time of its processes at `cpu_at` of the machine's monotonic clock (0:
     not measured). `gpus` has the utilization of its accelerators. These three change all the time,
     so comparisons of statuses ignore them.
     """
@@ -156,6 +158,7 @@ class CopyStatus:
     left_out: tuple[str, ...] = ()
     models_address: str | None = None
     last_end: LastEnd | None = None
+    isolation: HeldIsolation | None = None
     cpu_s: float = field(default=0.0, compare=False)
     cpu_at: float = field(default=0.0, compare=False)
     gpus: tuple[GpuUse, ...] = field(default=(), compare=False)

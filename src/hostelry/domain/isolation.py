@@ -28,6 +28,38 @@ class PlaceLevel(enum.StrEnum):
     HOST = "host"
 
 
+class HeldIsolation(msgspec.Struct, frozen=True, kw_only=True):
+    """The isolation of a copy's processes, as its agent saw it in /proc once the copy answered.
+
+    level: the highest level of the copy that holds.
+    asked: the level that the model asks for, if any.
+    user: the user id of the processes, as this machine counts.
+    has_own_user: whether neither the agent nor another copy has that user, without capabilities.
+    namespaces: the kinds of `KINDS` that neither the agent nor another copy shares.
+    max_memory_bytes: the memory limit of their control group. None if the kernel enforces none.
+    cpus: the weight of their control group, in CPUs. None without a group.
+    missing: the lacks of the asked level, as sentences. Empty if it holds.
+    """
+
+    level: CopyLevel
+    asked: CopyLevel | None = None
+    user: int = 0
+    has_own_user: bool = False
+    namespaces: tuple[str, ...] = ()
+    max_memory_bytes: int | None = None
+    cpus: float | None = None
+    missing: tuple[str, ...] = ()
+
+
+# The namespaces of the level `container`, as /proc/PID/ns names them.
+KINDS = {
+    "mnt": "file systems",
+    "pid": "processes",
+    "ipc": "shared memory and semaphores",
+    "net": "network",
+}
+
+
 class Isolation(msgspec.Struct, frozen=True, kw_only=True):
     """The isolation that a model asks for. Without a level of the copy, the platform chooses it."""
 

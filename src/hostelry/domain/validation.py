@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from hostelry.base.errors import ServiceError, validation_error
 from hostelry.domain.endpoint_config import ManagedInstanceScaling, Variant
+from hostelry.domain.isolation import read_isolation
 from hostelry.domain.metric import PERIODS_S, MetricsConfig
 from hostelry.domain.model import Container
 from hostelry.domain.shape import Requirements, Shape
@@ -16,7 +17,8 @@ BYTES_PER_MB = 1024 * 1024
 
 
 def check_environment(containers: Sequence[Container]) -> None:
-    """Refuse environments of more than 32 KB over all containers."""
+    """Refuse environments of more than 32 KB over all containers, and unknown isolation."""
+    check_isolation(containers)
     size_bytes = sum(
         len(name.encode()) + len(value.encode())
         for container in containers
@@ -27,6 +29,15 @@ def check_environment(containers: Sequence[Container]) -> None:
             f"The environment variables of all containers take {size_bytes} bytes;"
             f" at most {MAX_ENVIRONMENT_BYTES} are allowed."
         )
+
+
+def check_isolation(containers: Sequence[Container]) -> None:
+    """Refuse containers whose environment asks for an unknown isolation."""
+    for container in containers:
+        try:
+            read_isolation(container.environment)
+        except ValueError as error:
+            raise validation_error(f"{error}.") from error
 
 
 def check_variants(variants: Sequence[Variant], *, has_execution_role: bool) -> None:

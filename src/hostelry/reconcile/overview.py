@@ -263,6 +263,7 @@ def _copy(copy: Copy, facts: InstanceFacts) -> dict[str, Any]:
         "peak_memory_bytes": status.peak_memory_bytes,
         "models_address": status.models_address,
         "memory_limit": status.memory_limit,
+        "isolation": None if status.isolation is None else msgspec.to_builtins(status.isolation),
         "start_kind": status.start_kind,
         "start_s": status.start_s,
         "variables_left_out": list(status.left_out),

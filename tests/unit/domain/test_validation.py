@@ -107,6 +107,13 @@ def test_an_environment_is_bounded_over_all_containers() -> None:
     assert f"{MAX_ENVIRONMENT_BYTES + 1} bytes" in refusal(caught.value)
 
 
+def test_an_environment_asks_for_a_known_isolation() -> None:
+    check_environment([Container(image="i", environment={"HOSTELRY_ISOLATION": "user"})])
+    with pytest.raises(ServiceError) as caught:
+        check_environment([Container(image="i", environment={"HOSTELRY_ISOLATION": "vm"})])
+    assert "HOSTELRY_ISOLATION is 'vm'. It names one of" in refusal(caught.value)
+
+
 def test_an_environment_is_counted_in_bytes() -> None:
     with pytest.raises(ServiceError):
         check_environment([Container(image="i", environment={"A": "é" * (16 * 1024)})])

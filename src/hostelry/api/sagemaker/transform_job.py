@@ -32,6 +32,7 @@ from hostelry.domain.transform_job import (
     TransformProcessing,
 )
 from hostelry.domain.transform_rules import check_transform
+from hostelry.domain.validation import check_isolation
 
 KIND = "transform-job"
 ECHOED = (
@@ -164,6 +165,7 @@ def _build_job(scope: Scope, model: Model, params: Params, now: float) -> Transf
         given=dict(params),
     )
     check_transform(job)
+    check_isolation(model.add_environment(job.environment).containers)
     return job
 
 

@@ -16,6 +16,7 @@ from hostelry.fleet.agent.deps import CopyDeps
 from hostelry.fleet.agent.lifecycle import get_recent_end, spec_digest
 from hostelry.fleet.launch.copy_log import CopyLog
 from hostelry.fleet.records import CopyFolder, CopyRecord
+from hostelry.fleet.rules.given_variables import left_out_note
 
 LOG = logging.getLogger(__name__)
 
@@ -91,6 +92,12 @@ class CopyState:
     def report_wait(self, cause: str) -> None:
         """Report the cause for which the copy waits in its phase."""
         self.report(self.phase, cause)
+
+    def report_left_out(self, names: tuple[str, ...]) -> None:
+        """Report the variables that the server does not get, in the log and the next status."""
+        if names and names != self._status.left_out:
+            self.log.note(left_out_note(names))
+        self.amend(left_out=names)
 
     def amend(self, **members: Any) -> None:
         """Change members of the status without waking callers. The next report has them."""

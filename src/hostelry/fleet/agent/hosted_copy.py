@@ -21,6 +21,7 @@ from hostelry.fleet.agent.adapters import CopyAdapters, find_adapter_mount
 from hostelry.fleet.agent.code_packages import CodePlace
 from hostelry.fleet.agent.copy_state import CopyState, hide_status_paths, replace_members
 from hostelry.fleet.agent.deps import CopyDeps
+from hostelry.fleet.agent.isolation import look_at_isolation
 from hostelry.fleet.agent.lifecycle import (
     GONE_MEANWHILE,
     Attempts,
@@ -45,7 +46,7 @@ from hostelry.fleet.agent.lifecycle import (
     update_health,
 )
 from hostelry.fleet.agent.model_files import ModelFiles, read_model_ahead
-from hostelry.fleet.agent.model_server import ModelServer, serve_with_call_keys
+from hostelry.fleet.agent.model_server import ModelServer, find_ping_fault, serve_with_call_keys
 from hostelry.fleet.agent.models.copy_models import add_models_address, build_copy_models
 from hostelry.fleet.agent.orders import (
     build_launch_order,
@@ -58,12 +59,13 @@ from hostelry.fleet.agent.orders import (
 from hostelry.fleet.agent.package_install import ensure_runtime
 from hostelry.fleet.artifacts.protocol import RoleArtifacts
 from hostelry.fleet.host.processes import SCANS, find_members, process_table
-from hostelry.fleet.host.usage import belongs_to_another, memory_use, select_gpu_uses
+from hostelry.fleet.host.usage import memory_use, select_gpu_uses
 from hostelry.fleet.launch.launcher import CopyProcess
 from hostelry.fleet.records import CopyFolder, CopyRecord
 from hostelry.fleet.rules.devices import select_copy_devices
-from hostelry.fleet.rules.given_variables import given_variables, left_out_note
+from hostelry.fleet.rules.given_variables import given_variables
 from hostelry.fleet.rules.images import ImageRule
+from hostelry.fleet.rules.isolation import describe_missing
 from hostelry.fleet.rules.limits import num_sharing
 
 
@@ -282,7 +284,7 @@ class HostedCopy:
         self._reading_ahead = asyncio.create_task(reading, name="read ahead")
         await self._take_turn()
         place = build_place(self.spec, self._folder, self._deps, self._get_desired())
-        self._report_left_out(rule)
+        self._state.report_left_out(find_left_out_names(self.spec, rule))
         order = build_launch_order(self.spec, rule, place, substitutes, operator)
         order = dataclasses.replace(order, environment={**order.environment, **packages})
         self._log.note(f"starting {describe_order(order)} on port {place.port}")
@@ -330,13 +332,6 @@ class HostedCopy:
             rule.runtime, code, self._log.note, self._state.report_wait
         )
 
-    def _report_left_out(self, rule: ImageRule) -> None:
-        """Report the variables that the server does not get, in the log and the status."""
-        names = find_left_out_names(self.spec, rule)
-        if names and names != self._state.status.left_out:
-            self._log.note(left_out_note(names))
-        self._state.amend(left_out=names)
-
     async def _watch_process(self, process: CopyProcess, rule: ImageRule) -> Ending:
         """Watch one process until it exits, fails to start, or hangs."""
         self._ready_at, self._process = None, process
@@ -379,12 +374,16 @@ class HostedCopy:
     ) -> Ending | None:
         """Wait for /ping, then send the probe. Returns None once READY."""
         policy, began_at, refusals = self._deps.policy, monotonic_s(), 0
-        while (cause := await self._find_ping_fault(server)) is not None:
+        port, folder = self._state.record.port, self._folder.root
+        while cause := await find_ping_fault(server, policy.ping_timeout_s, port, folder):
             if monotonic_s() >= deadline:
                 return self._build_late_ending(cause)
             await asyncio.sleep(starting_pause_s(monotonic_s() - began_at, policy))
         self._end_turn()
-        self._state.report(CopyPhase.PROVING, self._state.restart_reason)
+        held = await look_at_isolation(self.spec, self._state.record, folder)
+        self._state.report(CopyPhase.PROVING, self._state.restart_reason, isolation=held)
+        if held.missing:
+            return self._build_ending(EndKind.NOT_ISOLATED, describe_missing(held))
         if self.models is not None:
             mount, adopted = find_adapter_mount(rule, self._folder.root), self._started_at is None
             await self.models.use_server(server, mount, adopted=adopted)
@@ -410,15 +409,6 @@ class HostedCopy:
                     EndKind.PROBE_REFUSED, describe_probe_failure(rule, fault)
                 )
             await asyncio.sleep(policy.ping_every_s)
-
-    async def _find_ping_fault(self, server: ModelServer) -> str | None:
-        """Why this copy is not up yet. None once its own model server answers pings."""
-        if not await server.ping(self._deps.policy.ping_timeout_s):
-            return "GET /ping never answered 200"
-        port, table = self._state.record.port, await SCANS.fresh()
-        if await asyncio.to_thread(belongs_to_another, port, self._folder.root, table):
-            return f"another copy listens on its port {port}"
-        return None
 
     async def _watch_pings(self, server: ModelServer, rule: ImageRule) -> Ending:
         """Ping a ready copy until it hangs. A copy that recovers is proven again."""

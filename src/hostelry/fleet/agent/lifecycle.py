@@ -94,6 +94,7 @@ class EndKind(Enum):
     EXITED = "exited"
     NOT_STARTED = "not started"  # the program could not be executed
     STARTUP_TIMEOUT = "startup timeout"  # was not ready in time, and was killed by the agent
+    NOT_ISOLATED = "not isolated"  # lacks the isolation that its model asks for
     PROBE_REFUSED = "probe refused"  # healthy, but rejects the probe itself
     HUNG = "hung"  # stopped answering pings, and was killed by the agent
 
@@ -286,6 +287,8 @@ def describe_start_failure(spec: CopySpec, ending: Ending) -> str:
     container = _container(spec)
     if ending.kind is EndKind.STARTUP_TIMEOUT:
         return f"The {container} did not pass the ping health check. {ending.detail}"
+    if ending.kind is EndKind.NOT_ISOLATED:
+        return f"The {container} is not isolated as asked. {ending.detail}"
     if ending.kind is EndKind.PROBE_REFUSED:
         return f"The {container} passes its health check but serves no request. {ending.detail}"
     return (

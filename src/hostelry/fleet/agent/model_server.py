@@ -18,6 +18,8 @@ from hostelry.base.guards import COPY_KEY_HEADER
 from hostelry.base.http_status import AskStatus, http_status
 from hostelry.base.json import decode
 from hostelry.domain.copy import AdapterPlacement
+from hostelry.fleet.host.processes import SCANS
+from hostelry.fleet.host.usage import belongs_to_another
 from hostelry.fleet.rules.images import Probe
 
 ADAPTER_ID_HEADER = "X-Amzn-SageMaker-Adapter-Identifier"
@@ -217,6 +219,18 @@ class ModelServer:
         quoted = text[:MAX_QUOTED_CHARS].decode("utf-8", "replace").strip()
         fault = f"{call} answered {response.status_code}: {quoted or 'no body'}"
         return Answer(status=response.status_code, fault=fault), text
+
+
+async def find_ping_fault(
+    server: ModelServer, timeout_s: float, port: int, folder: Path
+) -> str | None:
+    """Why the copy in `folder` is not up yet. None once its own server answers pings."""
+    if not await server.ping(timeout_s):
+        return "GET /ping never answered 200"
+    table = await SCANS.fresh()
+    if await asyncio.to_thread(belongs_to_another, port, folder, table):
+        return f"another copy listens on its port {port}"
+    return None
 
 
 def proves_the_route(status: int | None, *, model_errors: bool = False) -> bool:

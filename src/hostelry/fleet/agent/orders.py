@@ -11,6 +11,7 @@ from hostelry.base.operator_secrets import SecretPurpose
 from hostelry.base.ports import free_port, free_range
 from hostelry.containers.triton.program import find_own_server
 from hostelry.domain.copy import CopySpec
+from hostelry.domain.isolation import VARIABLE as ISOLATION
 from hostelry.domain.model import ArtifactSource, Container
 from hostelry.fleet.agent.deps import CopyDeps
 from hostelry.fleet.artifacts.sources import HUB_MODEL, find_hub_source, hub_variables
@@ -139,7 +140,7 @@ def find_left_out_names(spec: CopySpec, rule: ImageRule) -> tuple[str, ...]:
     if rule.is_container:
         return tuple(find_refused_names(spec))
     # The agent reads these variables for the copy.
-    read = {PROBE_BODY, PROBE_CONTENT_TYPE, DISK_VARIABLE, CAPACITY, EACH_MODEL}
+    read = {PROBE_BODY, PROBE_CONTENT_TYPE, DISK_VARIABLE, CAPACITY, EACH_MODEL, ISOLATION}
     names = find_left_out(spec.container.environment, rule.environment)
     return tuple(name for name in names if name not in read)
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from hostelry.base.guards import COPY_KEY_VARIABLE as KEY_VARIABLE
 from hostelry.domain.copy import CopySpec
+from hostelry.domain.isolation import VARIABLE as ISOLATION
 from hostelry.fleet.host.processes import MARKER_VARIABLE
 from hostelry.fleet.launch.environment import (
     SAFE_PORTS,
@@ -149,7 +150,7 @@ def inner_path(variable: str) -> str:
 
 def find_refused_names(spec: CopySpec) -> list[str]:
     """The names in the container's Environment that are not passed on to it."""
-    read = {"HOSTELRY_PROBE_BODY", "HOSTELRY_PROBE_CONTENT_TYPE", CAPACITY, EACH_MODEL}
+    read = {"HOSTELRY_PROBE_BODY", "HOSTELRY_PROBE_CONTENT_TYPE", CAPACITY, EACH_MODEL, ISOLATION}
     return sorted(
         name
         for name in spec.container.environment

@@ -18,7 +18,8 @@ from hostelry.fleet.rules.limits import THREAD_VARIABLES
 
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 DEVICE_VARIABLES = frozenset(device_variables(()))  # a copy sees only its own devices
-# The agent sets the copy's ports and folders itself. No rule passes these names on.
+# The agent sets the copy's ports and folders itself, and reads HOSTELRY_ISOLATION and the like
+# (`find_left_out_names` in agent/orders.py). No rule passes these names on.
 PLATFORM_NAMES = (
     *("SAGEMAKER_BIND_HOST", "SAGEMAKER_BIND_TO_PORT", "SAGEMAKER_SAFE_PORT_RANGE", "HOSTELRY_*"),
     *DEVICE_VARIABLES,
