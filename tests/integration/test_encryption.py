@@ -1,13 +1,15 @@
 """Encrypted objects on a whole platform: the bytes on disk, and objects after a restart."""
 
+import json
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from botocore.exceptions import BotoCoreError, ClientError
+from tests.integration.accounts_rig import Json, Tenant, make_account, make_user
 from tests.integration.platform import Platform, until
 
 pytestmark = pytest.mark.integration
@@ -21,6 +23,15 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
     with Platform(tmp_path_factory.mktemp("keys") / "home") as running:
         running.boto3("s3").create_bucket(Bucket="sealed")
         yield running
+
+
+@pytest.fixture(scope="module")
+def tenants(platform: Platform) -> tuple[Tenant, Tenant]:
+    """Two accounts, each with a bucket."""
+    both = make_account(platform, "keeper-a"), make_account(platform, "keeper-b")
+    for tenant in both:
+        tenant.client("s3").create_bucket(Bucket=tenant.bucket)
+    return both
 
 
 def content(s3: Any, key: str) -> bytes:
@@ -54,6 +65,120 @@ def test_what_is_encrypted_is_on_disk_nowhere_in_the_clear_and_outlives_kill_nin
     found = s3.get_object(Bucket="sealed", Key="kms", Range="bytes=1000-1999")
     assert found["Body"].read() == PLAINTEXT[1000:2000]
     assert found["SSEKMSKeyId"] == managed
+
+
+def get_code(call: Callable[..., Any], **params: Any) -> str:
+    """The code and text of the error that answers a call. Empty if it succeeds."""
+    try:
+        call(**params)
+    except ClientError as error:
+        found = error.response["Error"]
+        return f"{found['Code']}: {found['Message']}"
+    return ""
+
+
+def make_key(tenant: Tenant, policy: Json | None = None) -> str:
+    """The ARN of a new key of an account."""
+    given = {} if policy is None else {"Policy": json.dumps(policy)}
+    return str(tenant.client("kms").create_key(**given)["KeyMetadata"]["Arn"])
+
+
+def test_an_account_encrypts_objects_with_its_own_keys(
+    platform: Platform, tenants: tuple[Tenant, Tenant]
+) -> None:
+    tenant, _ = tenants
+    s3, kms, key = tenant.client("s3"), tenant.client("kms"), make_key(tenant)
+    kms.create_alias(AliasName="alias/objects", TargetKeyId=key)
+    managed = kms.describe_key(KeyId="alias/aws/s3")["KeyMetadata"]["Arn"]
+    at = {"Bucket": tenant.bucket, "Key": "k"}
+    for named, expected in (({}, managed), ({"SSEKMSKeyId": key}, key),
+                            ({"SSEKMSKeyId": "alias/objects"}, key)):  # fmt: skip
+        put = s3.put_object(**at, Body=PLAINTEXT[1::2], **KMS, **named)
+        assert put["SSEKMSKeyId"] == expected
+        assert s3.get_object(**at)["Body"].read() == PLAINTEXT[1::2]
+    assert files_with(platform.home.objects, PLAINTEXT[1:129:2]) == []
+    default = {"SSEAlgorithm": "aws:kms", "KMSMasterKeyID": "alias/objects"}
+    rules = [{"ApplyServerSideEncryptionByDefault": default}]
+    s3.put_bucket_encryption(
+        Bucket=tenant.bucket, ServerSideEncryptionConfiguration={"Rules": rules}
+    )
+    assert s3.put_object(Bucket=tenant.bucket, Key="d", Body=b"x")["SSEKMSKeyId"] == key
+    upload = s3.create_multipart_upload(Bucket=tenant.bucket, Key="m")
+    of = {"Bucket": tenant.bucket, "Key": "m", "UploadId": upload["UploadId"]}
+    sent = s3.upload_part(**of, PartNumber=1, Body=b"part")
+    parts = [{"PartNumber": 1, "ETag": sent["ETag"]}]
+    s3.complete_multipart_upload(**of, MultipartUpload={"Parts": parts})
+    assert s3.get_object(Bucket=tenant.bucket, Key="m")["SSEKMSKeyId"] == key
+    s3.delete_bucket_encryption(Bucket=tenant.bucket)
+    assert "SSEKMSKeyId" not in s3.put_object(Bucket=tenant.bucket, Key="d", Body=b"x")
+
+
+def test_the_policies_of_a_key_and_of_a_caller_decide_on_objects(
+    tenants: tuple[Tenant, Tenant],
+) -> None:
+    tenant, other = tenants
+    key, theirs = make_key(tenant), make_key(other)
+    s3, at = tenant.client("s3"), {"Bucket": tenant.bucket, "Key": "p"}
+    denied = get_code(s3.put_object, **at, Body=b"x", **KMS, SSEKMSKeyId=theirs)
+    absent = get_code(s3.put_object, **at, Body=b"x", **KMS, SSEKMSKeyId=f"{theirs[:-4]}0000")
+    assert denied.startswith("AccessDenied: User: ")
+    assert denied.replace(theirs, f"{theirs[:-4]}0000") == absent
+    s3.put_object(**at, Body=b"x", **KMS, SSEKMSKeyId=key)
+    reads = {"Effect": "Allow", "Action": "s3:*", "Resource": "*"}
+    user = make_user(tenant, "reader", reads)
+    text = get_code(user.client("s3").get_object, **at)
+    assert text.endswith("because no identity-based policy allows the kms:Decrypt action")
+    assert "kms:GenerateDataKey" in get_code(
+        user.client("s3").put_object, **at, Body=b"x", **KMS, SSEKMSKeyId=key
+    )
+    copied = {"Bucket": tenant.bucket, "Key": "copy", "CopySource": at}
+    assert "kms:Decrypt" in get_code(user.client("s3").copy_object, **copied)
+    assert user.client("s3").head_object(**at)["SSEKMSKeyId"] == key
+    crypt = {"Effect": "Allow", "Action": ["kms:Decrypt", "kms:GenerateDataKey"], "Resource": key}
+    may = make_user(tenant, "keeper", reads, crypt)
+    assert get_code(may.client("s3").get_object, **at) == ""
+    assert get_code(may.client("s3").copy_object, **copied) == ""
+
+    def allow(*accounts: str) -> None:
+        roots = {"AWS": [f"arn:aws:iam::{it}:root" for it in accounts]}
+        statement = {"Effect": "Allow", "Principal": roots, "Action": "kms:*", "Resource": "*"}
+        document = json.dumps({"Version": "2012-10-17", "Statement": statement})
+        other.client("kms").put_key_policy(KeyId=theirs, PolicyName="default", Policy=document)
+
+    allow(other.account, tenant.account)
+    shared = {"Bucket": tenant.bucket, "Key": "shared"}
+
+    def is_written() -> bool:
+        return get_code(s3.put_object, **shared, Body=b"y", **KMS, SSEKMSKeyId=theirs) == ""
+
+    until(is_written, "the other account's key may be used", 5)
+    assert s3.get_object(**shared)["Body"].read() == b"y"
+    allow(other.account)
+    until(lambda: "kms:Decrypt" in get_code(s3.get_object, **shared), "it may not", 5)
+
+
+def test_a_read_under_a_disabled_key_fails_with_its_cause(
+    platform: Platform, tenants: tuple[Tenant, Tenant]
+) -> None:
+    tenant, _ = tenants
+    key, kms, s3 = make_key(tenant), tenant.client("kms"), tenant.client("s3")
+    at = {"Bucket": tenant.bucket, "Key": "off"}
+    s3.put_object(**at, Body=b"x", **KMS, SSEKMSKeyId=key)
+    kms.disable_key(KeyId=key)
+    disabled = f"KMS.DisabledException: {key} is disabled."
+    until(lambda: get_code(s3.get_object, **at) == disabled, "reads are refused", 5)
+    kms.enable_key(KeyId=key)
+    until(lambda: get_code(s3.get_object, **at) == "", "reads are served", 5)
+    own = platform.boto3("s3")
+    key = platform.boto3("kms").create_key()["KeyMetadata"]["Arn"]
+    own.put_object(Bucket="sealed", Key="off", Body=b"x", **KMS, SSEKMSKeyId=key)
+    platform.boto3("kms").schedule_key_deletion(KeyId=key, PendingWindowInDays=7)
+    pending = f"KMS.KMSInvalidStateException: {key} is pending deletion."
+
+    def is_pending() -> bool:
+        return get_code(own.get_object, Bucket="sealed", Key="off") == pending
+
+    until(is_pending, "reads by the operator are refused", 5)
 
 
 def test_a_running_home_is_backed_up_whole(platform: Platform, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from hostelry.home.home import UpConfig
 from hostelry.s3.admission import S3Refusal
 from hostelry.s3.event_file import EventFile
 from hostelry.s3.head import Head
-from hostelry.s3.passage import Passes, own_key
+from hostelry.s3.passage import PassedHead, Passes, own_key
 from hostelry.s3.proxy import start_proxy
 from hostelry.s3.store_client import StoreClient
 from hostelry.s3.watch import Watch
@@ -39,14 +39,14 @@ class RecordingStore:
         writer.close()
 
 
-async def unchanged(head: Head, *_: object) -> tuple[bytes, None]:
-    return head.raw, None
+async def unchanged(head: Head, *_: object) -> PassedHead:
+    return PassedHead(raw=head.raw)
 
 
-async def refused(head: Head, *_: object) -> tuple[bytes, None]:
+async def refused(head: Head, *_: object) -> PassedHead:
     if head.method == "PUT":
         raise S3Refusal(400, "KMS.NotFoundException", "Key <x> does not exist")
-    return head.raw, None
+    return PassedHead(raw=head.raw)
 
 
 async def ended() -> None:
@@ -151,7 +151,7 @@ def test_a_store_that_is_not_there_ends_the_connection() -> None:
 
 
 def test_a_defect_is_answered() -> None:
-    async def broken(*_: object) -> tuple[bytes, None]:
+    async def broken(*_: object) -> PassedHead:
         raise ZeroDivisionError
 
     answer, received = talk(GET, broken)

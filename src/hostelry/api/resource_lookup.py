@@ -3,16 +3,23 @@
 from hostelry.api.context import CallContext
 from hostelry.api.kms.lookup import get_key
 from hostelry.permissions.authorization import ResourcePolicy
-from hostelry.permissions.document import DocumentKind
-from hostelry.principals.caller import parse_policy
-from hostelry.principals.table import PolicyRow
+from hostelry.principals.caller import build_key_policy
 
 
 def find_key_policy(context: CallContext, arn: str) -> ResourcePolicy | None:
-    """The policy of the KMS key with an ARN, without which only the root may use the key."""
+    """The policy of the KMS key with an ARN. None: it does not exist in the caller's account.
+
+    A missing key of another account has a policy that allows nothing, as an existing one has.
+    """
     key = get_key(context, arn) if ":key/" in arn else None
-    if key is None:
-        return None
-    row = PolicyRow(id=key.arn, type="resource", document=key.policy)
-    policy = parse_policy(row, DocumentKind.RESOURCE) if key.policy else None
-    return ResourcePolicy(account=key.scope.account, policy=policy, is_decisive=bool(key.policy))
+    if key is not None:
+        return build_key_policy(key.scope.account, key.arn, key.policy)
+    if is_foreign_key(arn, context.scope.account):
+        return ResourcePolicy(account=arn.split(":")[4], policy=None)
+    return None
+
+
+def is_foreign_key(arn: str, account: str) -> bool:
+    """True for the ARN of a KMS key or alias of another account."""
+    parts = arn.split(":", 5)
+    return len(parts) == 6 and parts[2] == "kms" and parts[4] != account

@@ -4,6 +4,8 @@ import base64
 from hmac import digest as hmac_digest
 
 _SECRET_CHARACTERS = 40
+STORE_KEY_ID = "HOSTELRYOBJECTSTORE"
+"""The access key id with which the object store asks for data keys of any account's KMS key."""
 
 
 class AccessKeySecrets:

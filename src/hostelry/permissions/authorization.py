@@ -78,6 +78,13 @@ class Reason(Enum):
     RESOURCE_LACKS = "because no resource-based policy allows the {action} action"
 
 
+OTHERS_KEY = (
+    "because the resource does not exist in this Region, no resource-based policies allow access,"
+    " or a resource-based policy explicitly denies access"
+)
+"""The reason for a KMS key of another account, which does not show whether the key exists."""
+
+
 class DecidingStatement(msgspec.Struct, frozen=True, kw_only=True):
     """The statement that decides: its policy, its Sid, and its place in the policy from 0."""
 
@@ -176,10 +183,19 @@ def explain_denial(caller_arn: str, request: AccessRequest, decision: Authorizat
     """The text of AWS's AccessDenied for a decision that is not an allow."""
     resource = "" if request.resource == "*" else f" on resource: {request.resource}"
     reason = decision.reason.value.format(action=request.action)
+    if decision.reason in (Reason.RESOURCE_LACKS, Reason.RESOURCE_DENIES) and _is_others_key(
+        caller_arn, request.resource
+    ):
+        reason = OTHERS_KEY
     if request.action.lower().startswith("sts:assumerole"):
         reason = reason.replace("no resource-based policy", "no role trust policy")
         reason = reason.replace("a resource-based policy", "the role trust policy")
     return f"User: {caller_arn} is not authorized to perform: {request.action}{resource} {reason}"
+
+
+def _is_others_key(caller_arn: str, resource: str) -> bool:
+    own, named = caller_arn.split(":"), resource.split(":")
+    return len(named) > 5 and len(own) > 5 and named[2] == "kms" and named[4] != own[4]
 
 
 def list_keys(policies: Iterable[Policy]) -> frozenset[str]:

@@ -10,7 +10,7 @@ from hostelry.aws.sigv4 import INVALID_TOKEN, Identity
 from hostelry.aws.temporary_keys import Session
 from hostelry.base.errors import ServiceError
 from hostelry.domain.role import assumed_role_arn
-from hostelry.permissions.authorization import Grants
+from hostelry.permissions.authorization import Grants, ResourcePolicy
 from hostelry.permissions.document import DocumentKind, MalformedDocument, parse_statements
 from hostelry.permissions.evaluation import Policy
 from hostelry.permissions.wildcard import Context
@@ -323,6 +323,13 @@ def parse_policy(row: PolicyRow, kind: DocumentKind = DocumentKind.IDENTITY) -> 
     except MalformedDocument:
         statements = parse_statements(DENY_ALL[kind], kind)
     return Policy(id=row.id, type=row.type, statements=statements)
+
+
+def build_key_policy(account: str, arn: str, document: str) -> ResourcePolicy:
+    """The policy of a KMS key of an account. An empty document leaves the account to decide."""
+    row = PolicyRow(id=arn, type="resource", document=document)
+    policy = parse_policy(row, DocumentKind.RESOURCE) if document else None
+    return ResourcePolicy(account=account, policy=policy, is_decisive=bool(document))
 
 
 DENY = '{"Version":"2012-10-17","Statement":{"Effect":"Deny","Action":"*","Resource":"*"%s}}'

@@ -8,9 +8,11 @@ from hostelry.domain.endpoint import EndpointPolicy
 from hostelry.domain.principal import User
 from hostelry.domain.role import ManagedPolicy, Role
 from hostelry.domain.scope import ALL_REGIONS, Scope
+from hostelry.domain.secret import KmsKey
 from hostelry.principals.caller import Caller, Principals
 from hostelry.principals.table import (
     KeyRow,
+    KmsKeyRow,
     OpenAiKeyRow,
     PolicyRow,
     PrincipalRow,
@@ -25,7 +27,7 @@ T = TypeVar("T")
 
 TAGGED = ("endpoint/", "inference-component/")
 KINDS = frozenset(
-    {"account", "user", "role", "managed_policy", "tags", "endpoint_policy", "bucket"}
+    {"account", "user", "role", "managed_policy", "tags", "endpoint_policy", "bucket", "kms_key"}
 )
 """The kinds of records that a table is made of."""
 
@@ -58,6 +60,7 @@ def build_table(state: State, aws_policies: Iterable[ManagedPolicy]) -> Principa
         tags=_resource_tags(state),
         endpoint_policies=_endpoint_policies(it.value for it in state.endpoint_policies.list()),
         buckets={it.value.name: it.value.account for it in state.buckets.list()},
+        kms_keys={it.value.arn: build_key_row(it.value) for it in state.kms_keys.list()},
     )
     return stamp_version(table)
 
@@ -108,6 +111,11 @@ def build_row(principal: User | Role) -> PrincipalRow:
         boundary=principal.boundary,
         tags=principal.tags,
     )
+
+
+def build_key_row(key: KmsKey) -> KmsKeyRow:
+    """The row of a KMS key."""
+    return KmsKeyRow(state=key.state, policy=key.policy, is_managed=bool(key.aws_service))
 
 
 def build_inline_rows(principal: User | Role) -> dict[str, PolicyRow]:

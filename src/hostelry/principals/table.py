@@ -52,6 +52,17 @@ class OpenAiKeyRow(msgspec.Struct, frozen=True, kw_only=True):
     models: tuple[str, ...] = ()
 
 
+class KmsKeyRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A KMS key: AWS's KeyState, its policy, and whether a service of AWS manages it.
+
+    An empty policy is KMS's default: the policies in the account decide.
+    """
+
+    state: str
+    policy: str = ""
+    is_managed: bool = False
+
+
 class PrincipalTable(msgspec.Struct, frozen=True, kw_only=True):
     """All principals. `version` is a digest of the content.
 
@@ -59,7 +70,8 @@ class PrincipalTable(msgspec.Struct, frozen=True, kw_only=True):
     `policies` has attached policies by ARN and inline policies by `inline_key`. `accounts` are the
     open accounts besides the platform's first one. `endpoint_policies` are by the endpoint's ARN.
     `tags` are the tags of endpoints and components by ARN. `buckets`
-    names the account of each bucket that does not belong to the first account.
+    names the account of each bucket that does not belong to the first account. `kms_keys` are the
+    KMS keys by ARN.
     """
 
     version: str = ""
@@ -72,6 +84,7 @@ class PrincipalTable(msgspec.Struct, frozen=True, kw_only=True):
     endpoint_policies: Mapping[str, str] = msgspec.field(default_factory=dict)
     tags: Mapping[str, Mapping[str, str]] = msgspec.field(default_factory=dict)
     buckets: Mapping[str, str] = msgspec.field(default_factory=dict)
+    kms_keys: Mapping[str, KmsKeyRow] = msgspec.field(default_factory=dict)
 
 
 def principal_key(account: str, name: str) -> str:

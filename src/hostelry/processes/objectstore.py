@@ -23,6 +23,7 @@ from pathlib import Path
 
 import msgspec
 
+from hostelry.aws.access_keys import STORE_KEY_ID, AccessKeySecrets
 from hostelry.base.errors import TerminalError
 from hostelry.base.files import write_whole
 from hostelry.base.http_status import http_status
@@ -156,7 +157,7 @@ def socket_folder(folder: Path) -> Path:
 
 
 def configuration_file(credentials: Credentials, kms_url: str) -> bytes:
-    """SeaweedFS's configuration: the hostelry's own key pair alone, and where KMS is."""
+    """SeaweedFS's configuration: the platform's own key pair alone, and where KMS is."""
     pair = {
         "accessKey": credentials.access_key_id,
         "secretKey": credentials.secret_access_key,
@@ -167,8 +168,8 @@ def configuration_file(credentials: Credentials, kms_url: str) -> bytes:
         "type": "aws",
         "endpoint": kms_url,
         "region": credentials.region,
-        "access_key": credentials.access_key_id,
-        "secret_key": credentials.secret_access_key,
+        "access_key": STORE_KEY_ID,
+        "secret_key": AccessKeySecrets(credentials.internal_key).derive(STORE_KEY_ID),
         "max_retries": KMS_RETRIES,
         "cache_ttl": DATA_KEYS_KEPT,
     }

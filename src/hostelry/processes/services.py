@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import asdict, replace
 
+from hostelry.aws.access_keys import STORE_KEY_ID
 from hostelry.base.ports import free_port
 from hostelry.cluster.start import service_addresses
 from hostelry.home.fleet_option import RAY
@@ -143,7 +144,7 @@ def store_service(start: StartPlan, env: Mapping[str, str], port: int) -> Servic
         return Command(argv=started.argv, env=started.env)
 
     keys = (credentials.access_key_id, credentials.secret_access_key)
-    kms = (credentials.region, kms_url)
+    kms = (credentials.region, kms_url, STORE_KEY_ID)
     return ServiceSpec(
         name="objectstore",
         command=command,

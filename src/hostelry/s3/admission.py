@@ -11,6 +11,8 @@ from hostelry.s3.head import Head
 ENCRYPTION = "x-amz-server-side-encryption"
 KEY_ID = "x-amz-server-side-encryption-aws-kms-key-id"
 TOKEN = "x-amz-security-token"
+CUSTOMERS_KEY = frozenset({"x-amz-server-side-encryption-customer-algorithm"})
+PARTS = frozenset({"uploadid", "tagging", "acl", "retention", "legal-hold"})
 KMS = "aws:kms"
 SERVED = (KMS, "AES256")
 DEFAULT_KEY = "alias/aws/s3"
@@ -34,13 +36,16 @@ class Wants(msgspec.Struct, frozen=True, kw_only=True):
 
     `key` is the KMS key to look up, and `adds_key` means that the request does not name it. `token`
     is the session token of temporary keys. `starts_upload` means that the request begins a
-    multipart upload, to which the bucket's default encryption may apply.
+    multipart upload, to which the bucket's default encryption may apply, and `takes_default` that
+    it writes an object to which it applies. `source` is the object that the request copies.
     """
 
     key: str = ""
     adds_key: bool = False
     token: str = ""
     starts_upload: bool = False
+    takes_default: bool = False
+    source: str = ""
 
     @property
     def nothing(self) -> bool:
@@ -70,11 +75,16 @@ def wants_of(head: Head) -> Wants:
         raise S3Refusal(501, "NotImplemented", message)
     given = values.get(KEY_ID, "")
     key = (given or DEFAULT_KEY) if method == KMS and head.method in ("PUT", "POST") else ""
+    is_object = bool(unquote(request.path).lstrip("/").partition("/")[2])
+    # A part takes the key of its upload.
+    writes = head.method == "PUT" and is_object and not (PARTS & names)
     return Wants(
         key=key,
         adds_key=bool(key) and not given,
         token=token,
         starts_upload=head.method == "POST" and "uploads" in names and not method,
+        takes_default=writes and not method and not CUSTOMERS_KEY & values.keys(),
+        source=values.get("x-amz-copy-source", "") if head.method == "PUT" else "",
     )
 
 

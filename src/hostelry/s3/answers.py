@@ -33,10 +33,14 @@ Settle = Callable[[StoreAnswer], Awaitable[bytes | None]]
 
 
 class PassedRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A request that is passed on. With `settle`, its answer is held until `settle` returns."""
+    """A request that is passed on. With `settle`, its answer is held until `settle` returns.
+
+    `guard` sees the head of the answer, and may return another answer, which ends all.
+    """
 
     head: Head
     settle: Settle | None = None
+    guard: Settle | None = None
 
 
 class Answers:
@@ -96,8 +100,8 @@ class Answers:
             await self._writer.drain()
             return True
         asked = self._asked[0] if self._asked else None
-        if asked is not None and asked.head.is_signed and answer.status < 400:
-            self._proven()
+        if asked is not None and await self._is_replaced(asked, answer):
+            return False
         if asked is not None and asked.settle is not None and 200 <= answer.status < 300:
             goes_on = await self._settle(asked.settle, asked.head, raw, answer)
         else:
@@ -112,6 +116,19 @@ class Answers:
         if not self._asked:
             self._all_passed.set()
         return goes_on
+
+    async def _is_replaced(self, asked: PassedRequest, answer: StoreAnswer) -> bool:
+        """True if another answer took the place of this one, which then is the last.
+
+        An accepted request that is signed is a proof.
+        """
+        if asked.head.is_signed and answer.status < 400:
+            self._proven()
+        other = None if asked.guard is None else await asked.guard(answer)
+        if other is not None:
+            self._writer.write(other)
+            await self._writer.drain()
+        return other is not None
 
     async def _settle(self, settle: Settle, head: Head, raw: bytes, answer: StoreAnswer) -> bool:
         """Pass an answer once it is settled. Returns False if another answer took its place."""

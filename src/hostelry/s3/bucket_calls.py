@@ -122,6 +122,7 @@ class BucketCalls:
         answer = await self._ask("DELETE", f"/{quote(bucket, safe='')}")
         if answer.status_code in (204, 404):
             self._forget(bucket)
+            self._passage.keys.defaults.note_change(bucket)
             await self._claim(bucket, account, is_claimed=False)
         return _build_answer(answer.status_code, answer.content)
 

@@ -2,13 +2,10 @@
 
 import hashlib
 import hmac
-import re
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
 from urllib.parse import quote, unquote
 
-import httpx
-from msgspec.structs import replace
+import msgspec
 
 from hostelry.aws.access_keys import AccessKeySecrets
 from hostelry.aws.s3_signing import OwnKey
@@ -16,13 +13,10 @@ from hostelry.aws.sigv4 import NeedsBody, Proven, Secret, Verifier
 from hostelry.aws.temporary_keys import TokenSeal
 from hostelry.base.clock import Clock
 from hostelry.base.errors import ServiceError
-from hostelry.base.guards import INTERNAL_KEY_HEADER
-from hostelry.base.peer_http import loopback_client
-from hostelry.home.home import Credentials, UpConfig
+from hostelry.home.home import Credentials
 from hostelry.principals.caller import Caller
 from hostelry.principals.source import PrincipalSource, build_key_lookup
 from hostelry.s3.admission import (
-    DEFAULT_KEY,
     ENCRYPTION,
     KEY_ID,
     KMS,
@@ -33,6 +27,7 @@ from hostelry.s3.admission import (
     wants_of,
 )
 from hostelry.s3.head import Head, parse_head, write_head
+from hostelry.s3.object_keys import Guard, ObjectKeys
 from hostelry.s3.permits import (
     ON_BEHALF,
     AskedOfStore,
@@ -43,65 +38,7 @@ from hostelry.s3.permits import (
 )
 from hostelry.s3.store_client import StoreClient, signed_head
 
-TIMEOUT_S = 10.0
-STATES: Mapping[str, tuple[str, str]] = {
-    "Disabled": ("KMS.DisabledException", "{} is disabled."),
-    "PendingDeletion": ("KMS.KMSInvalidStateException", "{} is pending deletion."),
-}
-
-
-class KmsKeys:
-    """Looks up KMS keys at control, by `mounts`, over kept connections."""
-
-    def __init__(
-        self,
-        config: UpConfig,
-        credentials: Credentials,
-        mounts: Mapping[str, httpx.AsyncBaseTransport],
-    ) -> None:
-        self._address = config.control_url
-        self._headers = {
-            INTERNAL_KEY_HEADER: credentials.internal_key,
-            "X-Hostelry-Region": credentials.region,
-            "X-Hostelry-Service": "kms",
-            "X-Amz-Target": "TrentService.DescribeKey",
-            "Content-Type": "application/x-amz-json-1.1",
-        }
-        self._client = loopback_client(TIMEOUT_S, mounts)
-
-    async def usable_arn(self, account: str, name: str) -> str:
-        """Find the ARN of an enabled key of an account. Raises S3Refusal if it cannot be used."""
-        answer = await self._describe(account, name)
-        if answer.status_code >= 500:
-            raise away()
-        found: dict[str, Any] = answer.json()
-        if answer.status_code != 200:
-            code = str(found.get("__type", "")).rpartition("#")[2]
-            message = str(found.get("message") or found.get("Message") or "")
-            raise S3Refusal(400, f"KMS.{code}", message)
-        metadata = found["KeyMetadata"]
-        arn = str(metadata["Arn"])
-        if metadata["KeyState"] in STATES:
-            code, message = STATES[metadata["KeyState"]]
-            raise S3Refusal(400, code, message.format(arn))
-        return arn
-
-    async def _describe(self, account: str, name: str) -> httpx.Response:
-        headers = {**self._headers, "X-Hostelry-Account": account}
-        try:
-            return await self._client.post(self._address, headers=headers, json={"KeyId": name})
-        except httpx.HTTPError:
-            raise away() from None
-
-
-def away() -> S3Refusal:
-    """Build the answer while control restarts. SDKs try again."""
-    return S3Refusal(503, "ServiceUnavailable", "The key service is restarting; try again.")
-
-
 ReadBody = Callable[[], Awaitable[bytes]]
-Passes = Callable[[Head, str, ReadBody], Awaitable[tuple[bytes, bytes | None]]]
-"""(head, client's address, reader) -> the head for the store, and the body if it was read."""
 # S3 allows a client's clock to be wrong by this much.
 MAX_SKEW_S = 900.0
 # S3's status and code for each error of temporary keys.
@@ -114,22 +51,31 @@ REFUSED: Mapping[str, tuple[int, str]] = {
 COPYS_KEYS = "These keys are those of a graph's copy, which may invoke endpoints and nothing else."
 AGENTS_KEYS = "These keys are those of an instance's agent, which may read objects and no more."
 MISMATCH = (403, "SignatureDoesNotMatch")
-DEFAULT_RULE = re.compile(
-    r"<SSEAlgorithm>aws:kms</SSEAlgorithm>\s*(?:<KMSMasterKeyID>([^<]*)</KMSMasterKeyID>)?"
-)
+
+
+class PassedHead(msgspec.Struct, frozen=True, kw_only=True):
+    """A request for the store: its head, and its body if it was read. `guard` sees the answer."""
+
+    raw: bytes
+    body: bytes | None = None
+    guard: Guard | None = None
+
+
+Passes = Callable[[Head, str, ReadBody], Awaitable[PassedHead]]
+"""Prepares a request by its head, the client's address and a reader of its body."""
 
 
 class Passage:
     """Decides how requests reach `store`.
 
-    `keys` looks up KMS keys at control, `principals` are the owners of all other keys than the
-    first account's, and `permits` decides on the requests of these.
+    `keys` decides on KMS keys of objects, `principals` are the owners of all other access keys than
+    the first account's, and `permits` decides on the requests of these.
     """
 
     def __init__(
         self,
         credentials: Credentials,
-        keys: KmsKeys,
+        keys: ObjectKeys,
         store: StoreClient,
         clock: Clock,
         principals: PrincipalSource,
@@ -147,14 +93,12 @@ class Passage:
         secrets = AccessKeySecrets(credentials.internal_key)
         look_up = build_key_lookup(principals, known, secrets)
         self._verifier = Verifier(look_up, MAX_SKEW_S, seal, is_s3=True)
-        self._keys = keys
+        self.keys = keys
         self._clock = clock
         self._store = store
 
-    async def passed(
-        self, head: Head, source_ip: str, read_body: ReadBody
-    ) -> tuple[bytes, bytes | None]:
-        """Return the head's bytes for the store, and the body if it had to be read.
+    async def passed(self, head: Head, source_ip: str, read_body: ReadBody) -> PassedHead:
+        """Prepare a request for the store.
 
         The store itself decides on requests with the first account's key, and on unsigned ones.
         Raises S3Refusal if the proxy answers itself.
@@ -164,25 +108,34 @@ class Passage:
             head = closing(head)
         if self.is_for_store(head):
             self.permits.check_owner(self._owner, head)
-            if wants.nothing or not self._holds(head):
-                return head.raw, None  # the store refuses what none of its keys signed
-            added, body = await self._added(self._owner, head, wants), None
+            caller = self.permits.build_owner(self._own.access_key_id)
+            asked = AskedOfStore(caller=caller, head=head, source_ip=source_ip)
+            guard = self.keys.build_guard(asked)
+            if (wants.nothing and not wants.source) or not self._holds(head):
+                # the store refuses what none of its keys signed
+                return PassedHead(raw=head.raw, guard=guard)
+            added = await self._find_keys(asked, wants)
             if not added:
-                return head.raw, None
+                return PassedHead(raw=head.raw, guard=guard)
         else:
-            caller = self.find_caller(head)
-            body = await read_body() if needs_body(caller, head) else None
-            if body is not None:
-                check_hash(head, body)
-            await self._check_exists(caller.account, head)
-            asked = AskedOfStore(caller=caller, head=head, source_ip=source_ip, body=body)
-            self.permits.check(asked)
-            added = await self._added(caller.account, head, wants, names_key=True)
-            if wants.key not in ("", DEFAULT_KEY):  # its ARN is known only now
-                key = added.get(KEY_ID, wants.key)
-                self.permits.check(replace(asked, kms_key=key))
+            asked = await self._check(head, source_ip, read_body)
+            guard = self.keys.build_guard(asked)
+            # The store resolves names in the first account.
+            added = await self._find_keys(asked, wants, names_key=True)
         check_can_sign(head)
-        return signed_head(without_behalf(head), self._own, self._clock.now(), added), body
+        signed = signed_head(without_behalf(head), self._own, self._clock.now(), added)
+        return PassedHead(raw=signed, body=asked.body, guard=guard)
+
+    async def _check(self, head: Head, source_ip: str, read_body: ReadBody) -> AskedOfStore:
+        """The request, which the caller may make. Raises S3Refusal."""
+        caller = self.find_caller(head)
+        body = await read_body() if needs_body(caller, head) else None
+        if body is not None:
+            check_hash(head, body)
+        await self._check_exists(caller.account, head)
+        asked = AskedOfStore(caller=caller, head=head, source_ip=source_ip, body=body)
+        self.permits.check(asked)
+        return asked
 
     def is_for_store(self, head: Head) -> bool:
         """True if the store decides: no other key than the first account's is claimed.
@@ -247,31 +200,26 @@ class Passage:
         if found is not None and found.status_code == 404:
             raise S3Refusal(404, "NoSuchBucket", "The specified bucket does not exist")
 
-    async def _added(
-        self, account: str, head: Head, wants: Wants, *, names_key: bool = False
+    async def _find_keys(
+        self, asked: AskedOfStore, wants: Wants, *, names_key: bool = False
     ) -> dict[str, str]:
         """Find the encryption headers that the request leaves to its bucket or to KMS's default.
 
-        With `names_key` the name of a key is replaced by its ARN.
+        With `names_key` keys are named by their ARNs, also the key of the bucket's default. Raises
+        S3Refusal unless the caller may use the keys.
         """
+        if wants.source:
+            await self.keys.check_source(asked, wants.source)
         if wants.key:
-            arn = await self._keys.usable_arn(account, wants.key)
-            # The store resolves names in the first account, and the proxy decided on this key.
+            arn = await self.keys.find_write_key(asked, wants.key)
             is_named = names_key and arn != wants.key
             return {KEY_ID: arn} if wants.adds_key or is_named else {}
-        name = await self._bucket_key(head) if wants.starts_upload else ""
+        name = ""
+        if wants.starts_upload or (names_key and wants.takes_default):
+            name = await self.keys.defaults.find(split_path(asked.head)[0])
         if not name:
             return {}
-        return {ENCRYPTION: KMS, KEY_ID: await self._keys.usable_arn(account, name)}
-
-    async def _bucket_key(self, head: Head) -> str:
-        """Find the KMS key of the bucket's default encryption. Empty if the default is not KMS."""
-        bucket = head.request.path.lstrip("/").partition("/")[0]
-        answer = await self._store.ask("GET", f"/{bucket}?encryption=")
-        if answer is None or answer.status_code != 200:
-            return ""  # the store answers the request itself
-        found = DEFAULT_RULE.search(answer.text)
-        return (found.group(1) or DEFAULT_KEY) if found else ""
+        return {ENCRYPTION: KMS, KEY_ID: await self.keys.find_write_key(asked, name)}
 
 
 def own_key(credentials: Credentials) -> OwnKey:

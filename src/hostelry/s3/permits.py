@@ -1,6 +1,6 @@
 """Decides on requests to the S3 port by the owner of the bucket and the caller's policies."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from urllib.parse import unquote
 
 import msgspec
@@ -11,13 +11,15 @@ from hostelry.base.errors import ServiceError
 from hostelry.permissions.needs.object_calls import (
     ObjectRequest,
     deletes_several,
+    needed_for_key,
     needed_for_object_call,
 )
 from hostelry.permissions.needs.object_place import UnclearRequestError, read_path
-from hostelry.principals.caller import Caller, request_keys
+from hostelry.principals.caller import Caller, build_key_policy, request_keys
 from hostelry.principals.decisions import Decisions, is_unlimited
 from hostelry.principals.source import PrincipalSource
-from hostelry.s3.admission import ENCRYPTION, KMS, S3Refusal
+from hostelry.principals.table import KmsKeyRow
+from hostelry.s3.admission import S3Refusal
 from hostelry.s3.head import Head, query_names
 
 # In requests of the platform's own processes, by the key of the first account: the account, and a
@@ -35,15 +37,13 @@ TAKEN = (
 class AskedOfStore(msgspec.Struct, frozen=True, kw_only=True):
     """A request by `caller` from the address `source_ip`.
 
-    `body` is set if it names objects. `kms_key` is the ARN of the customer's key under which an
-    object is written, or empty.
+    `body` is set if it names objects.
     """
 
     caller: Caller
     head: Head
     source_ip: str
     body: bytes | None = None
-    kms_key: str = ""
 
 
 class ObjectPermits:
@@ -106,6 +106,13 @@ class ObjectPermits:
             )
         return caller
 
+    def build_owner(self, access_key_id: str) -> Caller:
+        """The root of the first account."""
+        identity = Identity(
+            access_key_id=access_key_id, account_id=self._owner, region="", service="s3"
+        )
+        return self._source.principals.resolve(identity)
+
     def find_owner(self, bucket: str) -> str:
         """The account that a bucket belongs to."""
         account, until = self._claims.get(bucket, ("", 0.0))
@@ -129,7 +136,7 @@ class ObjectPermits:
                 raise S3Refusal(409, "BucketAlreadyExists", TAKEN)
             raise S3Refusal(403, "AccessDenied", DENIED)
 
-    def _check_served(self, account: str, head: Head) -> None:
+    def _check_served(self, head: Head) -> None:
         """Refuse requests that the store would carry out for the wrong account or object."""
         bucket, key = split_path(head)
         names = query_names(head)
@@ -137,33 +144,15 @@ class ObjectPermits:
             raise S3Refusal(405, "MethodNotAllowed", "A request without a bucket lists buckets.")
         if head.method == "POST" and key and "delete" in names:
             raise S3Refusal(400, "InvalidRequest", "DeleteObjects takes no key in its path.")
-        uses_kms = head.values.get(ENCRYPTION, "") == KMS or (
-            head.method == "PUT" and not key and "encryption" in names
-        )
-        if uses_kms and account != self._owner:
-            raise S3Refusal(
-                501,
-                "NotImplemented",
-                "Encryption by KMS keys and default encryption of buckets are served for the"
-                f" platform's first account only, not for account {account}.",
-            )
 
     def check(self, asked: AskedOfStore, *, makes_bucket: bool = False) -> None:
         """Raise S3Refusal unless the caller may do this in its account's buckets."""
         caller, head = asked.caller, asked.head
-        self._check_served(caller.account, head)
+        self._check_served(head)
         if not makes_bucket:
             self.check_owner(caller.account, head)
         if is_unlimited(caller):
             return
-        keys = request_keys(
-            now=self._now(),
-            region="",
-            source_ip=asked.source_ip,
-            user_agent=head.values.get("user-agent", ""),
-            is_secure=self._is_secure,
-        )
-        del keys["aws:requestedregion"]
         path, _, query = head.target.partition("?")
         request = ObjectRequest(
             method=head.method,
@@ -171,15 +160,50 @@ class ObjectPermits:
             query=query,
             headers=head.headers,
             body=asked.body,
-            kms_key=asked.kms_key,
         )
         try:
             needed = needed_for_object_call(request)
         except UnclearRequestError as error:
             raise S3Refusal(400, "InvalidRequest", f"{error}.") from None
-        refusal = self._decisions.find_refusal(caller, needed, keys)
+        refusal = self._decisions.find_refusal(caller, needed, self._request_keys(asked))
         if refusal is not None:
             raise S3Refusal(403, "AccessDenied", refusal)
+
+    def check_key(
+        self,
+        asked: AskedOfStore,
+        actions: Iterable[str],
+        arn: str,
+        row: KmsKeyRow | None,
+        place: str = "",
+    ) -> None:
+        """Raise S3Refusal unless the caller may use a KMS key for the object at `place`.
+
+        `place` is BUCKET/KEY, by default the object that the request names. The owner of a managed
+        key may use it. A missing key of another account, without a row, is as a forbidden one.
+        """
+        caller, account = asked.caller, arn.split(":")[4]
+        if row is not None and row.is_managed and account == caller.account:
+            return
+        place = place or "/".join(split_path(asked.head))
+        needed = needed_for_key(actions, arn, f"arn:aws:s3:::{place}")
+        keys = self._request_keys(asked) | {"kms:calleraccount": (caller.account,)}
+        document = "" if row is None or row.is_managed else row.policy
+        policy = build_key_policy(account, arn, document)
+        refusal = self._decisions.find_refusal(caller, needed, keys, lambda _: policy)
+        if refusal is not None:
+            raise S3Refusal(403, "AccessDenied", refusal)
+
+    def _request_keys(self, asked: AskedOfStore) -> dict[str, tuple[str, ...]]:
+        keys = request_keys(
+            now=self._now(),
+            region="",
+            source_ip=asked.source_ip,
+            user_agent=asked.head.values.get("user-agent", ""),
+            is_secure=self._is_secure,
+        )
+        del keys["aws:requestedregion"]
+        return keys
 
 
 def needs_body(caller: Caller, head: Head) -> bool:

@@ -48,13 +48,14 @@ from hostelry.http1.heads import MalformedHeadError
 from hostelry.http1.upstream import UpstreamPool
 from hostelry.processes.jumpstart import catalogue_bucket
 from hostelry.s3.admission import S3Refusal, error_answer
-from hostelry.s3.answers import CHUNK_BYTES, Answers, PassedRequest
+from hostelry.s3.answers import CHUNK_BYTES, Answers, PassedRequest, Settle, StoreAnswer
 from hostelry.s3.bucket_calls import BucketCalls
 from hostelry.s3.event_file import EventFile
 from hostelry.s3.head import END, MAX_HEAD_BYTES, Head, parse_head
 from hostelry.s3.listener import SecuredListener, Served, listened
 from hostelry.s3.object_events import EventSender, control_reporter, is_notification_call
-from hostelry.s3.passage import KmsKeys, Passage, Passes, own_key
+from hostelry.s3.object_keys import Guard, KmsKeys, ObjectKeys
+from hostelry.s3.passage import Passage, Passes, own_key
 from hostelry.s3.permits import ObjectPermits
 from hostelry.s3.store_client import StoreClient
 from hostelry.s3.watch import MAX_BODY_BYTES, Watch
@@ -147,7 +148,7 @@ class Connection:
                 await self._answer(self._buckets, head)
                 return True
             source = self._source_address()
-            passed, body = await self._passes(head, source, lambda: self._read_body(head))
+            passed = await self._passes(head, source, lambda: self._read_body(head))
         except MalformedHeadError as error:
             await self._refuse(head, S3Refusal(400, "BadRequest", f"Malformed HTTP: {error}."))
             return False
@@ -162,9 +163,10 @@ class Connection:
             return False
         watch = self._watch
         settle = None if watch is None else watch.settle_of(head, self._source_address())
-        self._answers.note(PassedRequest(head=head, settle=settle))
-        self._requests.write(passed if body is None else passed + body)
-        if body is not None:
+        guard = None if passed.guard is None else answering(passed.guard, head)
+        self._answers.note(PassedRequest(head=head, settle=settle, guard=guard))
+        self._requests.write(passed.raw + (passed.body or b""))
+        if passed.body is not None:
             return True
         if head.body_bytes is None:  # the store reads to the end of a chunked body, and closes
             await copy_bytes(self._reader, self._requests)
@@ -230,6 +232,18 @@ class Connection:
                 while await self._reader.read(CHUNK_BYTES):
                     pass
         self._requests.close()
+
+
+def answering(guard: Guard, head: Head) -> Settle:
+    """A function that returns the answer of a guard's refusal, if any."""
+
+    async def check(answer: StoreAnswer) -> bytes | None:
+        refusal = await guard(answer)
+        if refusal is None:
+            return None
+        return error_answer(refusal, new_request_id(), has_body=head.method != "HEAD")
+
+    return check
 
 
 async def start_proxy(
@@ -322,8 +336,9 @@ async def serve(home: Home, target_port: int) -> None:
         frozenset({catalogue_bucket(credentials.region)}),
         is_secure=bool(config.https_cert),
     )
-    kms = KmsKeys(config, credentials, mounts)
-    passage = Passage(credentials, kms, store, clock, principals, permits)
+    kms = KmsKeys(config, credentials, principals, mounts)
+    keys = ObjectKeys(kms, permits, store)
+    passage = Passage(credentials, keys, store, clock, principals, permits)
     file = EventFile(home.object_events)
     buckets = BucketCalls(
         config,

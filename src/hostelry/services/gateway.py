@@ -20,7 +20,7 @@ import msgspec
 import uvloop
 from msgspec.structs import replace
 
-from hostelry.aws.access_keys import AccessKeySecrets
+from hostelry.aws.access_keys import STORE_KEY_ID, AccessKeySecrets
 from hostelry.aws.models import CONTROL_SERVICES, service_model
 from hostelry.aws.runtime import parse_async_invocation, parse_invocation
 from hostelry.aws.sigv4 import Secret, Verifier
@@ -261,12 +261,15 @@ def build_callers(
 ) -> Callers:
     """The verifier of callers, who hold permanent keys or temporary keys."""
     principals = known or no_principals(credentials.account_id)
+    secrets = AccessKeySecrets(credentials.internal_key)
     own = {
         credentials.access_key_id: Secret(
             secret_access_key=credentials.secret_access_key, account_id=credentials.account_id
-        )
+        ),
+        STORE_KEY_ID: Secret(
+            secret_access_key=secrets.derive(STORE_KEY_ID), account_id=credentials.account_id
+        ),
     }
-    secrets = AccessKeySecrets(credentials.internal_key)
     return Callers(
         Verifier(
             build_key_lookup(principals, own, secrets),

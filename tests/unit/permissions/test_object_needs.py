@@ -9,6 +9,7 @@ from hostelry.permissions.needs.object_actions import UNKNOWN
 from hostelry.permissions.needs.object_calls import (
     ObjectRequest,
     deletes_several,
+    needed_for_key,
     needed_for_object_call,
 )
 from hostelry.permissions.needs.object_place import UnclearRequestError
@@ -226,12 +227,9 @@ def test_the_keys_of_an_upload_and_its_encryption() -> None:
     request = build(
         "POST /b/k?uploads", {"x-amz-server-side-encryption": "aws:kms", "x-amz-tagging": "a=1"}
     )
-    found = needed_for_object_call(
-        ObjectRequest(
-            method=request.method, path=request.path, query=request.query, headers=request.headers,
-            kms_key=KEY,
-        )
-    )  # fmt: skip
+    found = needed_for_object_call(request) + needed_for_key(
+        ("GenerateDataKey", "Decrypt"), KEY, "arn:aws:s3:::b/k"
+    )
     assert [(it.action, it.resource) for it in found] == [
         ("s3:PutObject", "arn:aws:s3:::b/k"),
         ("s3:PutObjectTagging", "arn:aws:s3:::b/k"),

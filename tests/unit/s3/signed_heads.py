@@ -13,7 +13,8 @@ from hostelry.principals.caller import Principals
 from hostelry.principals.source import FixedPrincipals
 from hostelry.principals.table import PolicyRow, PrincipalRow, PrincipalTable, principal_key
 from hostelry.s3.head import Head, parse_head, write_head
-from hostelry.s3.passage import KmsKeys, Passage, own_key
+from hostelry.s3.object_keys import KmsKeys, ObjectKeys
+from hostelry.s3.passage import Passage, own_key
 from hostelry.s3.permits import ObjectPermits
 from hostelry.s3.store_client import StoreClient
 
@@ -48,7 +49,8 @@ def passage(clock: Clock) -> Passage:
     )
     source = FixedPrincipals(Principals(table, CREDENTIALS.account_id))
     permits = ObjectPermits(CREDENTIALS.account_id, source, clock.now)
-    return Passage(CREDENTIALS, KmsKeys(config, CREDENTIALS, {}), store, clock, source, permits)
+    keys = ObjectKeys(KmsKeys(config, CREDENTIALS, source, {}), permits, store)
+    return Passage(CREDENTIALS, keys, store, clock, source, permits)
 
 
 def signed(

@@ -10,7 +10,7 @@ from hostelry.aws.sigv4 import Identity
 from hostelry.base.clock import ManualClock
 from hostelry.principals.caller import Caller, Principals
 from hostelry.principals.source import FixedPrincipals
-from hostelry.principals.table import KeyRow, PolicyRow, PrincipalRow, PrincipalTable
+from hostelry.principals.table import KeyRow, KmsKeyRow, PolicyRow, PrincipalRow, PrincipalTable
 from hostelry.s3.admission import S3Refusal
 from hostelry.s3.head import Head, parse_head
 from hostelry.s3.passage import find_claimed_key
@@ -147,6 +147,57 @@ def test_the_claimed_key_is_found_in_any_kind_of_signature(head: Head, key: str 
     assert find_claimed_key(head) == key
 
 
+KEY, OWNERS_KEY = (f"arn:aws:kms:us-west-2:{it}:key/1" for it in (OTHER, OWNER))
+ALLOWS = json.dumps(
+    {
+        "Version": "2012-10-17",
+        "Statement": {
+            "Effect": "Allow",
+            "Principal": {"AWS": [f"arn:aws:iam::{OTHER}:root", f"arn:aws:iam::{OWNER}:root"]},
+            "Action": "kms:*",
+            "Resource": "*",
+            "Condition": {"StringEquals": {"kms:CallerAccount": [OTHER, OWNER]}},
+        },
+    }
+)
+DENIES = ALLOWS.replace('"Allow"', '"Deny"')
+NOT_OTHERS = ALLOWS.replace(OTHER, "777788889999")
+
+
+@cases(
+    "identity, key, row, code",
+    case("the root uses a key of its account", ROOT, KEY, KmsKeyRow(state="Enabled"), ""),
+    case("a user without a permission", ANN, KEY, KmsKeyRow(state="Enabled"), "AccessDenied"),
+    case("a user may use the managed key", ANN, KEY,
+        KmsKeyRow(state="Enabled", is_managed=True), ""),
+    case("the operator, by the policy of another account's key", OF_OWNER, KEY,
+        KmsKeyRow(state="Enabled", policy=ALLOWS), ""),
+    case("the operator, by the default policy of another account's key", OF_OWNER, KEY,
+        KmsKeyRow(state="Enabled"), "AccessDenied"),
+    case("another account's managed key", OF_OWNER, KEY,
+        KmsKeyRow(state="Enabled", policy=ALLOWS, is_managed=True), "AccessDenied"),
+    case("another account's key that is missing", OF_OWNER, KEY, None, "AccessDenied"),
+    case("the root, by a policy that names others", ROOT, OWNERS_KEY,
+        KmsKeyRow(state="Enabled", policy=NOT_OTHERS), "AccessDenied"),
+    case("the root, by a policy that denies it", ROOT, OWNERS_KEY,
+        KmsKeyRow(state="Enabled", policy=DENIES), "AccessDenied"),
+    case("a user whom only the policy of another account's key allows", ANN, OWNERS_KEY,
+        KmsKeyRow(state="Enabled", policy=ALLOWS), "AccessDenied"),
+)  # fmt: skip
+def test_a_key_is_used_as_its_policy_and_the_callers_policies_allow(
+    identity: Identity, key: str, row: KmsKeyRow | None, code: str
+) -> None:
+    asked = AskedOfStore(
+        caller=permits().resolve(identity, ""), head=head_of("GET /theirs/k"), source_ip=""
+    )
+    if not code:
+        permits().check_key(asked, ("Decrypt",), key, row)
+        return
+    with pytest.raises(S3Refusal, match="not authorized to perform: kms:Decrypt on") as refused:
+        permits().check_key(asked, ("Decrypt",), key, row)
+    assert refused.value.code == code
+
+
 async def no_body() -> bytes:
     raise AssertionError("the body is not needed")
 
@@ -154,7 +205,7 @@ async def no_body() -> bytes:
 async def test_requests_that_no_known_key_signed_are_left_to_the_store() -> None:
     found = passage(ManualClock())
     unsigned = head_of("GET /b/k")
-    assert await found.passed(unsigned, "", no_body) == (unsigned.raw, None)
+    assert (await found.passed(unsigned, "", no_body)).raw == unsigned.raw
     forged = head_of(
         "GET /b/k", x_hostelry_for=OTHER, authorization="AWS4-HMAC-SHA256 Credential=AKIA9/x"
     )

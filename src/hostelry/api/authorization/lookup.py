@@ -86,7 +86,8 @@ def _find_key_owner(context: CallContext, key_id: str) -> str:
 
 def _find_customer_key_arn(context: CallContext, name: str) -> str:
     key = kms.get_key(context, name)
-    return key.arn if key is not None and not key.aws_service else ""
+    is_customers = key is not None and not key.aws_service and key.scope == context.scope
+    return key.arn if key is not None and is_customers else ""
 
 
 def _find_secret_arn(context: CallContext, name: str) -> str:
@@ -112,6 +113,7 @@ _FINDERS: Mapping[str, Callable[[CallContext, str], str]] = {
     "access-key": _find_key_owner,
     "key": kms.find_key_arn,
     "customer-key": _find_customer_key_arn,
+    "sealing-key": kms.find_sealing_key,
     "secret": _find_secret_arn,
     "secret-key": _find_secret_key,
     "scalable-target": _find_target_arn,

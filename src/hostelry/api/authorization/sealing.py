@@ -46,7 +46,7 @@ def _find_blob_key(path: str) -> TargetRule:
         blob = call.params.get("CiphertextBlob")
         key_id = _read_key_id(blob) if isinstance(blob, bytes) else ""
         if key_id:
-            named_in_blob = find_one(call, "key", key_id, _KEY, _KEY)
+            named_in_blob = find_one(call, "sealing-key", key_id, _KEY, _KEY)
             if named_in_blob.arn not in {it.arn for it in found}:
                 found.append(named_in_blob)
         return found or (Target(ALL),)

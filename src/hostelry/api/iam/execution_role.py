@@ -23,20 +23,30 @@ OBJECTS = "arn:aws:iam::aws:policy/AmazonS3FullAccess"
 """Without it a model could be read from buckets with `sagemaker` in their names only."""
 
 
+KEYS_POLICY = "HostelryObjectKeys"
+"""The inline policy for objects under the account's KMS keys."""
+
+
 def ensure_execution_role(
     state: State, scope: Scope, name: str, created_at: float, role_id: str = FIRST_ROLE_ID
 ) -> None:
     """Make the execution role of an account unless it exists. It keeps its changes.
 
     `role_id` is for another account than the platform's first one. A role as earlier versions made
-    it gets the access to objects, which no policy limited then.
+    it gets the access to objects, and to those under KMS keys, which no policy limited then.
     """
     at = scope.account_wide
     stored = state.roles.get(at, name.lower())
     if stored is not None:
         role = stored.value
-        if role.attached_policies == (FULL_ACCESS,) and not role.inline_policies:
-            changed = replace(role, attached_policies=(FULL_ACCESS, OBJECTS))
+        if role.attached_policies in ((FULL_ACCESS,), (FULL_ACCESS, OBJECTS)) and not (
+            role.inline_policies
+        ):
+            changed = replace(
+                role,
+                attached_policies=(FULL_ACCESS, OBJECTS),
+                inline_policies=_build_inline_policies(scope.account),
+            )
             state.roles.put(at, name.lower(), changed, expect=stored.version)
         return
     role = Role(
@@ -47,8 +57,19 @@ def ensure_execution_role(
         created_at=created_at,
         description="Made with its account, for programs that look up a role of models.",
         attached_policies=(FULL_ACCESS, OBJECTS),
+        inline_policies=_build_inline_policies(scope.account),
     )
     state.roles.put(at, name.lower(), role, expect=None)
+
+
+def _build_inline_policies(account: str) -> dict[str, str]:
+    statement = {
+        "Effect": "Allow",
+        "Action": ["kms:Decrypt", "kms:GenerateDataKey"],
+        "Resource": f"arn:aws:kms:*:{account}:key/*",
+        "Condition": {"StringLike": {"kms:ViaService": "s3.*.amazonaws.com"}},
+    }
+    return {KEYS_POLICY: json.dumps({"Version": "2012-10-17", "Statement": statement})}
 
 
 def _build_trust_policy(account: str) -> str:

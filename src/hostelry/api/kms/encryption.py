@@ -8,7 +8,7 @@ from hostelry.api.kms import lookup, material
 from hostelry.api.kms.key import ALGORITHM
 from hostelry.api.refusals import unsupported
 from hostelry.base.errors import ServiceError, validation_error
-from hostelry.domain.secret import KmsKey, key_arn
+from hostelry.domain.secret import KmsKey
 
 SPEC_BYTES: Mapping[str, int] = {"AES_256": 32, "AES_128": 16}
 UNSUPPORTED = ("DryRun", "DryRunModifiers", "Recipient", "GrantTokens")
@@ -22,7 +22,7 @@ ALGORITHM_MEMBERS = (
 def encrypt(context: CallContext, params: Params) -> Result:
     """Encrypt at most 4096 bytes."""
     _check_options(params)
-    key = lookup.find_usable_key(context, params["KeyId"])
+    key = lookup.find_usable_key(context, params["KeyId"], is_shared=True)
     blob = material.encrypt(context, key, params["Plaintext"], _encryption_context(params))
     return {"CiphertextBlob": blob, "KeyId": key.arn, "EncryptionAlgorithm": ALGORITHM}
 
@@ -39,7 +39,7 @@ def re_encrypt(context: CallContext, params: Params) -> Result:
     _check_options(params)
     source_pairs = _encryption_context(params, "SourceEncryptionContext")
     source, plaintext = _decrypt_blob(context, params, "SourceKeyId", source_pairs)
-    key = lookup.find_usable_key(context, params["DestinationKeyId"])
+    key = lookup.find_usable_key(context, params["DestinationKeyId"], is_shared=True)
     new_pairs = _encryption_context(params, "DestinationEncryptionContext")
     return {
         "CiphertextBlob": material.encrypt(context, key, plaintext, new_pairs),
@@ -54,7 +54,7 @@ def generate_data_key(context: CallContext, params: Params) -> Result:
     """GenerateDataKey: random bytes, in the clear and encrypted under the key."""
     _check_options(params)
     num_bytes = _count_data_key_bytes(params)
-    key = lookup.find_usable_key(context, params["KeyId"])
+    key = lookup.find_usable_key(context, params["KeyId"], is_shared=True)
     plaintext = os.urandom(num_bytes)
     blob = material.encrypt(context, key, plaintext, _encryption_context(params))
     return {"CiphertextBlob": blob, "Plaintext": plaintext, "KeyId": key.arn}
@@ -86,15 +86,19 @@ def _decrypt_blob(
         raise validation_error("CiphertextBlob is required.")
     key_id = material.get_key_id(blob)
     given = params.get(key_member)
-    if given and lookup.find_key(context, given).value.key_id != key_id:
-        raise ServiceError(
-            "IncorrectKeyException",
-            "The key ID in the request does not identify a CMK that can perform this operation.",
-        )
-    if lookup.KEYS.get(context, key_id) is None:
+    if given:
+        expected = lookup.find_key(lookup.in_owners_scope(context, given), given).value
+        if expected.key_id != key_id:
+            raise ServiceError(
+                "IncorrectKeyException",
+                "The key ID in the request does not identify a CMK that can perform this"
+                " operation.",
+            )
+    arn = lookup.find_sealing_key(context, key_id)
+    if not arn:
         # AWS gives the same answer if the bytes name a missing key.
         raise material.invalid_ciphertext()
-    key = lookup.find_usable_key(context, key_arn(context.scope, key_id))
+    key = lookup.find_usable_key(context, arn, is_shared=True)
     return key, material.decrypt(context, key, blob, encryption_context)
 
 

@@ -61,7 +61,8 @@ def create_key(context: CallContext, params: Params) -> Result:
 
 def describe_key(context: CallContext, params: Params) -> Result:
     """DescribeKey, by id, ARN, alias or alias ARN."""
-    return {"KeyMetadata": _describe_key(lookup.find_key(context, params["KeyId"]).value)}
+    owners = lookup.in_owners_scope(context, params["KeyId"])
+    return {"KeyMetadata": _describe_key(lookup.find_key(owners, params["KeyId"]).value)}
 
 
 def list_keys(context: CallContext, params: Params) -> Result:
@@ -119,7 +120,7 @@ def cancel_key_deletion(context: CallContext, params: Params) -> Result:
 
 
 def get_key_policy(context: CallContext, params: Params) -> Result:
-    """GetKeyPolicy: the given policy, or AWS's default policy. Policies are not enforced."""
+    """GetKeyPolicy: the given policy, or AWS's default policy."""
     _check_policy_name(params)
     key = lookup.find_key_by_id(context, params["KeyId"]).value
     policy = key.policy or _build_default_policy(key.scope.account)

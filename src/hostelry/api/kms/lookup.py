@@ -8,11 +8,14 @@ from collections.abc import Mapping
 from contextlib import suppress
 from uuid import NAMESPACE_URL, uuid5
 
+from msgspec.structs import replace
+
 from hostelry.api.context import CallContext
 from hostelry.api.kms.material import new_material
 from hostelry.api.record_kind import RecordKind
 from hostelry.api.tags import write_tags
 from hostelry.base.errors import Conflict, ServiceError
+from hostelry.domain.scope import Scope
 from hostelry.domain.secret import KmsAlias, KmsKey, alias_arn, key_arn
 from hostelry.store.records import Versioned
 
@@ -51,8 +54,20 @@ def find_key(context: CallContext, given: str) -> Versioned[KmsKey]:
     return _find_live_key(context, name)
 
 
+def in_owners_scope(context: CallContext, given: str) -> CallContext:
+    """The context in the account that a key's or alias's ARN names: there its key is found.
+
+    Operations that may use keys of other accounts find keys so. The key's policy decides on them.
+    """
+    parts = ARN.fullmatch(given)
+    if parts is None or parts.group(2) == context.scope.account:
+        return context
+    return replace(context, scope=Scope(parts.group(2), context.scope.region))
+
+
 def get_key(context: CallContext, given: str) -> KmsKey | None:
-    """The key that `find_key` finds, or None. Makes and erases nothing."""
+    """The key of any account that `find_key` finds, or None. Makes and erases nothing."""
+    context = in_owners_scope(context, given)
     try:
         name = _parse_name(context, given)
     except ServiceError:
@@ -66,6 +81,7 @@ def get_key(context: CallContext, given: str) -> KmsKey | None:
 
 def find_key_arn(context: CallContext, given: str) -> str:
     """The ARN of the key that `find_key` finds or makes, or "". Makes and erases nothing."""
+    context = in_owners_scope(context, given)
     key = get_key(context, given)
     alias = "alias/" + given.rpartition("alias/")[2]
     if key is None and alias in MANAGED and given in (alias, alias_arn(context.scope, alias)):
@@ -75,6 +91,17 @@ def find_key_arn(context: CallContext, given: str) -> str:
 
 def _get_managed_id(context: CallContext, alias: str) -> str:
     return str(uuid5(NAMESPACE_URL, alias_arn(context.scope, alias)))
+
+
+def find_sealing_key(context: CallContext, key_id: str) -> str:
+    """The ARN of the key with this id, of any account in the region. "" without one."""
+    if KEYS.get(context, key_id) is not None:
+        return key_arn(context.scope, key_id)
+    for stored in context.state.kms_keys.list():
+        key = stored.value
+        if key.key_id == key_id and key.scope.region == context.scope.region:
+            return key.arn
+    return ""
 
 
 def find_key_by_id(context: CallContext, given: str) -> Versioned[KmsKey]:
@@ -93,8 +120,13 @@ def find_changeable_key(context: CallContext, given: str) -> Versioned[KmsKey]:
     return found
 
 
-def find_usable_key(context: CallContext, given: str) -> KmsKey:
-    """The key, which must be enabled. Raises KMS's errors for other states."""
+def find_usable_key(context: CallContext, given: str, *, is_shared: bool = False) -> KmsKey:
+    """The key, which must be enabled. Raises KMS's errors for other states.
+
+    With `is_shared` it may belong to another account, whose policy was asked.
+    """
+    if is_shared:
+        context = in_owners_scope(context, given)
     key = find_key(context, given).value
     if key.state in UNUSABLE:
         code, message = UNUSABLE[key.state]

@@ -1,6 +1,6 @@
 """The permissions that requests of the S3 port need."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from urllib.parse import parse_qsl
 from xml.etree import ElementTree
 
@@ -57,8 +57,7 @@ class ObjectRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A request of the S3 port, as it is on the wire.
 
     `path` and `query` are not decoded. `body` is needed if the request `deletes_several` objects,
-    which only its body names. `kms_key` is the ARN of the customer's key under which the written
-    object is encrypted, or empty.
+    which only its body names.
     """
 
     method: str
@@ -66,7 +65,6 @@ class ObjectRequest(msgspec.Struct, frozen=True, kw_only=True):
     query: str = ""
     headers: Sequence[tuple[str, str]] = ()
     body: bytes | None = None
-    kms_key: str = ""
 
 
 def needed_for_object_call(request: ObjectRequest) -> tuple[NeededPermission, ...]:
@@ -113,8 +111,6 @@ def _find_needed(request: ObjectRequest) -> Iterator[NeededPermission]:
             yield NeededPermission(action=f"s3:{name}", resource=place.arn, context=keys)
     if action == "PutObject":
         yield from _read_source(headers)
-        is_multipart = not {"uploads", "uploadId"}.isdisjoint(fields)
-        yield from _encrypt(request.kms_key, places[0], is_multipart=is_multipart)
 
 
 def _check_other_places(
@@ -230,20 +226,18 @@ def _read_source(headers: Mapping[str, str]) -> Iterator[NeededPermission]:
         yield NeededPermission(action=action, resource=place.arn, context=keys)
 
 
-def _encrypt(key_arn: str, place: ObjectPlace, *, is_multipart: bool) -> Iterator[NeededPermission]:
-    """The permissions on the customer's key. A multipart upload is decrypted at its end."""
-    if not key_arn:
-        return
-    parts = key_arn.split(":")
-    region, account = (parts[3], parts[4]) if len(parts) > 5 else ("", "")
+def needed_for_key(
+    actions: Iterable[str], key_arn: str, object_arn: str
+) -> tuple[NeededPermission, ...]:
+    """The permissions of KMS that a request needs on the key of the object that it is about."""
     keys: dict[str, Values] = {
-        "kms:viaservice": (f"s3.{region}.amazonaws.com",),
-        "kms:calleraccount": (account,),
-        "kms:encryptioncontext:aws:s3:arn": (place.arn,),
+        "kms:viaservice": (f"s3.{key_arn.split(':')[3]}.amazonaws.com",),
+        "kms:encryptioncontext:aws:s3:arn": (object_arn,),
         "kms:encryptioncontextkeys": ("aws:s3:arn",),
     }
-    for action in ("GenerateDataKey", "Decrypt") if is_multipart else ("GenerateDataKey",):
-        yield NeededPermission(action=f"kms:{action}", resource=key_arn, context=keys)
+    return tuple(
+        NeededPermission(action=f"kms:{name}", resource=key_arn, context=keys) for name in actions
+    )
 
 
 def _delete_several(bucket: str, body: bytes | None) -> Iterator[NeededPermission]:

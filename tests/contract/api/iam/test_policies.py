@@ -9,6 +9,7 @@ import pytest
 from tests.cases import case, cases
 from tests.contract.api.rig import Api
 
+from hostelry.api.iam.execution_role import KEYS_POLICY
 from hostelry.base.errors import ServiceError
 
 Call = Callable[..., dict[str, Any]]
@@ -72,7 +73,7 @@ def test_versions_are_numbered_once_and_one_is_the_default(iam: Call) -> None:
 def test_a_role_has_policies_of_its_own(iam: Call) -> None:
     given = {"RoleName": ROLE, "PolicyName": "inline"}
     iam("PutRolePolicy", **given, PolicyDocument=document("s3:GetObject"))
-    assert iam("ListRolePolicies", RoleName=ROLE)["PolicyNames"] == ["inline"]
+    assert iam("ListRolePolicies", RoleName=ROLE)["PolicyNames"] == [KEYS_POLICY, "inline"]
     assert unquote(iam("GetRolePolicy", **given)["PolicyDocument"]) == document("s3:GetObject")
     iam("DeleteRolePolicy", **given)
     with pytest.raises(ServiceError, match="The role policy with name inline cannot be found"):

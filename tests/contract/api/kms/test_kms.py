@@ -9,10 +9,18 @@ from msgspec.structs import replace
 from tests.cases import case, cases
 from tests.contract.api.rig import Api
 
+from hostelry.api.context import CallContext
+from hostelry.api.operations import perform
+from hostelry.aws.access_keys import STORE_KEY_ID
+from hostelry.aws.temporary_keys import Session
 from hostelry.base.clock import ManualClock
 from hostelry.base.errors import ServiceError
 from hostelry.base.root_key import RootKey
+from hostelry.domain.principal import Account
 from hostelry.domain.scope import Scope
+from hostelry.domain.shape import NO_RESOURCES
+from hostelry.permissions.authorization import Grants
+from hostelry.principals.caller import Caller, CallerKind
 from hostelry.store.records import State
 
 Kms = Callable[..., dict[str, Any]]
@@ -298,3 +306,84 @@ def test_keys_are_of_one_account_and_region(api: Api, kms: Kms, key_id: str) -> 
     with pytest.raises(ServiceError) as caught:
         api.call_as(elsewhere, "Decrypt", "kms", CiphertextBlob=blob)
     assert caught.value.code == "InvalidCiphertextException"
+
+
+def root_session(account: str) -> Session:
+    """Temporary keys of an account's root."""
+    return Session(access_key_id="ASIAX", account_id=account, expires_at=1, session_name="s")
+
+
+def test_a_key_of_another_account_is_used_as_its_policy_allows(
+    api: Api, kms: Kms, key_id: str
+) -> None:
+    other = Scope("210987654321", api.scope.region)
+    api.state.accounts.put(
+        other.account_wide,
+        other.account,
+        Account(id=other.account, name="other", created_at=0.0),
+        expect=None,
+    )
+    blob = kms("Encrypt", KeyId=key_id, Plaintext=b"x")["CiphertextBlob"]
+
+    def call(operation: str, **params: Any) -> dict[str, Any]:
+        return api.call_as(other, operation, "kms", root_session(other.account), **params)
+
+    def refuse(operation: str, **params: Any) -> str:
+        with pytest.raises(ServiceError) as caught:
+            call(operation, **params)
+        assert caught.value.code == "AccessDeniedException"
+        return caught.value.message
+
+    missing = refuse("Encrypt", KeyId=f"{ARN}key/{ABSENT_ID}", Plaintext=b"x")
+    hidden = refuse("Encrypt", KeyId=f"{ARN}key/{key_id}", Plaintext=b"x")
+    assert missing.replace(ABSENT_ID, key_id) == hidden
+    assert "the resource does not exist in this Region, no resource-based" in hidden
+    refuse("Decrypt", CiphertextBlob=blob)
+    statement = {
+        "Effect": "Allow",
+        "Principal": {"AWS": other.account},
+        "Action": "kms:Decrypt",
+        "Resource": "*",
+    }
+    policy = json.dumps({"Version": "2012-10-17", "Statement": statement})
+    kms("PutKeyPolicy", KeyId=key_id, PolicyName="default", Policy=policy)
+    assert call("Decrypt", CiphertextBlob=blob)["Plaintext"] == b"x"
+    assert call("Decrypt", CiphertextBlob=blob, KeyId=f"{ARN}key/{key_id}")["KeyId"] == (
+        f"{ARN}key/{key_id}"
+    )
+    refuse("Encrypt", KeyId=f"{ARN}key/{key_id}", Plaintext=b"x")
+    refuse("DisableKey", KeyId=f"{ARN}key/{key_id}")
+
+
+def test_the_object_store_asks_for_data_keys_of_any_account_and_for_nothing_else(
+    api: Api, key_id: str
+) -> None:
+    store = Caller(
+        kind=CallerKind.ROOT,
+        account="999999999999",
+        arn="arn:aws:iam::999999999999:root",
+        user_id="999999999999",
+        principal_arn="",
+        access_key_id=STORE_KEY_ID,
+        grants=Grants(is_root=True),
+        who=frozenset(),
+        keys={},
+    )
+    context = CallContext(
+        scope=Scope(store.account, api.scope.region),
+        state=api.state,
+        now=api.clock.now(),
+        get_shape=lambda _: NO_RESOURCES,
+        role_arn="",
+        role_name="",
+        caller=store,
+        metrics=api.metrics,
+        root_key=api.root_key,
+    )
+    asked = {"KeyId": f"{ARN}key/{key_id}", "KeySpec": "AES_256"}
+    made = perform(context, "kms", "GenerateDataKey", asked)
+    found = perform(context, "kms", "Decrypt", {"CiphertextBlob": made["CiphertextBlob"]})
+    assert found["Plaintext"] == made["Plaintext"]
+    for service, operation in (("kms", "ListKeys"), ("iam", "ListUsers")):
+        with pytest.raises(ServiceError, match="The object store's key is not for"):
+            perform(context, service, operation, {})

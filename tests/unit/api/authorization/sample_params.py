@@ -99,6 +99,7 @@ def find_some_arn(kind: str, name: str) -> str:
         "access-key": "arn:aws:iam::111122223333:user/u",
         "instance-profile": "arn:aws:iam::111122223333:instance-profile/i",
         "key": "arn:aws:kms:us-west-2:111122223333:key/1",
+        "sealing-key": "arn:aws:kms:us-west-2:111122223333:key/1",
         "customer-key": "arn:aws:kms:us-west-2:111122223333:key/1",
         "secret": "arn:aws:secretsmanager:us-west-2:111122223333:secret:s-abcdef",
         "secret-key": "arn:aws:kms:us-west-2:111122223333:key/2",
